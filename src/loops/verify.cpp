@@ -103,19 +103,16 @@ void verify(const Program& p) {
   for (const Step& s : p.steps) {
     if (const auto* l = std::get_if<Loop>(&s)) {
       verify_loop(p, *l);
-      for (const Inst& i : l->body) {
+      for (const Inst& i : l->body)
         if (i.op == LoopOp::Load || i.op == LoopOp::StoreAdd) read(i.buffer);
-      }
-      for (const Inst& i : l->body) {
+      for (const Inst& i : l->body)
         if (i.op == LoopOp::Store) make(memory_of(p, i.buffer));
-      }
     } else {
       if (const auto* c = std::get_if<ContractionStep>(&s)) verify_contraction(p, *c);
       const Call& call = *call_of(s);
       for (BufferId b : call.reads) read(b);
-      for (BufferId b : call.writes) {
+      for (BufferId b : call.writes)
         if (b.valid()) make(b);
-      }
     }
   }
 }

@@ -15,7 +15,6 @@
 // -inf is NaN written out and 0 by the op.
 #include "passes/pass_list.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "ops/args.h"
@@ -203,19 +202,6 @@ std::optional<ValueId> merged(ops::Rewriter& r, ValueId v) {
   return r.view(v, {t.sizes[0].value() * t.sizes[1].value(), t.sizes[2], t.sizes[3]});
 }
 
-// `v`, contiguous, in the layout of `like`: its dimensions in another order.
-std::optional<ValueId> laid_out(ops::Rewriter& r, ValueId v, const TensorType& like) {
-  std::vector<int64_t> order = {0, 1, 2, 3}, back(4);
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return std::pair(-like.strides[a].value(), a) < std::pair(-like.strides[b].value(), b);
-  });
-  for (int64_t i = 0; i < 4; ++i) back[order[i]] = i;
-  ValueId moved = r.call("aten.permute.default", {v, Arg(list_of(order))});
-  moved = r.call("aten.clone.default", {moved, Arg(ir::MemoryFormat{0})});
-  moved = r.call("aten.permute.default", {moved, Arg(list_of(back))});
-  return same_place(r.type(moved), like) ? std::optional(moved) : std::nullopt;
-}
-
 // Scores with what the op does to them: top-left causal, or a mask to add.
 ValueId masked_scores(ops::Rewriter& r, ValueId scores, bool causal, const Arg& mask) {
   const std::vector<ir::Expr> sizes = r.type(scores).sizes;
@@ -273,7 +259,7 @@ std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f)
                     {shares, r.call("aten.eq.Scalar", {scores, -INFINITY}), 0.0});
   shares = r.view(shares, flat);
   const ValueId out = r.call("aten.bmm.default", {shares, *value});
-  return laid_out(r, r.view(out, f.query.sizes), r.type(n.outputs[0]));
+  return copy_laid_out(r, r.view(out, f.query.sizes), r.type(n.outputs[0]));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Carries channels-last from convolutions through the graph, with copies where it has to end.
 #include "passes/pass_list.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "ops/contraction.h"
@@ -66,8 +67,7 @@ class LayoutChooser {
 
   bool reads_changed(const ir::Node& n) const {
     bool any = false;
-    for (const ir::Arg& a : n.args)
-      ir::for_each_value(a, [&](ir::ValueId v) { any |= old_type_.contains(v); });
+    for_each_value(n, [&](ir::ValueId v) { any |= old_type_.contains(v); });
     return any;
   }
 
@@ -81,10 +81,7 @@ class LayoutChooser {
     for (size_t i = 0; known && i < types.size(); i++)
       known =
           types[i].is_tensor() && types[i].tensor.sizes == graph_.tensor_type(n.outputs[i]).sizes;
-    if (!known) {
-      restore_operands(n);
-      return;
-    }
+    if (!known) return restore_operands(n);
     for (size_t i = 0; i < types.size(); i++) change(n.outputs[i], std::move(types[i].tensor));
   }
 
@@ -109,10 +106,9 @@ class LayoutChooser {
       if (it == old_type_.end()) return v;
       auto [kept, fresh] = results_.try_emplace(v);
       if (fresh) {
-        ir::TensorType type = it->second;
         ir::Node& c = graph_.add_call(ir::NodeKind::CallOp, "aten.clone.default",
                                       {ir::Arg(v), ir::Arg(ir::MemoryFormat{kContiguous})},
-                                      {ir::Type::of(type)});
+                                      {ir::Type::of(it->second)});
         c.stack = graph_.node(last).stack;
         kept->second = c.outputs[0];
       }
@@ -131,10 +127,8 @@ class LayoutChooser {
 // A layout that `clone` cannot name (a permuted result, say) could not be restored: then nothing is
 // changed.
 bool all_nameable(const ir::Graph& g) {
-  for (const ir::OutputSpec& o : g.outputs) {
-    if (o.kind == ir::OutputSpec::Kind::ViewOfOutput) return false;
-  }
-  return true;
+  return std::ranges::find(g.outputs, ir::OutputSpec::Kind::ViewOfOutput, &ir::OutputSpec::kind) ==
+         g.outputs.end();
 }
 
 }  // namespace

@@ -54,9 +54,8 @@ class Round {
     OXY_CHECK(out.size() == n.outputs.size(), "decomposition of ", n.target, " gives ", out.size(),
               " values for ", n.outputs.size());
     for (size_t i = 0; i < out.size(); ++i) {
-      bool again = std::find(out.begin(), out.begin() + static_cast<ptrdiff_t>(i), out[i]) !=
-                   out.begin() + static_cast<ptrdiff_t>(i);
-      if ((again && out[i].valid()) || !fits(n, n.outputs[i], out[i], first_new)) return false;
+      bool twice = out[i].valid() && std::ranges::count(out, out[i]) > 1;
+      if (twice || !fits(n, n.outputs[i], out[i], first_new)) return false;
     }
     for (size_t i = 0; i < out.size(); ++i) {
       if (!out[i].valid()) continue;

@@ -2,11 +2,9 @@
 #include "passes/match_pattern.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <unordered_map>
 
-#include "ops/op_table.h"
 #include "passes/rewrite.h"
 #include "support/check.h"
 
@@ -122,7 +120,7 @@ class Matcher {
     for (NodeId id : m.nodes) for_each_value(g_.node(id), [&](ValueId v) { --uses[v.index]; });
     for (NodeId id : m.nodes) {
       for (ValueId v : g_.node(id).outputs) {
-        if (uses[v.index] > 0 && std::ranges::find(m.outputs, v) == m.outputs.end()) return false;
+        if (uses[v.index] > 0 && std::ranges::count(m.outputs, v) == 0) return false;
       }
     }
     size_t left = m.nodes.size();
@@ -135,9 +133,7 @@ class Matcher {
         continue;
       }
       bool reads = false;
-      for_each_value(n, [&](ValueId v) {
-        reads = reads || std::ranges::find(m.outputs, v) != m.outputs.end();
-      });
+      for_each_value(n, [&](ValueId v) { reads |= std::ranges::count(m.outputs, v) > 0; });
       if (reads) return false;
     }
     return true;
@@ -221,20 +217,9 @@ class Substitution {
     if (!want.is_dense() || !want.offset.is_const(0)) return ValueId();
     for (const ir::Expr& e : want.strides)
       if (!e.is_const()) return ValueId();
-    std::vector<int64_t> order(want.sizes.size()), back(order.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
-      return want.strides[static_cast<size_t>(a)].value() >
-             want.strides[static_cast<size_t>(b)].value();
-    });
-    for (size_t i = 0; i < order.size(); ++i)
-      back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
     ops::Rewriter r(g_, last_);
     if (want.is_contiguous()) return r.call("aten.clone.default", {v, Arg(ir::MemoryFormat{0})});
-    ValueId ordered = r.call("aten.permute.default", {v, Arg(list_of(order))});
-    ValueId dense = r.call("aten.clone.default", {ordered, Arg(ir::MemoryFormat{0})});
-    ValueId out = r.call("aten.permute.default", {dense, Arg(list_of(back))});
-    return same_place(g_.tensor_type(out), want) ? out : ValueId();
+    return copy_laid_out(r, v, want).value_or(ValueId());
   }
 
   Graph& g_;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "ops/args.h"
 #include "ops/rounding.h"
@@ -203,6 +205,20 @@ bool Replacements::apply() {
   graph_.replace_uses([this](ir::ValueId v) { return resolve(v); });
   graph_.compact();
   return true;
+}
+
+std::optional<ir::ValueId> copy_laid_out(ops::Rewriter& r, ir::ValueId v,
+                                         const ir::TensorType& like) {
+  std::vector<int64_t> order(like.sizes.size()), back(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(),
+                           [&](int64_t d) { return like.strides[static_cast<size_t>(d)].value(); });
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  v = r.call("aten.permute.default", {v, ir::Arg(list_of(order))});
+  v = r.call("aten.clone.default", {v, ir::Arg(ir::MemoryFormat{0})});
+  v = r.call("aten.permute.default", {v, ir::Arg(list_of(back))});
+  return same_place(r.type(v), like) ? std::optional(v) : std::nullopt;
 }
 
 void kill_from(ir::Graph& g, size_t first) {

@@ -78,6 +78,11 @@ class Replacements {
   bool any_ = false;
 };
 
+// A copy of `v`, which is contiguous, with the strides of `like`, known numbers: its dimensions in
+// another order. Nothing where that does not give this layout.
+std::optional<ir::ValueId> copy_laid_out(ops::Rewriter& r, ir::ValueId v,
+                                         const ir::TensorType& like);
+
 // Removes the nodes that were made since there were `first`.
 void kill_from(ir::Graph& g, size_t first);
 

@@ -1,5 +1,5 @@
-// The regularised incomplete gamma functions of one number (codegen/cpp/prelude_gamma.cpp says what
-// they are): what the vectors of kernels are compared with.
+// The regularised incomplete gamma functions of one number (codegen/cpp/prelude_iterated.cpp says
+// what they are): what the vectors of kernels are compared with.
 #pragma once
 
 namespace oxy::ops {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
+#include "schedule/fold.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -21,20 +21,14 @@ constexpr int64_t kStepsOfAWindow = 64;  // that a lane sums by itself
 
 bool is_arg(ReduceKind k) { return k == ReduceKind::ArgMax || k == ReduceKind::ArgMin; }
 
-bool accumulates(const Block& block, uint32_t acc) {
-  return std::any_of(block.begin(), block.end(), [&](const Stmt& s) {
-    const Accumulate* a = std::get_if<Accumulate>(&s.v);
-    return a && a->acc == acc;
-  });
-}
-
 // The VectorReduce loop that updates an accumulator, or nothing.
 const For* vector_reduce_of(const Block& block, uint32_t acc) {
-  for (const Stmt& s : block) {
-    const For* loop = std::get_if<For>(&s.v);
-    if (!loop) continue;
-    if (loop->kind == ForKind::VectorReduce && accumulates(loop->body, acc)) return loop;
-    if (const For* inner = vector_reduce_of(loop->body, acc)) return inner;
+  for (const For& loop : all<For>(block)) {
+    if (loop.kind == ForKind::VectorReduce &&
+        std::ranges::any_of(all<Accumulate>(loop.body),
+                            [&](const Accumulate& a) { return a.acc == acc; }))
+      return &loop;
+    if (const For* inner = vector_reduce_of(loop.body, acc)) return inner;
   }
   return nullptr;
 }
@@ -54,14 +48,10 @@ bool scalar_update(const Block& block, uint32_t acc, bool vectorised) {
 // The loop whose variable is the position that ArgMax and ArgMin note, or nothing: then positions
 // grow from step to step.
 const For* loop_of_position(const Block& block, uint32_t acc) {
-  for (const Stmt& s : block) {
-    const For* loop = std::get_if<For>(&s.v);
-    if (!loop) continue;
-    for (const Stmt& inner : loop->body) {
-      const Accumulate* a = std::get_if<Accumulate>(&inner.v);
-      if (a && a->acc == acc && a->index == loop->var) return loop;
-    }
-    if (const For* found = loop_of_position(loop->body, acc)) return found;
+  for (const For& loop : all<For>(block)) {
+    for (const Accumulate& a : all<Accumulate>(loop.body))
+      if (a.acc == acc && a.index == loop.var) return &loop;
+    if (const For* found = loop_of_position(loop.body, acc)) return found;
   }
   return nullptr;
 }
@@ -72,53 +62,17 @@ bool is_heavy(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Erfc; }
 
 // Long bodies and several sums hide the latency of an addition by themselves.
 int KernelWriter::copies_of(const For& loop) const {
-  bool heavy = false;
-  int sums = 0;
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    heavy = heavy || (c && is_heavy(c->op));
-    sums += std::holds_alternative<Accumulate>(s.v);
-  }
-  return heavy || sums >= 4 ? 2 : 4;
-}
-
-std::string KernelWriter::accumulator_type(const Init& init, int lanes) {
-  return value_type_name(init.dtype, lanes);
+  const bool heavy = std::ranges::any_of(all<Compute>(loop.body), is_heavy, &Compute::op);
+  return heavy || std::ranges::distance(all<Accumulate>(loop.body)) >= 4 ? 2 : 4;
 }
 
 std::string KernelWriter::identity(const Init& init, int lanes) {
-  const Scope scope{lanes, 0, "", "", "0"};
-  OperatorText text = operators(scope);
-  const bool f = ir::is_floating(init.dtype);
-  const auto number = [&](double v, int64_t i) {
-    return text.splat(text.constant(v, i, init.dtype), init.dtype);
-  };
-  const int bits = 8 * ir::byte_size(init.dtype);
-  const bool is_unsigned = init.dtype == DType::B8 || ir::name(init.dtype)[0] == 'u';
-  const int64_t most = is_unsigned ? (bits == 64 ? -1 : (int64_t{1} << bits) - 1)
-                                   : static_cast<int64_t>((uint64_t{1} << (bits - 1)) - 1);
-  const int64_t least = is_unsigned ? 0 : -most - 1;
-  switch (init.kind) {
-    case ReduceKind::Sum:
-      return number(0, 0);
-    case ReduceKind::Prod:
-      return number(1, 1);
-    case ReduceKind::Max:
-    case ReduceKind::ArgMax:
-      return f ? number(-INFINITY, 0) : number(0, least);
-    case ReduceKind::Min:
-    case ReduceKind::ArgMin:
-      return f ? number(INFINITY, 0) : number(0, most);
-    case ReduceKind::Any:
-      return number(0, 0);
-    case ReduceKind::All:
-      return number(1, 1);
-    case ReduceKind::LogSumExp:
-      return number(-INFINITY, 0);
-    case ReduceKind::Last:
-      break;
-  }
-  OXY_FAIL("kind of a reduction");
+  const ReduceKind kind = init.kind == ReduceKind::ArgMax   ? ReduceKind::Max
+                          : init.kind == ReduceKind::ArgMin ? ReduceKind::Min
+                                                            : init.kind;
+  const loops::Inst c = schedule::identity_of(kind, init.dtype);
+  OperatorText text = operators(lanes);
+  return text.splat(text.constant(c.number, c.integer, init.dtype), init.dtype);
 }
 
 void KernelWriter::write_init(const Init& init, const Block& block, const Scope& scope) {
@@ -147,10 +101,9 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
     if (narrow) acc.at = DType::I32;
   }
   const bool array = acc.form == Accumulator::Form::Copies;
-  const std::string type = accumulator_type(acc.init, lanes);
+  const std::string type = value_type_name(acc.init.dtype, lanes);
   const std::string at_type = value_type_name(acc.at, lanes);
-  const std::string none =
-      operators(Scope{lanes, 0, "", "", "0"}).splat(cat('(', memory_type(acc.at), ")-1"), acc.at);
+  const std::string none = operators(lanes).splat(cat('(', memory_type(acc.at), ")-1"), acc.at);
   if (!array) {
     out_.line(type, ' ', acc.name, " = ", identity(acc.init, lanes), ';');
     if (is_arg(init.kind)) out_.line(at_type, ' ', acc.name, "_at = ", none, ';');
@@ -174,28 +127,12 @@ std::string KernelWriter::element_of(const Accumulator& acc, const std::string& 
 void KernelWriter::write_fold(const Accumulator& acc, const std::string& target,
                               const std::string& target_at, const std::string& value,
                               const std::string& at, int lanes, bool later) {
-  OperatorText text = operators(Scope{lanes, 0, "", "", "0"});
+  OperatorText text = operators(lanes);
   const DType d = acc.init.dtype;
-  const auto simple = [&](LoopOp op) {
-    out_.line(target, " = ", text.apply(op, d, {{target, d}, {value, d}}), ';');
-  };
-  switch (acc.init.kind) {
-    case ReduceKind::Sum:
-      return simple(LoopOp::Add);
-    case ReduceKind::Prod:
-      return simple(LoopOp::Mul);
-    case ReduceKind::Max:
-      return simple(LoopOp::Max);
-    case ReduceKind::Min:
-      return simple(LoopOp::Min);
-    case ReduceKind::Any:
-      return simple(LoopOp::Or);
-    case ReduceKind::All:
-      return simple(LoopOp::And);
-    case ReduceKind::LogSumExp:
-      return simple(LoopOp::LogAddExp);
-    default:
-      break;
+  if (!is_arg(acc.init.kind)) {
+    // As of numbers: the operators of bool are those of its accumulators.
+    const LoopOp op = schedule::fold_of(acc.init.kind, DType::F32);
+    return out_.line(target, " = ", text.apply(op, d, {{target, d}, {value, d}}), ';');
   }
   const char* extreme = acc.init.kind == ReduceKind::ArgMax ? "max" : "min";
   const std::string piece =
@@ -230,7 +167,7 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
       at = cat(at, " + ", prelude_.fn("iota", type, scope.lanes), "()");
   }
   if (scope.vector() && !scope.active.empty() && acc.form == Accumulator::Form::Copies) {
-    const std::string first = cat(prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
+    const std::string first = in_use("", scope);
     v = operators(scope).select(first, v, identity(init, scope.lanes), init.dtype);
     if (is_arg(init.kind) && !acc.in_order) {
       at = operators(scope).select(first, at, operators(scope).splat("(i64)-1", DType::I64),
@@ -243,28 +180,11 @@ void KernelWriter::write_accumulate(const Accumulate& a, const Scope& scope) {
 // One value of all lanes of a vector.
 std::string KernelWriter::folded(const Init& init, const std::string& vector) {
   if (lanes_ == 1) return vector;
-  const bool f = ir::is_floating(init.dtype);
+  const LoopOp op = schedule::fold_of(init.kind, init.dtype);
+  const bool nan = ir::is_floating(init.dtype) && (op == LoopOp::Max || op == LoopOp::Min);
   const std::string element = init.dtype == DType::B8 ? "i32" : memory_type(init.dtype);
-  const auto call = [&](std::string_view piece) {
-    return cat(prelude_.fn(piece, element, lanes_), '(', vector, ')');
-  };
-  const bool b8 = init.dtype == DType::B8;
-  switch (init.kind) {
-    case ReduceKind::Sum:
-      return call(b8 ? "fold_or" : "fold_add");
-    case ReduceKind::Prod:
-      return call(b8 ? "fold_and" : "fold_mul");
-    case ReduceKind::Max:
-      return call(f ? "fold_max_nan" : b8 ? "fold_or" : "fold_max");
-    case ReduceKind::Min:
-      return call(f ? "fold_min_nan" : b8 ? "fold_and" : "fold_min");
-    case ReduceKind::Any:
-      return call("fold_or");
-    case ReduceKind::All:
-      return call("fold_and");
-    default:
-      OXY_FAIL("fold of an arg reduction");
-  }
+  return cat(prelude_.fn(cat("fold_", ops::name(op), nan ? "_nan" : ""), element, lanes_), '(',
+             vector, ')');
 }
 
 void KernelWriter::write_result(const Result& r, const Scope& scope) {
@@ -276,7 +196,7 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
   // Where the first extreme is all that there is, no element has beaten the identity.
   const auto position = [&](const std::string& x, int lanes) {
     if (!acc.in_order) return x;
-    OperatorText text = operators(Scope{lanes, 0, "", "", "0"});
+    OperatorText text = operators(lanes);
     const std::string zero = text.splat("(i64)0", DType::I64);
     return text.apply(LoopOp::Max, DType::I64, {{x, DType::I64}, {zero, DType::I64}});
   };
@@ -296,14 +216,12 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     } else {
       text = arg ? position(cat(at, "[0]"), 1) : rounded(folded(acc.init, text), Scope{});
     }
-    const Value& v = define(r.value, acc.result, false);
-    out_.line("const ", value_type(acc.result, 1), ' ', v.name, " = ", text, ';');
+    write_value(r.value, acc.result, 1, text);
     return;
   }
   std::string text = element_of(acc, scope.copy);
   text = arg ? position(cat(acc.name, "_at"), scope.lanes) : rounded(text, scope);
-  const Value& v = define(r.value, acc.result, scope.vector());
-  out_.line("const ", value_type_name(acc.result, scope.lanes), ' ', v.name, " = ", text, ';');
+  write_value(r.value, acc.result, scope.lanes, text);
 }
 
 // The array of an accumulator's positions, as i64.
@@ -312,7 +230,7 @@ std::string KernelWriter::wide_positions(const Accumulator& acc) {
   if (acc.at == DType::I64) return at;
   const std::string wide = cat(acc.name, "_wide");
   out_.line(value_type_name(DType::I64, lanes_), ' ', wide, '[', acc.copies, "];");
-  OperatorText text = operators(Scope{lanes_, 0, "", "", "0"});
+  OperatorText text = operators(lanes_);
   out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", wide,
             "[k] = ", text.cast({cat(at, "[k]"), acc.at}, DType::I64), ';');
   return wide;
@@ -321,11 +239,8 @@ std::string KernelWriter::wide_positions(const Accumulator& acc) {
 // How many additions follow each other where a body runs once, as far as they are not added up
 // apart.
 int64_t KernelWriter::chain_of(const Block& body) const {
-  int64_t chain = 0;
-  for (const Stmt& s : body) {
-    chain = std::max<int64_t>(chain, std::holds_alternative<Accumulate>(s.v));
-    if (const For* loop = std::get_if<For>(&s.v)) chain = std::max(chain, chain_of(*loop));
-  }
+  int64_t chain = !all<Accumulate>(body).empty();
+  for (const For& loop : all<For>(body)) chain = std::max(chain, chain_of(loop));
   return chain;
 }
 
@@ -354,16 +269,14 @@ std::vector<uint32_t> KernelWriter::long_sums(const For& loop, int64_t steps) co
     const Accumulator& acc = accumulators_.at(a->acc);
     const bool sum = acc.init.kind == ReduceKind::Sum && ir::is_floating(acc.init.dtype);
     const bool few = acc.form == Accumulator::Form::PerLane && steps <= kStepsOfAWindow;
-    if (sum && !few && std::find(sums.begin(), sums.end(), a->acc) == sums.end())
-      sums.push_back(a->acc);
+    if (sum && !few && std::ranges::find(sums, a->acc) == sums.end()) sums.push_back(a->acc);
   });
   return sums;
 }
 
 int KernelWriter::block_of_sums(const std::vector<uint32_t>& sums) const {
-  const bool wide = std::any_of(sums.begin(), sums.end(), [&](uint32_t id) {
-    return accumulators_[id].init.dtype == DType::F64;
-  });
+  const bool wide = std::ranges::any_of(
+      sums, [&](uint32_t id) { return accumulators_[id].init.dtype == DType::F64; });
   return wide ? kWideStepsInABlock : kStepsInABlock;
 }
 
@@ -379,7 +292,7 @@ void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
     const std::string part = element_of(acc, "k");
-    const std::string wide = lane_operators(acc).cast({part, acc.init.dtype}, DType::F64);
+    const std::string wide = operators(lanes_of(acc)).cast({part, acc.init.dtype}, DType::F64);
     out_.line("OXY_UNROLL");
     out_.open("for (int k = 0; k < ", acc.copies, "; ++k) ");
     out_.line(acc.name, "_total[k] = ", acc.name, "_total[k] + ", wide, ';');
@@ -394,16 +307,12 @@ void KernelWriter::close_totals(const std::vector<uint32_t>& sums) {
     const std::string total = cat(acc.name, "_total[k]");
     out_.line("OXY_UNROLL");
     out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", element_of(acc, "k"), " = ",
-              lane_operators(acc).cast({total, DType::F64}, acc.init.dtype), ';');
+              operators(lanes_of(acc)).cast({total, DType::F64}, acc.init.dtype), ';');
   }
 }
 
 int KernelWriter::lanes_of(const Accumulator& acc) const {
   return acc.form == Accumulator::Form::Scalar ? 1 : lanes_;
-}
-
-OperatorText KernelWriter::lane_operators(const Accumulator& acc) {
-  return operators(Scope{lanes_of(acc), 0, "", "", "0"});
 }
 
 }  // namespace oxy::codegen::cpp

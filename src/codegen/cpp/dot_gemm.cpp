@@ -1,6 +1,6 @@
 // The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four
 // vectors), `kernel`. A parallel iteration is a group of columns of one batch.
-#include "codegen/cpp/dot_gemm.h"
+#include "codegen/cpp/gemm.h"
 
 #include "codegen/cpp/prelude.h"
 #include "support/tuning.h"

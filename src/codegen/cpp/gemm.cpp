@@ -7,9 +7,7 @@
 
 #include <algorithm>
 
-#include "codegen/cpp/dot_gemm.h"
 #include "codegen/cpp/prelude.h"
-#include "codegen/cpp/row_gemm.h"
 #include "support/check.h"
 #include "support/tuning.h"
 
@@ -103,16 +101,16 @@ class GemmEmitter {
   }
 
   std::string text() {
-    shape(body_);
-    transpose(body_);
-    pack(body_);
-    prefetch(body_);
+    shape();
+    transpose();
+    pack();
+    prefetch();
     for (int r = 1; r <= kTileRows; r++)
-      for (int v = 1; v <= vectors_; v *= 2) tile(body_, r, v);
-    tiles(body_);
-    if (half_.empty()) pointers(body_);
-    copy_rows(body_);
-    kernel(body_);
+      for (int v = 1; v <= vectors_; v *= 2) tile(r, v);
+    tiles();
+    if (half_.empty()) pointers();
+    copy_rows();
+    kernel();
     return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
                "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\n", body_);
   }
@@ -120,29 +118,22 @@ class GemmEmitter {
  private:
   int width() const { return vectors_ * lanes_; }
 
-  // Elements as f32.
-  std::string loaded(const std::string& address, int lanes) {
-    const std::string bits = cat(prelude_.fn("load", element_, lanes), "(", address, ")");
-    return half_.empty() ? bits
-                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), "(", bits, ")");
-  }
-  std::string widened(const std::string& value) {
+  // Elements as f32, and f32 as elements.
+  std::string widened(const std::string& value, int lanes = 1) {
     return half_.empty() ? value
-                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", 1), "(", value, ")");
+                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), "(", value, ")");
   }
-  std::string narrowed(const std::string& value) {
+  std::string narrowed(const std::string& value, int lanes = 1) {
     return half_.empty() ? value
-                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
+                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes), "(", value, ")");
   }
-
-  std::string narrowed_vector(const std::string& value) {
-    return half_.empty() ? value
-                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes_), "(", value, ")");
+  std::string loaded(const std::string& address) {
+    return widened(cat(prelude_.fn("load", element_, lanes_), "(", address, ")"), lanes_);
   }
 
   // In the order of gemm_parameters.
-  static void shape(std::string& out) {
-    out += R"(struct Shape {
+  void shape() {
+    body_ += R"(struct Shape {
   i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row;
   i64 a_offset, b_offset, c_offset, bias_offset, bias;
   i64 in_h, in_w, out_w, kernel_h, kernel_w;
@@ -165,10 +156,9 @@ struct Finish {
   }
 
   // A square of B, rows along k, transposed.
-  void transpose(std::string& out) {
-    const std::string load = loaded("b + i * stride", lanes_),
-                      store = prelude_.fn("store", "f32", lanes_);
-    cat_to(out, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_,
+  void transpose() {
+    const std::string load = loaded("b + i * stride"), store = prelude_.fn("store", "f32", lanes_);
+    cat_to(body_, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_,
            " r[", lanes_, "];\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_,
            "; ++i) r[i] = ", load, ";\n  ", prelude_.fn("transpose_lanes", "f32", lanes_),
            "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i) ", store, "(to + i * ",
@@ -176,18 +166,18 @@ struct Finish {
   }
 
   // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
-  void pack(std::string& out) {
+  void pack() {
     const int w = width();
     cat_to(
-        out,
+        body_,
         "static void pack(const Shape* s, const element* b, f32* to, i64 count, i64 columns) {\n  "
         "i64 k = 0;\n",
         "  if (columns == ", w,
         " && s->b_n == 1)\n    for (; k < count; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n "
         "< ",
-        w, "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ",
-        loaded("b + k * s->b_k + n", lanes_), ");\n  else if (columns == ", w, ")\n    for (; k + ",
-        lanes_, " <= count; k += ", lanes_, ")\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+        w, "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ", loaded("b + k * s->b_k + n"),
+        ");\n  else if (columns == ", w, ")\n    for (; k + ", lanes_, " <= count; k += ", lanes_,
+        ")\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
         ") transpose(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
         "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
         " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
@@ -195,21 +185,21 @@ struct Finish {
 
   // One k of a tile: `rows` broadcasts times `vectors` of the panel.
   // With `packs` it comes from B, and goes into the panel on the way.
-  void step(std::string& out, int rows, int vectors, const char* k, bool packs = false) {
+  void step(int rows, int vectors, const char* k, bool packs = false) {
     for (int j = 0; j < vectors; j++) {
       const std::string packed = cat("b + ", j * lanes_);
-      cat_to(out, "        const ", vec_, " p", j, " = ",
-             packs ? loaded(cat("from + k * from_row + ", j * lanes_), lanes_)
-                   : cat(load_, "(", packed, ")"),
-             ";\n");
-      if (packs) cat_to(out, "        ", store_, "(", packed, ", p", j, ");\n");
+      cat_to(
+          body_, "        const ", vec_, " p", j, " = ",
+          packs ? loaded(cat("from + k * from_row + ", j * lanes_)) : cat(load_, "(", packed, ")"),
+          ";\n");
+      if (packs) cat_to(body_, "        ", store_, "(", packed, ", p", j, ");\n");
     }
     for (int i = 0; i < rows; i++) {
-      cat_to(out, "        const ", vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
+      cat_to(body_, "        const ", vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
       for (int j = 0; j < vectors; j++)
-        cat_to(out, "        x", i, j, " = ", fma_, "(v", i, ", p", j, ", x", i, j, ");\n");
+        cat_to(body_, "        x", i, j, " = ", fma_, "(v", i, ", p", j, ", x", i, j, ");\n");
     }
-    cat_to(out, "        b += taps * ", width(), ";\n");
+    cat_to(body_, "        b += taps * ", width(), ";\n");
   }
 
   // The others are remainders: text for them takes time to compile and saves little.
@@ -223,49 +213,50 @@ struct Finish {
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
   // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
   // not hold yet, or null.
-  void tile(std::string& out, int rows, int vectors) {
+  void tile(int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
           write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
     };
-    cat_to(out, "static struct Prefetch tile", rows, "x", vectors,
+    cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
            "(const f32* const* rows, i64 taps, i64 channel, f32* panel, f32* c, ",
            "i64 c_row, i64 count, const f32* start, struct Prefetch next",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int column) {
-      cat_to(out, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c, ");\n");
+      cat_to(body_, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c,
+             ");\n");
     });
-    out += "  for (i64 t = 0; t < taps; ++t) {\n";
+    body_ += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
-      cat_to(out, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(out, "    f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
+      cat_to(body_, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
+    cat_to(body_, "    f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
     if (is_unrolled(rows, vectors)) {
       if (can_pack(rows, vectors)) {
-        out += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
-        step(out, rows, vectors, "k", true);
-        out += "      }\n";
+        body_ += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
+        step(rows, vectors, "k", true);
+        body_ += "      }\n";
       }
-      cat_to(out, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
+      cat_to(body_, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
              ") {\n      prefetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
              "; ++j) {\n");
-      step(out, rows, vectors, "k + j");
-      out += "      }\n    }\n";
+      step(rows, vectors, "k + j");
+      body_ += "      }\n    }\n";
     }
-    out += "    for (; k < count; ++k) {\n";
-    step(out, rows, vectors, "k");
-    out += "    }\n  }\n";
+    body_ += "    for (; k < count; ++k) {\n";
+    step(rows, vectors, "k");
+    body_ += "    }\n  }\n";
     each([&](const std::string& x, const std::string& c, int) {
-      cat_to(out, "  ", store_, "(", c, ", ", x, ");\n");
+      cat_to(body_, "  ", store_, "(", c, ", ", x, ");\n");
     });
-    out += "  return next;\n}\n";
+    body_ += "  return next;\n}\n";
   }
 
   // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time
   // on the way through this one's tiles: a burst of them would wait for memory, and the arithmetic
   // with it.
-  void prefetch(std::string& out) {
-    cat_to(out, R"(struct Prefetch {
+  void prefetch() {
+    cat_to(body_, R"(struct Prefetch {
   const element* at;
   i64 left, run, runs, step, skip, second;
 };
@@ -310,8 +301,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
   // `columns` are 0 in the panel; whole vectors of nothing else are left out, to the next power of
   // two.
-  void tiles(std::string& out) {
-    cat_to(out,
+  void tiles() {
+    cat_to(body_,
            "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, "
            "f32* panel, f32* c, i64 c_row, ",
            "i64 count, i64 columns, const f32* start, const element* ahead, const element* b, "
@@ -339,11 +330,11 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
-        cat_to(out, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
+        cat_to(body_, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
                "(rows, taps, channel, panel, c, c_row, count, start, next",
                can_pack(r, v) ? ", from, s->b_k" : "", "); break;\n");
     cat_to(
-        out,
+        body_,
         "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
         "done += r;\n"
         "    if (f && (done - finished >= ",
@@ -353,8 +344,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   }
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
-  void pointers(std::string& out) {
-    cat_to(out,
+  void pointers() {
+    cat_to(body_,
            R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
                   const f32** to, i64 step) {
   const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
@@ -383,9 +374,9 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   }
 
   // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, copy_row apart.
-  void copy_rows(std::string& out) {
-    const std::string value = loaded("from + k", lanes_), rest = widened("from[k]");
-    cat_to(out,
+  void copy_rows() {
+    const std::string value = loaded("from + k"), rest = widened("from[k]");
+    cat_to(body_,
            R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
                       f32* wide, const f32** rows) {
   for (i64 i = 0; i < m; ++i) {
@@ -398,9 +389,9 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
            ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
   }
 
-  void kernel(std::string& out) {
+  void kernel() {
     const int w = width();
-    cat_to(out,
+    cat_to(body_,
            R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
@@ -471,7 +462,7 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
             i64 n = 0;
             for (; n + )",
            lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
-           "(whole + i * s->c_row + n, ", narrowed_vector(cat(load_, "(edge + i * ", w, " + n)")),
+           "(whole + i * s->c_row + n, ", narrowed(cat(load_, "(edge + i * ", w, " + n)"), lanes_),
            R"();
             for (; n < columns; ++n) whole[i * s->c_row + n] = )",
            narrowed(cat("edge[i * ", w, " + n]")), R"(;

@@ -9,7 +9,7 @@
 // of B as wide as two vectors (four with AVX-512) is packed into the first-level cache, and tiles
 // of up to six rows of A times that panel stay in registers. While a panel is worked on the next
 // one is prefetched a line at a time, so that weights arrive from memory without having been packed
-// before the call. Gemms of few rows do not pack B at all: dot_gemm.h, row_gemm.h.
+// before the call. Gemms of few rows do not pack B at all: see below.
 //
 // A convolution is a gemm with one row an output pixel, one column an output channel, and k running
 // over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm",
@@ -60,7 +60,7 @@ struct Gemm {
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
-// All gemms of one dtype have one of three texts: dot_gemm.h, row_gemm.h, or that of gemm.cpp.
+// All gemms of one dtype have one of three texts, those of dot_gemm.cpp, row_gemm.cpp and gemm.cpp.
 std::string emit_gemm(const Gemm& shape, const Machine& target);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
 std::vector<int64_t> gemm_parameters(const Gemm& shape, const Machine& target);
@@ -69,5 +69,22 @@ int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thre
 int64_t gemm_bytes(const Gemm& shape);                                 // of operands and result
 bool reads_as_it_lies(const Gemm& shape);  // B is not packed, also where it is constant
 std::string print(const Gemm& shape);
+
+// Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each
+// element of C is a sum along the lanes, so that B is read once, as it lies, without being packed.
+// Six rows of A (three without AVX-512) times four columns of B stay in registers.
+bool is_dot_gemm(const Gemm& p);
+std::string emit_dot_gemm(ir::DType dtype, const Machine& target);
+std::vector<int64_t> dot_gemm_parameters(const Gemm& p);
+int64_t dot_gemm_range(const Gemm& p);
+
+// Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are
+// read once, as they lie, each value times one of A and added to the row of sums, which stays in
+// the first-level cache.
+bool is_row_gemm(const Gemm& p);
+std::string emit_row_gemm(const Machine& target);
+std::vector<int64_t> row_gemm_parameters(const Gemm& p);
+int64_t row_gemm_range(const Gemm& p);
+int64_t row_gemm_scratch_bytes(const Gemm& p);
 
 }  // namespace oxy::codegen::cpp

@@ -1,10 +1,8 @@
-// The frame of a kernel function and its loops.
+// The frame of a kernel function and its loops; entry points of the emitter.
 #include "codegen/cpp/kernel_writer.h"
 
 #include <algorithm>
 
-#include "codegen/cpp/index_text.h"
-#include "codegen/cpp/types_text.h"
 #include "schedule/cost.h"
 #include "support/check.h"
 #include "support/tuning.h"
@@ -17,11 +15,6 @@ constexpr std::string_view kFloorHelpers =
     "OXY_INLINE i64 floor_quotient(i64 a, i64 b) { return a / b - ((a % b != 0) & ((a % b < 0) != "
     "(b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
-
-bool has_loop(const Block& block) {
-  return std::any_of(block.begin(), block.end(),
-                     [](const Stmt& s) { return std::holds_alternative<For>(s.v); });
-}
 
 }  // namespace
 
@@ -38,11 +31,10 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
 // Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
 int KernelWriter::lanes_of_kernel() const {
   if (prelude_.target().vector_bytes == 0) return 1;
-  bool narrow = false;
-  bool wide = false;
-  bool rows = false;
+  bool narrow = false, wide = false, rows = false;
   walk(kernel_.body, [&](const Stmt& s) {
-    if (const For* loop = std::get_if<For>(&s.v)) rows |= is_tiled(*loop) && has_loop(loop->body);
+    if (const For* loop = std::get_if<For>(&s.v))
+      rows |= is_tiled(*loop) && !all<For>(loop->body).empty();
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
     if (ir::byte_size(c->dtype) == 8)
@@ -263,21 +255,17 @@ void KernelWriter::write_plain_loop(const For& loop, const Scope& scope) {
 
 // Statements of a vector loop that are the same for all lanes, written before it.
 void KernelWriter::hoist_uniform(const For& loop) {
-  Scope scope{lanes_, loop.var, "0", "", "0"};
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || hoisted_.contains(c) || c->op == LoopOp::Store || c->op == LoopOp::StoreAdd) continue;
-    const bool known =
-        std::all_of(c->args.begin(), c->args.end(), [&](uint32_t a) { return numbers_[a] >= 0; });
-    if (!known || varies(*c, scope)) continue;
+  Scope scope{lanes_, loop.var, "0"};
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (hoisted_.contains(&c) || c.op == LoopOp::Store || c.op == LoopOp::StoreAdd) continue;
+    if (!are_known(c.args) || varies(c, scope)) continue;
     std::vector<Expr> symbols;
-    sym::collect_symbols(c->index, symbols);
-    const bool named =
-        c->op == LoopOp::Symbol ||
-        std::all_of(symbols.begin(), symbols.end(), [&](Expr e) { return names_.contains(e); });
+    sym::collect_symbols(c.index, symbols);
+    const bool named = c.op == LoopOp::Symbol ||
+                       std::ranges::all_of(symbols, [&](Expr e) { return names_.contains(e); });
     if (!named) continue;
-    write_compute(*c, Scope{});
-    hoisted_.insert(c);
+    write_compute(c, Scope{});
+    hoisted_.insert(&c);
   }
 }
 
@@ -306,7 +294,7 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
 void KernelWriter::write_vectors(const For& loop, const std::string& var, const std::string& to) {
   const auto vectors = [&] {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
+    write_block(loop.body, Scope{lanes_, loop.var, var});
     out_.close();
   };
   const auto tables = table_gathers_.loops.find(&loop);
@@ -329,18 +317,17 @@ void KernelWriter::write_some(const For& loop, const std::string& var, const std
                               const std::string& count) {
   out_.line("const i64 ", name, " = ", count, ';');
   out_.open("if (", name, " > 0) ");
-  write_block(loop.body, Scope{lanes_, loop.var, var, name, "0"});
+  write_block(loop.body, Scope{lanes_, loop.var, var, name});
   out_.close();
 }
 
 // A streaming store of a loop whose first vector may not lie where vectors can be streamed to.
 const Compute* KernelWriter::unaligned_stream(const For& loop) const {
   if (schedule::count_of(loop.size) < tuning::stream_fewest_vectors * lanes_) return nullptr;
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || c->op != LoopOp::Store || !is_streaming(*c)) continue;
-    const auto along = sym::linear_in(c->index, loop.var);
-    if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return c;
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (c.op != LoopOp::Store || !is_streaming(c)) continue;
+    const auto along = sym::linear_in(c.index, loop.var);
+    if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return &c;
   }
   return nullptr;
 }
@@ -399,7 +386,7 @@ void KernelWriter::write_vector_reduce(const For& loop) {
   names_[loop.var] = var;
   if (!constant || n % step >= lanes_) {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
-    write_block(loop.body, Scope{lanes_, loop.var, var, "", "0"});
+    write_block(loop.body, Scope{lanes_, loop.var, var});
     out_.close();
   }
   write_remainder(loop, var, to);
@@ -411,7 +398,7 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
   if (sym::divisible(loop.size, lanes_)) return;
   if (loop.size.is_const()) {
     out_.open("");
-    write_block(loop.body, Scope{lanes_, loop.var, var, cat(loop.size.value() % lanes_), "0"});
+    write_block(loop.body, Scope{lanes_, loop.var, var, cat(loop.size.value() % lanes_)});
     out_.close();
   } else {
     write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
@@ -443,12 +430,11 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
     default:
       break;
   }
-  const bool vector = varies(c, scope);
-  const Scope used = vector ? scope : Scope{};
+  const Scope used = varies(c, scope) ? scope : Scope{};
   std::string text;
   if (c.op == LoopOp::Const) {
-    text = operators(Scope{}).constant(c.number, c.integer, c.dtype);
-  } else if (vector && is_long_division(c, used)) {
+    text = operators(1).constant(c.number, c.integer, c.dtype);
+  } else if (is_long_division(c, used)) {
     text = cat(prelude_.fn("divide_by", "f32", used.lanes), '(', value(c.args[0]).name, ", ",
                value(c.args[1]).name, ')');
   } else {
@@ -456,8 +442,7 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
     for (uint32_t a : c.args) args.push_back(operand(a, used));
     text = operators(used).apply(c.op, c.dtype, args);
   }
-  const Value& v = define(c, vector);
-  out_.line("const ", value_type_name(c.dtype, used.lanes), ' ', v.name, " = ", text, ';');
+  write_value(c, used.lanes, text);
 }
 
 std::string KernelWriter::new_loop_var() { return cat('i', next_loop_++); }
@@ -470,15 +455,21 @@ std::string KernelWriter::index(Expr e) const {
   });
 }
 
-KernelWriter::Value& KernelWriter::define(const Compute& c, bool vector) {
-  return define(c.value, c.dtype, vector);
-}
-
-KernelWriter::Value& KernelWriter::define(uint32_t id, DType dtype, bool vector) {
+const KernelWriter::Value& KernelWriter::define(uint32_t id, DType dtype, bool vector) {
   OXY_CHECK(id < values_.size(), "value ", id);
   if (numbers_[id] < 0) numbers_[id] = next_number_++;
-  values_[id] = Value{cat('v', numbers_[id]), dtype, vector};
-  return values_[id];
+  return values_[id] = Value{cat('v', numbers_[id]), dtype, vector};
+}
+
+const KernelWriter::Value& KernelWriter::write_value(uint32_t id, DType dtype, int lanes,
+                                                     const std::string& text) {
+  const Value& v = define(id, dtype, lanes > 1);
+  out_.line("const ", value_type_name(dtype, lanes), ' ', v.name, " = ", text, ';');
+  return v;
+}
+
+bool KernelWriter::are_known(const std::vector<uint32_t>& values) const {
+  return std::ranges::all_of(values, [&](uint32_t v) { return numbers_[v] >= 0; });
 }
 
 const KernelWriter::Value& KernelWriter::value(uint32_t id) const {
@@ -496,6 +487,22 @@ OperatorText KernelWriter::operators(const Scope& scope) {
   return OperatorText(prelude_, scope.lanes, scope.active_lanes());
 }
 
+std::string KernelWriter::fn(std::string_view piece, DType dtype, const Scope& scope) {
+  return prelude_.fn(piece, memory_type(dtype), scope.lanes);
+}
+
+std::string KernelWriter::partly(std::string_view piece, DType dtype, const std::string& args,
+                                 const Scope& scope) {
+  if (scope.active.empty()) return cat(fn(piece, dtype, scope), '(', args, ')');
+  return cat(fn(cat(piece, "_part"), dtype, scope), '(', args, ", ", scope.active, ')');
+}
+
+std::string KernelWriter::in_use(const std::string& mask, const Scope& scope) {
+  if (scope.active.empty()) return mask;
+  return cat(mask, mask.empty() ? "" : " & ", prelude_.fn("first", "i32", scope.lanes), '(',
+             scope.active, ')');
+}
+
 std::string KernelWriter::value_type_name(DType dtype, int lanes) {
   if (lanes == 1) return value_type(dtype, 1);
   return prelude_.type(dtype == DType::B8 ? "i32" : memory_type(dtype), lanes);
@@ -503,5 +510,22 @@ std::string KernelWriter::value_type_name(DType dtype, int lanes) {
 
 const std::string& KernelWriter::buffer(uint32_t id) const { return buffers_.at(id); }
 DType KernelWriter::buffer_dtype(uint32_t id) const { return kernel_.buffers.at(id).dtype; }
+
+std::string emit(const schedule::Kernel& kernel, const Machine& target) {
+  OXY_CHECK(target.vector_bytes == 0 || target.vector_bytes == 32 || target.vector_bytes == 64,
+            "target");
+  return KernelWriter(kernel, target).write();
+}
+
+sym::Expr scratch_bytes(const schedule::KernelBuffer& b) {
+  if (b.kind != schedule::KernelBuffer::Kind::Local) return 0;
+  return sym::ceildiv(b.elements * ir::byte_size(b.dtype), 64) * 64;
+}
+
+sym::Expr scratch_bytes(const schedule::Kernel& kernel) {
+  sym::Expr bytes = 0;
+  for (const schedule::KernelBuffer& b : kernel.buffers) bytes += scratch_bytes(b);
+  return bytes;
+}
 
 }  // namespace oxy::codegen::cpp

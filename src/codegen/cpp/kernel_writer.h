@@ -9,12 +9,12 @@
 // row_lanes.cpp.
 #pragma once
 
+#include <ranges>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "codegen/cpp/operator_text.h"
-#include "codegen/cpp/source_writer.h"
-#include "codegen/cpp/table_gathers.h"
 #include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
@@ -44,6 +44,13 @@ void walk(const Block& block, F&& f) {
   }
 }
 
+// The statements of one kind in a block, without those inside of its loops.
+template <class T>
+auto all(const Block& block) {
+  return block | std::views::filter([](const Stmt& s) { return std::holds_alternative<T>(s.v); }) |
+         std::views::transform([](const Stmt& s) -> const T& { return std::get<T>(s.v); });
+}
+
 struct Scope {
   int lanes = 1;
   Expr var = 0;            // the vector variable, where lanes > 1
@@ -62,6 +69,26 @@ struct Access {
   std::string offset;  // Uniform, Contiguous, Strided: of lane 0. Gather: of lane `l`
   std::string stride;
 };
+
+// Gathers of rows at places that a table has: how near to each other these are is the same for all
+// rows, so it is found out once, in front of them, and not at each gather.
+//
+// A table is an i32 Local buffer that one Vector loop fills; a gather's index is its entry of the
+// lane and something that all lanes share. The loop of the gather runs over the whole table, so
+// that a row's memory between the smallest and the largest place may be read.
+struct TableGathers {
+  struct Place {
+    uint32_t entry = 0;  // the value loaded from the table
+    Expr shared = 0;     // what comes to it
+  };
+  std::unordered_map<const Compute*, Place> places;          // by gather
+  std::unordered_set<const Compute*> entries;                // the loads of the tables' values
+  std::set<uint32_t> tables;                                 // their buffers
+  std::unordered_map<const For*, std::set<uint32_t>> loops;  // by loop with such gathers
+};
+
+// Of tables that have at least two vectors of `lanes` entries.
+TableGathers find_table_gathers(const schedule::Kernel& kernel, int lanes);
 
 class KernelWriter {
  public:
@@ -136,7 +163,6 @@ class KernelWriter {
   void write_gather(const Compute& c, const Access& a, const Scope& scope,
                     const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);
-  void write_scalar_store(const Compute& c);
   void write_store_add(const Compute& c, const Scope& scope);
   void write_check(const Compute& c, const Scope& scope);
   void write_hint(const Hint& h, const Scope& scope);
@@ -167,9 +193,7 @@ class KernelWriter {
   void add_to_totals(const std::vector<uint32_t>& sums);
   void close_totals(const std::vector<uint32_t>& sums);
   int lanes_of(const Accumulator& acc) const;
-  OperatorText lane_operators(const Accumulator& acc);
   std::string identity(const Init& init, int lanes);
-  std::string accumulator_type(const Init& init, int lanes);
   std::string folded(const Init& init, const std::string& vector);
   int copies_of(const For& loop) const;
   std::string element_of(const Accumulator& acc, const std::string& copy) const;
@@ -191,11 +215,25 @@ class KernelWriter {
                           const std::string& at, const std::string& lane);
 
   // Values.
-  Value& define(const Compute& c, bool vector);
-  Value& define(uint32_t value, DType dtype, bool vector);
+  const Value& define(uint32_t value, DType dtype, bool vector);
+  // Defines a value of so many lanes, and writes its statement where all of it is one text.
+  const Value& define(const Compute& c, bool vector) { return define(c.value, c.dtype, vector); }
+  const Value& write_value(uint32_t value, DType dtype, int lanes, const std::string& text);
+  const Value& write_value(const Compute& c, int lanes, const std::string& text) {
+    return write_value(c.value, c.dtype, lanes, text);
+  }
   const Value& value(uint32_t id) const;
+  bool are_known(const std::vector<uint32_t>& values) const;
   Operand operand(uint32_t id, const Scope& scope);
   OperatorText operators(const Scope& scope);
+  OperatorText operators(int lanes) { return operators(Scope{.lanes = lanes}); }
+  // A function of the prelude for vectors of the scope, on what has this dtype in memory.
+  std::string fn(std::string_view piece, DType dtype, const Scope& scope);
+  // The same call on the lanes in use: of `piece`, or of its part where they are not all.
+  std::string partly(std::string_view piece, DType dtype, const std::string& args,
+                     const Scope& scope);
+  // The lanes of a mask that are in use; "": all of them.
+  std::string in_use(const std::string& mask, const Scope& scope);
   std::string value_type_name(DType dtype, int lanes);
   const std::string& buffer(uint32_t id) const;
   DType buffer_dtype(uint32_t id) const;

@@ -1,7 +1,7 @@
 // Statements of a kernel that touch memory or indices: loads, stores, checks, symbols.
-#include "codegen/cpp/index_text.h"
+#include <algorithm>
+
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -10,18 +10,14 @@ bool KernelWriter::varies(Expr e, const Scope& scope) const {
   if (!scope.vector() || e.is_const()) return false;
   std::vector<Expr> symbols;
   sym::collect_symbols(e, symbols);
-  for (Expr s : symbols) {
-    if (s == scope.var || lane_names_.contains(s)) return true;
-  }
-  return false;
+  return std::ranges::any_of(symbols,
+                             [&](Expr s) { return s == scope.var || lane_names_.contains(s); });
 }
 
 bool KernelWriter::varies(const Compute& c, const Scope& scope) const {
-  if (!scope.vector()) return false;
-  for (uint32_t a : c.args) {
-    if (value(a).vector) return true;
-  }
-  return varies(c.index, scope);
+  return scope.vector() &&
+         (std::ranges::any_of(c.args, [&](uint32_t a) { return value(a).vector; }) ||
+          varies(c.index, scope));
 }
 
 std::string KernelWriter::lane_index(Expr e, const Scope& scope) const {
@@ -47,18 +43,12 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
   if (!varies(c, scope)) return write_scalar_load(c);
   if (!c.args.empty()) return write_masked_load(c, scope);
   const Access a = access_of(c.index, scope);
-  if (a.kind == Access::Kind::Gather) {
-    const std::string type = value_type_name(c.dtype, scope.lanes);
-    std::string all = table_gathered(c, scope);
-    if (all.empty()) all = gathered(c, scope, "");
-    if (all.empty()) return write_gather(c, a, scope, cat('(', type, "){}"), "");
-    const Value& v = define(c, true);
-    out_.line("const ", type, ' ', v.name, " = ", all, ';');
-    return;
-  }
-  const Value& v = define(c, true);
-  out_.line("const ", value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ",
-            vector_load(c, a, scope), ';');
+  const bool apart = a.kind == Access::Kind::Gather;
+  const std::string type = value_type_name(c.dtype, scope.lanes);
+  std::string loaded = apart ? table_gathered(c, scope) : vector_load(c, a, scope);
+  if (loaded.empty()) loaded = gathered(c, scope, "");
+  if (loaded.empty()) return write_gather(c, a, scope, cat('(', type, "){}"), "");
+  const Value& v = write_value(c, scope.lanes, loaded);
   if (near_ && table_gathers_.entries.contains(&c)) write_distances(c, v, scope);
 }
 
@@ -70,36 +60,29 @@ void KernelWriter::write_scalar_load(const Compute& c) {
     text = cat(value(c.args[0]).name, " ? ", c.dtype == DType::B8 ? cat('(', loaded, ')') : loaded,
                " : ", value(c.args[1]).name);
   }
-  const Value& v = define(c, false);
-  out_.line("const ", value_type_name(c.dtype, 1), ' ', v.name, " = ", text, ';');
+  write_value(c, 1, text);
 }
 
 std::string KernelWriter::vector_load(const Compute& c, const Access& a, const Scope& scope) {
-  const std::string element = memory_type(c.dtype);
   std::string text;
-  const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   const std::string from = cat(buffer(c.buffer), " + ", a.offset);
   if (const auto column = columns_.find(&c); column != columns_.end()) {
     text = column->second;
   } else if (const auto tile = tile_load(c, scope)) {
-    text = cat(fn("load"), '(', *tile, ')');
+    text = cat(fn("load", c.dtype, scope), '(', *tile, ')');
   } else if (a.kind == Access::Kind::Uniform) {
-    text = cat(fn("splat"), '(', buffer(c.buffer), '[', a.offset, "])");
+    text = cat(fn("splat", c.dtype, scope), '(', buffer(c.buffer), '[', a.offset, "])");
   } else if (a.kind == Access::Kind::Contiguous) {
-    text = scope.active.empty() ? cat(fn("load"), '(', from, ')')
-                                : cat(fn("load_part"), '(', from, ", ", scope.active, ')');
+    text = partly("load", c.dtype, from, scope);
   } else if (a.stride == "(-1)" && scope.active.empty()) {
-    text = cat(fn("reverse"), '(', fn("load"), '(', from, " - ", scope.lanes - 1, "))");
+    text = cat(fn("reverse", c.dtype, scope), '(', fn("load", c.dtype, scope), '(', from, " - ",
+               scope.lanes - 1, "))");
   } else if (a.stride == "2") {
-    text = scope.active.empty() ? cat(fn("load_second"), '(', from, ')')
-                                : cat(fn("load_second_part"), '(', from, ", ", scope.active, ')');
+    text = partly("load_second", c.dtype, from, scope);
   } else {
-    text = scope.active.empty()
-               ? cat(fn("load_strided"), '(', from, ", ", a.stride, ')')
-               : cat(fn("load_strided_part"), '(', from, ", ", a.stride, ", ", scope.active, ')');
+    text = partly("load_strided", c.dtype, cat(from, ", ", a.stride), scope);
   }
-  return c.dtype == DType::B8 ? cat(prelude_.fn("mask_of", "u8", scope.lanes), '(', text, ')')
-                              : text;
+  return c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', text, ')') : text;
 }
 
 // The lanes' own part of an index, in elements, as a vector of signed integers as wide as the
@@ -143,12 +126,8 @@ std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const s
   if (bytes < 4 || scope.lanes * bytes != prelude_.target().vector_bytes) return "";
   const auto offsets = lane_offsets(c.index, bytes, scope);
   if (!offsets) return "";
-  std::string lanes = mask;
-  if (!scope.active.empty())
-    cat_to(lanes, lanes.empty() ? "" : " & ", prelude_.fn("first", "i32", scope.lanes), '(',
-           scope.active, ')');
-  const std::string piece =
-      prelude_.fn(lanes.empty() ? "gather" : "gather_if", memory_type(c.dtype), scope.lanes);
+  const std::string lanes = in_use(mask, scope);
+  const std::string piece = fn(lanes.empty() ? "gather" : "gather_if", c.dtype, scope);
   return cat(piece, '(', buffer(c.buffer), " + ", offsets->shared, ", ", offsets->own,
              lanes.empty() ? "" : ", ", lanes, ')');
 }
@@ -183,26 +162,17 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     return;
   }
   const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
+  std::string some;  // the lanes of the mask at once
   if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
-    std::string lanes = mask.name;
-    if (!scope.active.empty())
-      lanes = cat(lanes, " & ", prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
-    const std::string from = cat(buffer(c.buffer), " + ", a.offset);
-    const std::string piece =
-        prelude_.fn(second ? "load_second_if" : "load_if", memory_type(c.dtype), scope.lanes);
-    const std::string chosen =
-        operators(scope).select(mask.name, cat(piece, '(', from, ", ", lanes, ')'), other, c.dtype);
-    const Value& v = define(c, true);
-    out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
-    return;
+    const std::string lanes = in_use(mask.name, scope);
+    some = cat(fn(second ? "load_second_if" : "load_if", c.dtype, scope), '(', buffer(c.buffer),
+               " + ", a.offset, ", ", lanes, ')');
+  } else if (a.kind == Access::Kind::Gather) {
+    some = gathered(c, scope, mask.name);
   }
-  if (a.kind == Access::Kind::Gather) {
-    if (const std::string some = gathered(c, scope, mask.name); !some.empty()) {
-      const std::string chosen = operators(scope).select(mask.name, some, other, c.dtype);
-      const Value& v = define(c, true);
-      out_.line("const ", type, ' ', v.name, " = ", chosen, ';');
-      return;
-    }
+  if (!some.empty()) {
+    write_value(c, scope.lanes, operators(scope).select(mask.name, some, other, c.dtype));
+    return;
   }
   if (!fast) return write_gather(c, {a.kind, per_lane, ""}, scope, other, cat(mask.name, "[l]"));
   const std::string loaded = vector_load(c, a, scope);
@@ -214,27 +184,25 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   out_.open("if (", all, ") ");
   out_.line(v.name, " = ", loaded, ';');
   out_.close();
-  const std::string some = cat(prelude_.fn("any", "i32", scope.lanes), '(', mask.name, ')');
-  out_.open("else if (", some, ") for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+  const std::string any = cat(prelude_.fn("any", "i32", scope.lanes), '(', mask.name, ')');
+  out_.open("else if (", any, ") for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
   out_.line("if (", mask.name, "[l]) ", v.name, "[l] = ", element, ';');
   out_.close();
 }
 
-void KernelWriter::write_scalar_store(const Compute& c) {
-  out_.line(buffer(c.buffer), '[', index(c.index), "] = ", value(c.args[0]).name, ';');
-}
-
 void KernelWriter::write_store(const Compute& c, const Scope& scope) {
-  if (!varies(c, scope)) return write_scalar_store(c);
+  if (!varies(c, scope)) {
+    const std::string& v = value(c.args[0]).name;
+    return out_.line(buffer(c.buffer), '[', index(c.index), "] = ", v, ';');
+  }
   std::string v = operand(c.args[0], scope).text;
   const Access a = access_of(c.index, scope);
-  const std::string element = memory_type(buffer_dtype(c.buffer));
+  const DType dtype = buffer_dtype(c.buffer);
   if (const auto column = columns_.find(&c); column != columns_.end()) {
     if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
     out_.line(column->second, " = ", v, ';');
     return;
   }
-  const auto fn = [&](std::string_view piece) { return prelude_.fn(piece, element, scope.lanes); };
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
     out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
     const std::string lane = value(c.args[0]).vector ? cat(v, "[l]") : value(c.args[0]).name;
@@ -246,18 +214,12 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (a.kind == Access::Kind::Strided) {
-    if (scope.active.empty())
-      out_.line(fn("store_strided"), '(', to, ", ", a.stride, ", ", v, ");");
-    else
-      out_.line(fn("store_strided_part"), '(', to, ", ", a.stride, ", ", v, ", ", scope.active,
-                ");");
-  } else if (!scope.active.empty()) {
-    out_.line(fn("store_part"), '(', to, ", ", v, ", ", scope.active, ");");
-  } else if (is_streaming(c)) {
+    out_.line(partly("store_strided", dtype, cat(to, ", ", a.stride, ", ", v), scope), ';');
+  } else if (scope.active.empty() && is_streaming(c)) {
     streams_ = true;
-    out_.line(fn("stream"), '(', to, ", ", v, ");");
+    out_.line(fn("stream", dtype, scope), '(', to, ", ", v, ");");
   } else {
-    out_.line(fn("store"), '(', to, ", ", v, ");");
+    out_.line(partly("store", dtype, cat(to, ", ", v), scope), ';');
   }
 }
 
@@ -271,7 +233,7 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
     out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
     const std::string there = cat(buffer(c.buffer), '[', lane_index(c.index, scope), ']');
     const std::string sum =
-        operators(Scope{}).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
+        operators(1).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
     out_.line(there, " = ", sum, ';');
     out_.close();
     return;
@@ -282,20 +244,13 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
     const Operand old{vector_load(load, a, scope), c.dtype};
     const std::string sum =
         operators(scope).apply(LoopOp::Add, c.dtype, {old, operand(c.args[0], scope)});
-    const std::string element = memory_type(c.dtype);
     OXY_CHECK(c.dtype != DType::B8, "store_add of b8");
     const std::string to = cat(buffer(c.buffer), " + ", a.offset);
-    if (scope.active.empty()) {
-      out_.line(prelude_.fn("store", element, scope.lanes), '(', to, ", ", sum, ");");
-    } else {
-      out_.line(prelude_.fn("store_part", element, scope.lanes), '(', to, ", ", sum, ", ",
-                scope.active, ");");
-    }
-    return;
+    return out_.line(partly("store", c.dtype, cat(to, ", ", sum), scope), ';');
   }
   if (vector) out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
-  out_.line(at, " = ",
-            operators(Scope{}).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}), ';');
+  out_.line(at, " = ", operators(1).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}),
+            ';');
   if (vector) out_.close();
 }
 
@@ -310,8 +265,7 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
     std::string outside = cat("__builtin_convertvector((", prelude_.type("u64", scope.lanes), ')',
                               v.name, " >= ", prelude_.fn("splat", "u64", scope.lanes), "((u64)",
                               index(c.index), "), ", prelude_.type("i32", scope.lanes), ')');
-    if (!scope.active.empty())
-      cat_to(outside, " & ", prelude_.fn("first", "i32", scope.lanes), '(', scope.active, ')');
+    outside = in_use(outside, scope);
     out_.line("if (", prelude_.fn("any", "i32", scope.lanes), '(', outside, ")) ", wrong);
     return;
   }
@@ -335,12 +289,13 @@ void KernelWriter::write_symbol(const Compute& c, const Scope&) {
 
 void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   const Access a = access_of(c.index, scope);
-  const bool vector = a.kind != Access::Kind::Uniform;
-  const std::string type = value_type_name(DType::I64, vector ? scope.lanes : 1);
-  const Value& v = define(c, vector);
-  if (!vector) {
-    out_.line("const ", type, ' ', v.name, " = ", a.offset, ';');
-  } else if (a.kind == Access::Kind::Gather) {
+  if (a.kind == Access::Kind::Uniform) {
+    write_value(c, 1, a.offset);
+    return;
+  }
+  const std::string type = value_type_name(DType::I64, scope.lanes);
+  if (a.kind == Access::Kind::Gather) {
+    const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = {};");
     out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
     out_.line(v.name, "[l] = ", a.offset, ';');
@@ -350,7 +305,7 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
     const std::string splat = prelude_.fn("splat", "i64", scope.lanes);
     const std::string step =
         a.stride.empty() ? iota : cat(iota, " * ", splat, "((i64)", a.stride, ')');
-    out_.line("const ", type, ' ', v.name, " = ", splat, "((i64)", a.offset, ") + ", step, ';');
+    write_value(c, scope.lanes, cat(splat, "((i64)", a.offset, ") + ", step));
   }
 }
 

@@ -6,8 +6,6 @@
 #include <limits>
 #include <span>
 
-#include "codegen/cpp/math_table.h"
-#include "codegen/cpp/types_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -193,28 +191,17 @@ std::string OperatorText::compare(LoopOp op, const Operand& a, const Operand& b)
   if (a.dtype == DType::B8) return bool_compare(op, a.text, b.text);
   const std::string plain = cat(a.text, infix(op), b.text);
   if (lanes_ == 1 || ir::byte_size(a.dtype) == 4) return plain;
-  const std::string_view wide = ir::byte_size(a.dtype) == 8   ? "i64"
-                                : ir::byte_size(a.dtype) == 2 ? "i16"
-                                                              : "i8";
+  const std::string wide = cat('i', 8 * ir::byte_size(a.dtype));
   return cat(prelude_.fn("narrow", wide, lanes_), '(', plain, ')');
 }
 
 std::string OperatorText::bool_compare(LoopOp op, const std::string& a, const std::string& b) {
   if (lanes_ == 1) return cat(a, infix(op), b);
-  switch (op) {
-    case LoopOp::Eq:
-      return cat("~(", a, " ^ ", b, ')');
-    case LoopOp::Ne:
-      return cat(a, " ^ ", b);
-    case LoopOp::Lt:
-      return cat('~', a, " & ", b);
-    case LoopOp::Le:
-      return cat('~', a, " | ", b);
-    case LoopOp::Gt:
-      return cat(a, " & ~", b);
-    default:
-      return cat(a, " | ~", b);
-  }
+  if (op == LoopOp::Eq) return cat("~(", a, " ^ ", b, ')');
+  if (op == LoopOp::Ne) return cat(a, " ^ ", b);
+  if (op == LoopOp::Lt) return cat('~', a, " & ", b);
+  if (op == LoopOp::Le) return cat('~', a, " | ", b);
+  return cat(a, op == LoopOp::Gt ? " & ~" : " | ~", b);
 }
 
 std::string OperatorText::logic(LoopOp op, DType dtype, const std::vector<Operand>& args) {
@@ -266,8 +253,7 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
 
 // A function of the prelude by the op's name, with the functions of the table that it calls.
 std::string OperatorText::iterated(LoopOp op, DType dtype, const std::vector<Operand>& args) {
-  std::string list = args[0].text;
-  for (size_t i = 1; i < args.size(); ++i) cat_to(list, ", ", args[i].text);
+  std::string list = join(args, ", ", [](std::string& s, const Operand& a) { s += a.text; });
   for (LoopOp callee : callees(op)) cat_to(list, ", ", table_entry(callee, dtype));
   return call(ops::name(op), dtype, list);
 }

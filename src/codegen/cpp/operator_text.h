@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cpp/cpp_text.h"
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {

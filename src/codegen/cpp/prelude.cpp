@@ -4,7 +4,7 @@
 #include <cctype>
 #include <span>
 
-#include "codegen/cpp/types_text.h"
+#include "codegen/cpp/cpp_text.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {
@@ -15,7 +15,9 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
           const Machine& target) {
   if (p.name != piece) return false;
   const int bytes = element_bytes(element);
-  if (!p.element.empty() && p.element != element && p.element != cat(bytes)) return false;
+  const bool floats = p.element == "f" && (element == "f32" || element == "f64");
+  if (!p.element.empty() && p.element != element && p.element != cat(bytes) && !floats)
+    return false;
   if (p.lanes == 1 && lanes != 1) return false;
   if (p.lanes == 2 && lanes == 1) return false;
   return p.vector_bytes == 0 ||
@@ -24,8 +26,7 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
 
 const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
                         const Machine& target) {
-  for (auto table :
-       {memory_pieces(), operator_pieces(), math_pieces(), iterated_pieces(), gamma_pieces()}) {
+  for (auto table : {memory_pieces(), operator_pieces(), math_pieces(), iterated_pieces()}) {
     for (const Piece& p : table) {
       if (fits(p, piece, element, lanes, target)) return p;
     }
@@ -73,10 +74,6 @@ std::string_view take_word(std::string_view text, size_t at) {
   return text.substr(at, end - at);
 }
 
-std::string_view signed_of_bytes(int bytes) {
-  return bytes == 1 ? "i8" : bytes == 2 ? "i16" : bytes == 4 ? "i32" : "i64";
-}
-
 }  // namespace
 
 std::string Prelude::type(std::string_view element, int lanes) {
@@ -95,12 +92,12 @@ std::string Prelude::fn(std::string_view piece, std::string_view element, int la
   const std::string name = cat(piece, '_', with_lanes(element, lanes));
   if (!functions_.insert(name).second) return name;
   const Piece& p = find_piece(piece, element, lanes, target_);
-  const std::string text = expand(p.text, name, element, lanes);
+  const std::string text = expand(p, p.text, element, lanes);
   function_text_ += text;
   return name;
 }
 
-std::string Prelude::expand(std::string_view text, std::string_view own, std::string_view element,
+std::string Prelude::expand(const Piece& piece, std::string_view text, std::string_view element,
                             int lanes) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -121,7 +118,13 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
       else if (word == "t")
         out += type(element, 1);
       else if (word == "S")
-        out += type(signed_of_bytes(element_bytes(element)), lanes);
+        out += type(cat('i', 8 * element_bytes(element)), lanes);
+      else if (word == "f")
+        out += element == "f32" ? "f" : "";
+      else if (word == "NAME")
+        out += piece.name;
+      else if (word == "OP")
+        out += expand(piece, piece.op, element, lanes);
       else if (word == "N")
         append(out, lanes);
       else if (word == "R")
@@ -139,11 +142,11 @@ std::string Prelude::expand(std::string_view text, std::string_view own, std::st
       else if (word == "LOWSPREAD" || word == "HIGHSPREAD")
         out += spread(lanes, word[0] == 'H');
       else if (word == "u")
-        out += type(cat('u', signed_of_bytes(element_bytes(element)).substr(1)), lanes);
+        out += type(cat('u', 8 * element_bytes(element)), lanes);
       else
         out += type(word, lanes);
     } else if (c == '@' && i + 1 < text.size() && text[i + 1] == '@') {
-      out += own;
+      cat_to(out, piece.name, '_', with_lanes(element, lanes));
       ++i;
     } else if (c == '@') {
       std::string_view word = take_word(text, i + 1);

@@ -11,6 +11,7 @@
 //   $SECOND  every second element of two vectors that overlap by one; $LOWSPREAD, $HIGHSPREAD its
 //            lanes in either
 //   $[table]  the numbers of a table of src/ops, with commas between them
+//   $f    the C library's suffix of $t: f for f32        $NAME  the piece's name; $OP its operation
 //   @@    the piece's own name
 //   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one
 //   lane, @load.8 of eight
@@ -26,6 +27,16 @@
 
 namespace oxy::codegen::cpp {
 
+// A piece of the library. The first row that fits is taken.
+struct Piece {
+  std::string_view name;
+  std::string_view element;  // "" any; "4" any of 4 bytes; "f" f32 and f64
+  int lanes;                 // 0 any, 1 one, 2 several
+  int vector_bytes;          // 0 any; 32 or 64: vectors of so many bytes, and the target has them
+  std::string_view text;
+  std::string_view op = "";  // what pieces of one text differ in
+};
+
 class Prelude {
  public:
   explicit Prelude(const Machine& target) : target_(target) {}
@@ -38,7 +49,7 @@ class Prelude {
   const Machine& target() const { return target_; }
 
  private:
-  std::string expand(std::string_view text, std::string_view own, std::string_view element,
+  std::string expand(const Piece& piece, std::string_view text, std::string_view element,
                      int lanes);
 
   Machine target_;
@@ -46,19 +57,10 @@ class Prelude {
   std::string type_text_, function_text_;
 };
 
-// A piece of the library. The first row that fits is taken.
-struct Piece {
-  std::string_view name;
-  std::string_view element;  // "" any; "4" any of 4 bytes
-  int lanes;                 // 0 any, 1 one, 2 several
-  int vector_bytes;          // 0 any; 32 or 64: vectors of so many bytes, and the target has them
-  std::string_view text;
-};
 std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();
 std::span<const Piece> math_pieces();
 std::span<const Piece> iterated_pieces();
-std::span<const Piece> gamma_pieces();
 // The table that a piece names as $[name].
 std::span<const double> piece_numbers(std::string_view name);
 

@@ -6,6 +6,93 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+// Pieces of one text, which differ in their operation.
+constexpr std::string_view kElementwise = R"(#if defined(__clang__)
+OXY_INLINE $T @@($T x) { return __builtin_elementwise_$NAME(x); }
+#else
+OXY_INLINE $T @@($T x) {
+  $T r;
+  for (int l = 0; l < $N; ++l) (($t*)&r)[l] = $OP$f((($t*)&x)[l]);
+  return r;
+}
+#endif
+)";
+
+constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $T r = {};
+  for (i64 l = 0; l < n; ++l) r[l] = $OP(a[l], b[l], status, 1);
+  return r;
+}
+)";
+
+// One value of all lanes: halves together, then quarters. Written out, as kernels are compiled
+// without the passes that unroll loops and find shuffles.
+constexpr std::string_view kFold = R"(OXY_INLINE $t @@($T v) {
+  $T w;
+#if $N == 16
+  w = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+#elif $N == 8
+  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1);
+#else
+  w = __builtin_shufflevector(v, v, 2, 3, 2, 3);
+  v = $OP;
+  w = __builtin_shufflevector(v, v, 1, 1, 1, 1);
+#endif
+  v = $OP;
+  return v[0];
+}
+)";
+
+constexpr std::string_view kBeatsOne = R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
+  if (ib < 0) return false;
+  if (ia < 0) return true;
+  b8 better = b $OP a || (b != b && a == a);
+  b8 same = b == a || (b != b && a != a);
+  return better || (same && ib < ia);
+}
+)";
+
+constexpr std::string_view kBeats = R"(OXY_INLINE $i32 @@($T a, $i64 ia, $T b, $i64 ib) {
+  $S better = (b $OP a) | ((b != b) & (a == a));
+  $S same = (b == a) | ((b != b) & (a != a));
+  $i32 less = __builtin_convertvector(ib < ia, $i32);
+  $i32 first = __builtin_convertvector(ia < ($i64){}, $i32);
+  $i32 none = __builtin_convertvector(ib < ($i64){}, $i32);
+  $i32 wins = __builtin_convertvector(better, $i32);
+  $i32 ties = __builtin_convertvector(same, $i32);
+  return (wins | (ties & less) | first) & ~none;
+}
+)";
+
+constexpr std::string_view kLater = R"(OXY_INLINE $i32 @@($T a, $T b) {
+  $S wins = ~(b $OP a) & (a == a);
+  return __builtin_convertvector(wins, $i32);
+}
+)";
+
+constexpr std::string_view kArg = R"(OXY_INLINE i64 @@($T v, $i64 at) {
+  $t best = v[0];
+  i64 where = at[0];
+  for (int l = 1; l < $N; ++l) {
+    if ($OP(best, where, v[l], at[l])) {
+      best = v[l];
+      where = at[l];
+    }
+  }
+  return where;
+}
+)";
+
 constexpr Piece kPieces[] = {
     {"select", "b8", 1, 0, "OXY_INLINE b8 @@(b8 m, b8 a, b8 b) { return m ? a : b; }\n"},
     {"select", "", 1, 0, "OXY_INLINE $T @@(b8 m, $T a, $T b) { return m ? a : b; }\n"},
@@ -19,55 +106,18 @@ constexpr Piece kPieces[] = {
     {"narrow", "i32", 2, 0, "OXY_INLINE $i32 @@($T m) { return m; }\n"},
     {"narrow", "", 2, 0, "OXY_INLINE $i32 @@($T m) { return __builtin_convertvector(m, $i32); }\n"},
 
-#define ELEMENTWISE(name, gcc)                                       \
-  {name, "f32", 0, 0,                                                \
-   "#if defined(__clang__)\n"                                        \
-   "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name     \
-   "(x); }\n"                                                        \
-   "#else\n"                                                         \
-   "OXY_INLINE $T @@($T x) {\n"                                      \
-   "  $T r;\n"                                                       \
-   "  for (int l = 0; l < $N; ++l) ((f32*)&r)[l] = " gcc             \
-   "f(((f32*)&x)[l]);\n"                                             \
-   "  return r;\n"                                                   \
-   "}\n"                                                             \
-   "#endif\n"},                                                      \
-      {name, "f64", 0, 0,                                            \
-       "#if defined(__clang__)\n"                                    \
-       "OXY_INLINE $T @@($T x) { return __builtin_elementwise_" name \
-       "(x); }\n"                                                    \
-       "#else\n"                                                     \
-       "OXY_INLINE $T @@($T x) {\n"                                  \
-       "  $T r;\n"                                                   \
-       "  for (int l = 0; l < $N; ++l) ((f64*)&r)[l] = " gcc         \
-       "(((f64*)&x)[l]);\n"                                          \
-       "  return r;\n"                                               \
-       "}\n"                                                         \
-       "#endif\n"}
-    ELEMENTWISE("floor", "__builtin_floor"),
-    ELEMENTWISE("ceil", "__builtin_ceil"),
-    ELEMENTWISE("trunc", "__builtin_trunc"),
-    ELEMENTWISE("roundeven", "__builtin_rint"),
-    ELEMENTWISE("sqrt", "__builtin_sqrt"),
-#undef ELEMENTWISE
-    {"fma", "f32", 0, 0, R"(#if defined(__clang__)
+    {"floor", "f", 0, 0, kElementwise, "__builtin_floor"},
+    {"ceil", "f", 0, 0, kElementwise, "__builtin_ceil"},
+    {"trunc", "f", 0, 0, kElementwise, "__builtin_trunc"},
+    {"roundeven", "f", 0, 0, kElementwise, "__builtin_rint"},
+    {"sqrt", "f", 0, 0, kElementwise, "__builtin_sqrt"},
+    {"fma", "f", 0, 0, R"(#if defined(__clang__)
 OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); }
 #else
 OXY_INLINE $T @@($T a, $T b, $T c) {
   $T r;
-  f32* x = (f32*)&a, *y = (f32*)&b, *z = (f32*)&c, *to = (f32*)&r;
-  for (int l = 0; l < $N; ++l) to[l] = __builtin_fmaf(x[l], y[l], z[l]);
-  return r;
-}
-#endif
-)"},
-    {"fma", "f64", 0, 0, R"(#if defined(__clang__)
-OXY_INLINE $T @@($T a, $T b, $T c) { return __builtin_elementwise_fma(a, b, c); }
-#else
-OXY_INLINE $T @@($T a, $T b, $T c) {
-  $T r;
-  f64* x = (f64*)&a, *y = (f64*)&b, *z = (f64*)&c, *to = (f64*)&r;
-  for (int l = 0; l < $N; ++l) to[l] = __builtin_fma(x[l], y[l], z[l]);
+  $t* x = ($t*)&a, *y = ($t*)&b, *z = ($t*)&c, *to = ($t*)&r;
+  for (int l = 0; l < $N; ++l) to[l] = __builtin_fma$f(x[l], y[l], z[l]);
   return r;
 }
 #endif
@@ -148,13 +198,7 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
     {"sign", "", 1, 0, "OXY_INLINE $T @@($T x) { return ($T)((x > 0) - (x < 0)); }\n"},
-    {"sign", "f32", 2, 0, R"(OXY_INLINE $T @@($T x) {
-  $T up = x > ($T){} ? @splat(1) : ($T){};
-  $T down = x < ($T){} ? @splat(1) : ($T){};
-  return up - down;
-}
-)"},
-    {"sign", "f64", 2, 0, R"(OXY_INLINE $T @@($T x) {
+    {"sign", "f", 2, 0, R"(OXY_INLINE $T @@($T x) {
   $T up = x > ($T){} ? @splat(1) : ($T){};
   $T down = x < ($T){} ? @splat(1) : ($T){};
   return up - down;
@@ -258,19 +302,10 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return ($T)(($u)a - ($u)q * ($u)b);
 }
 )"},
-#define EACH_LANE(name)                                   \
-  {name, "", 2, 0,                                        \
-   "OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {\n" \
-   "  $T r = {};\n"                                       \
-   "  for (i64 l = 0; l < n; ++l) r[l] = @" name          \
-   ".1(a[l], b[l], status, 1);\n"                         \
-   "  return r;\n"                                        \
-   "}\n"}
-    EACH_LANE("div"),
-    EACH_LANE("floordiv"),
-    EACH_LANE("mod"),
-    EACH_LANE("fmod"),
-#undef EACH_LANE
+    {"div", "", 2, 0, kEachLane, "@div.1"},
+    {"floordiv", "", 2, 0, kEachLane, "@floordiv.1"},
+    {"mod", "", 2, 0, kEachLane, "@mod.1"},
+    {"fmod", "", 2, 0, kEachLane, "@fmod.1"},
 
     // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
@@ -303,124 +338,29 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
 
-// One value of all lanes: halves together, then quarters. Written out, as kernels are compiled
-// without the passes that unroll loops and find shuffles.
-#define FOLD(name, combined)                                                                      \
-  {"fold_" name, "", 2, 0,                                                                        \
-   "OXY_INLINE $t @@($T v) {\n"                                                                   \
-   "  $T w;\n"                                                                                    \
-   "#if $N == 16\n"                                                                               \
-   "  w = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, " \
-   "15);\n"                                                                                       \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);\n"       \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3);\n"       \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);\n"       \
-   "#elif $N == 8\n"                                                                              \
-   "  w = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);\n"                               \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);\n"                               \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1, 1, 1, 1, 1);\n"                               \
-   "#else\n"                                                                                      \
-   "  w = __builtin_shufflevector(v, v, 2, 3, 2, 3);\n"                                           \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  w = __builtin_shufflevector(v, v, 1, 1, 1, 1);\n"                                           \
-   "#endif\n"                                                                                     \
-   "  v = " combined                                                                              \
-   ";\n"                                                                                          \
-   "  return v[0];\n"                                                                             \
-   "}\n"}
-    FOLD("add", "v + w"),
-    FOLD("mul", "v * w"),
-    FOLD("or", "v | w"),
-    FOLD("and", "v & w"),
-    FOLD("max", "@max(v, w)"),
-    FOLD("min", "@min(v, w)"),
-    FOLD("max_nan", "@max_nan(v, w)"),
-    FOLD("min_nan", "@min_nan(v, w)"),
-#undef FOLD
+    {"fold_add", "", 2, 0, kFold, "v + w"},
+    {"fold_mul", "", 2, 0, kFold, "v * w"},
+    {"fold_or", "", 2, 0, kFold, "v | w"},
+    {"fold_and", "", 2, 0, kFold, "v & w"},
+    {"fold_max", "", 2, 0, kFold, "@max(v, w)"},
+    {"fold_min", "", 2, 0, kFold, "@min(v, w)"},
+    {"fold_max_nan", "", 2, 0, kFold, "@max_nan(v, w)"},
+    {"fold_min_nan", "", 2, 0, kFold, "@min_nan(v, w)"},
 
     // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme,
     // or NaN, first wins. An index below 0 says that there is no element yet.
-    {"beats_max", "", 1, 0, R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
-  if (ib < 0) return false;
-  if (ia < 0) return true;
-  b8 better = b > a || (b != b && a == a);
-  b8 same = b == a || (b != b && a != a);
-  return better || (same && ib < ia);
-}
-)"},
-    {"beats_min", "", 1, 0, R"(OXY_INLINE b8 @@($T a, i64 ia, $T b, i64 ib) {
-  if (ib < 0) return false;
-  if (ia < 0) return true;
-  b8 better = b < a || (b != b && a == a);
-  b8 same = b == a || (b != b && a != a);
-  return better || (same && ib < ia);
-}
-)"},
-#define BEATS(name, than)                                           \
-  {"beats_" name, "", 2, 0,                                         \
-   "OXY_INLINE $i32 @@($T a, $i64 ia, $T b, $i64 ib) {\n"           \
-   "  $S better = (b " than                                         \
-   " a) | ((b != b) & (a == a));\n"                                 \
-   "  $S same = (b == a) | ((b != b) & (a != a));\n"                \
-   "  $i32 less = __builtin_convertvector(ib < ia, $i32);\n"        \
-   "  $i32 first = __builtin_convertvector(ia < ($i64){}, $i32);\n" \
-   "  $i32 none = __builtin_convertvector(ib < ($i64){}, $i32);\n"  \
-   "  $i32 wins = __builtin_convertvector(better, $i32);\n"         \
-   "  $i32 ties = __builtin_convertvector(same, $i32);\n"           \
-   "  return (wins | (ties & less) | first) & ~none;\n"             \
-   "}\n"}
-    BEATS("max", ">"),
-    BEATS("min", "<"),
-#undef BEATS
+    {"beats_max", "", 1, 0, kBeatsOne, ">"},
+    {"beats_min", "", 1, 0, kBeatsOne, "<"},
+    {"beats_max", "", 2, 0, kBeats, ">"},
+    {"beats_min", "", 2, 0, kBeats, "<"},
     // The same where b comes behind a, and a starts as the identity of max (min).
     {"later_max", "", 1, 0, "OXY_INLINE b8 @@($T a, $T b) { return !(b <= a) && a == a; }\n"},
     {"later_min", "", 1, 0, "OXY_INLINE b8 @@($T a, $T b) { return !(b >= a) && a == a; }\n"},
-#define LATER(name, than)                            \
-  {"later_" name, "", 2, 0,                          \
-   "OXY_INLINE $i32 @@($T a, $T b) {\n"              \
-   "  $S wins = ~(b " than                           \
-   " a) & (a == a);\n"                               \
-   "  return __builtin_convertvector(wins, $i32);\n" \
-   "}\n"}
-    LATER("max", "<="),
-    LATER("min", ">="),
-#undef LATER
+    {"later_max", "", 2, 0, kLater, "<="},
+    {"later_min", "", 2, 0, kLater, ">="},
     // The index of the best lane.
-    {"arg_max", "", 2, 0, R"(OXY_INLINE i64 @@($T v, $i64 at) {
-  $t best = v[0];
-  i64 where = at[0];
-  for (int l = 1; l < $N; ++l) {
-    if (@beats_max.1(best, where, v[l], at[l])) {
-      best = v[l];
-      where = at[l];
-    }
-  }
-  return where;
-}
-)"},
-    {"arg_min", "", 2, 0, R"(OXY_INLINE i64 @@($T v, $i64 at) {
-  $t best = v[0];
-  i64 where = at[0];
-  for (int l = 1; l < $N; ++l) {
-    if (@beats_min.1(best, where, v[l], at[l])) {
-      best = v[l];
-      where = at[l];
-    }
-  }
-  return where;
-}
-)"},
+    {"arg_max", "", 2, 0, kArg, "@beats_max.1"},
+    {"arg_min", "", 2, 0, kArg, "@beats_min.1"},
 
     // bf16 and f16 are their bits in registers (u16).
     {"f32_of_bf16", "u16", 1, 0,

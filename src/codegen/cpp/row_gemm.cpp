@@ -1,6 +1,6 @@
 // The emitted text: `addR` (eight values of k for R rows, along the columns), `add` (any number of
 // rows and values), `kernel`. A parallel iteration is a group of columns of one batch.
-#include "codegen/cpp/row_gemm.h"
+#include "codegen/cpp/gemm.h"
 
 #include <algorithm>
 

@@ -4,16 +4,11 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
 
-namespace {
-
-constexpr int kLine = 64;
-
-}  // namespace
+static constexpr int kLine = 64;
 
 // Whether its index is the loop's variable + stride * lane + rest.
 bool KernelWriter::lies_along(const Compute& c, const For& loop, const Scope& scope) const {
@@ -30,29 +25,25 @@ bool KernelWriter::has_row_lanes(const For& loop, const Scope& scope) const {
   if (scope.lanes != kRowLanes || !scope.active.empty() || loop.kind != ForKind::Serial)
     return false;
   bool any = false;
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (std::holds_alternative<For>(s.v) || (c && c->op == LoopOp::Symbol)) return false;
-    any = any || (c && c->op == LoopOp::Store && lies_along(*c, loop, scope));
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (c.op == LoopOp::Symbol) return false;
+    any = any || (c.op == LoopOp::Store && lies_along(c, loop, scope));
   }
-  return any;
+  return any && all<For>(loop.body).empty();
 }
 
 // Statements that are the same in each column, written before the loop; the caller forgets that
 // they are.
 std::vector<const Compute*> KernelWriter::hoist_from_rows(const For& loop, const Scope& scope) {
   std::vector<const Compute*> hoisted;
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || hoisted_.contains(c) || c->op == LoopOp::Store || c->op == LoopOp::Check) continue;
-    const bool reads = c->op == LoopOp::Load;
-    if (reads && kernel_.buffers[c->buffer].kind != schedule::KernelBuffer::Kind::Read) continue;
-    const bool known =
-        std::all_of(c->args.begin(), c->args.end(), [&](uint32_t a) { return numbers_[a] >= 0; });
-    if (!known || sym::contains(c->index, loop.var)) continue;
-    write_compute(*c, scope);
-    hoisted_.insert(c);
-    hoisted.push_back(c);
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (hoisted_.contains(&c) || c.op == LoopOp::Store || c.op == LoopOp::Check) continue;
+    const bool reads = c.op == LoopOp::Load;
+    if (reads && kernel_.buffers[c.buffer].kind != schedule::KernelBuffer::Kind::Read) continue;
+    if (!are_known(c.args) || sym::contains(c.index, loop.var)) continue;
+    write_compute(c, scope);
+    hoisted_.insert(&c);
+    hoisted.push_back(&c);
   }
   return hoisted;
 }
@@ -72,12 +63,11 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
   const std::vector<const Compute*> hoisted = hoist_from_rows(loop, scope);
   std::vector<const Compute*> loads, stores;
   int64_t blocks = 1;
-  for (const Stmt& s : loop.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || !lies_along(*c, loop, scope)) continue;
-    (c->op == LoopOp::Load ? loads : stores).push_back(c);
-    if (c->op == LoopOp::Store)
-      blocks = std::max<int64_t>(blocks, kLine / kRowLanes / ir::byte_size(c->dtype));
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (!lies_along(c, loop, scope)) continue;
+    (c.op == LoopOp::Load ? loads : stores).push_back(&c);
+    if (c.op == LoopOp::Store)
+      blocks = std::max<int64_t>(blocks, kLine / kRowLanes / ir::byte_size(c.dtype));
   }
   blocks = std::min<int64_t>(blocks, tuning::scan_most_blocks);
   const int64_t width = blocks * kRowLanes;

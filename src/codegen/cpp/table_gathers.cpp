@@ -1,12 +1,8 @@
 // Finds the tables of places in a kernel, and writes the gathers that use them.
-#include "codegen/cpp/table_gathers.h"
-
 #include <algorithm>
 #include <map>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
-#include "schedule/cpu/annotations.h"
 
 namespace oxy::codegen::cpp {
 
@@ -26,11 +22,10 @@ class Finder {
 
  private:
   void count_stores(const Block& b) {
-    for (const Stmt& s : b) {
-      if (const For* f = std::get_if<For>(&s.v)) count_stores(f->body);
+    walk(b, [&](const Stmt& s) {
       const Compute* c = std::get_if<Compute>(&s.v);
       if (c && (c->op == LoopOp::Store || c->op == LoopOp::StoreAdd)) ++stores_[c->buffer];
-    }
+    });
   }
 
   bool is_table(const Compute& c, const For& loop) const {
@@ -43,53 +38,44 @@ class Finder {
   // Loops of rows behind the one that fills a table, in the same block.
   void block(const Block& b) {
     std::unordered_set<uint32_t> tables;
-    for (const Stmt& s : b) {
-      const For* f = std::get_if<For>(&s.v);
-      if (!f) continue;
-      if (f->kind != ForKind::Vector) {
-        rows(f->body, tables);
-        block(f->body);
-      } else if (!schedule::is_tiled(*f)) {
-        for (const Stmt& in : f->body) {
-          const Compute* c = std::get_if<Compute>(&in.v);
-          if (c && c->op == LoopOp::Store && is_table(*c, *f)) tables.insert(c->buffer);
-        }
+    for (const For& f : all<For>(b)) {
+      if (f.kind != ForKind::Vector) {
+        rows(f.body, tables);
+        block(f.body);
+      } else if (!is_tiled(f)) {
+        for (const Compute& c : all<Compute>(f.body))
+          if (c.op == LoopOp::Store && is_table(c, f)) tables.insert(c.buffer);
       }
     }
   }
 
   void rows(const Block& b, const std::unordered_set<uint32_t>& tables) {
-    for (const Stmt& s : b) {
-      const For* f = std::get_if<For>(&s.v);
-      if (!f) continue;
-      if (f->kind == ForKind::Vector && !schedule::is_tiled(*f))
-        gathers(*f, tables);
+    for (const For& f : all<For>(b)) {
+      if (f.kind == ForKind::Vector && !is_tiled(f))
+        gathers(f, tables);
       else
-        rows(f->body, tables);
+        rows(f.body, tables);
     }
   }
 
   void gathers(const For& loop, const std::unordered_set<uint32_t>& tables) {
     std::map<uint32_t, const Compute*> reads;  // by value: of a table, perhaps widened
     std::map<Expr, const Compute*> symbols;    // of the lanes; null: at no place of a table
-    for (const Stmt& s : loop.body) {
-      const Compute* c = std::get_if<Compute>(&s.v);
-      // Memory that no checked index names yet is not read.
-      if (c && c->op == LoopOp::Check) return;
-    }
-    for (const Stmt& s : loop.body) {
-      const Compute* c = std::get_if<Compute>(&s.v);
-      if (!c) continue;
-      if (c->op == LoopOp::Cast && c->dtype == DType::I64 && reads.contains(c->args[0])) {
-        reads[c->value] = reads[c->args[0]];
-      } else if (c->op == LoopOp::Symbol) {
-        const auto it = reads.find(c->args[0]);
-        symbols[c->index] = it == reads.end() ? nullptr : it->second;
-      } else if (c->op == LoopOp::Load && c->args.empty() && tables.contains(c->buffer) &&
-                 is_table(*c, loop)) {
-        reads[c->value] = c;
-      } else if (c->op == LoopOp::Load && c->args.empty()) {
-        note(*c, loop, symbols);
+    // Memory that no checked index names yet is not read.
+    if (std::ranges::any_of(all<Compute>(loop.body),
+                            [](const Compute& c) { return c.op == LoopOp::Check; }))
+      return;
+    for (const Compute& c : all<Compute>(loop.body)) {
+      if (c.op == LoopOp::Cast && c.dtype == DType::I64 && reads.contains(c.args[0])) {
+        reads[c.value] = reads[c.args[0]];
+      } else if (c.op == LoopOp::Symbol) {
+        const auto it = reads.find(c.args[0]);
+        symbols[c.index] = it == reads.end() ? nullptr : it->second;
+      } else if (c.op == LoopOp::Load && c.args.empty() && tables.contains(c.buffer) &&
+                 is_table(c, loop)) {
+        reads[c.value] = &c;
+      } else if (c.op == LoopOp::Load && c.args.empty()) {
+        note(c, loop, symbols);
       }
     }
   }
@@ -132,15 +118,14 @@ bool KernelWriter::is_same_everywhere(const Compute& c, Expr var,
     return false;
   std::vector<Expr> symbols;
   sym::collect_symbols(c.index, symbols);
-  return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) { return s == var; }) &&
-         std::all_of(c.args.begin(), c.args.end(), [&](uint32_t a) { return known.contains(a); });
+  return std::ranges::all_of(symbols, [&](Expr s) { return s == var; }) &&
+         std::ranges::all_of(c.args, [&](uint32_t a) { return known.contains(a); });
 }
 
 // Whether a loop only fills local buffers that nothing else writes, with the same at each
 // iteration.
 bool KernelWriter::fills_tables(const For& loop, std::unordered_set<uint32_t> known) const {
-  if (loop.kind != ForKind::Vector || schedule::is_tiled(loop) || !loop.size.is_const())
-    return false;
+  if (loop.kind != ForKind::Vector || is_tiled(loop) || !loop.size.is_const()) return false;
   for (const Stmt& s : loop.body) {
     const Compute* c = std::get_if<Compute>(&s.v);
     if (!c) return false;
@@ -186,10 +171,9 @@ void KernelWriter::hoist_tables(const Block& iteration) {
 // Behind the loop that fills tables: whether their entries are near to each other, and the last
 // place at which a whole vector can be read.
 void KernelWriter::write_tables(const For& fill) {
-  for (const Stmt& s : fill.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || c->op != LoopOp::Store || !table_gathers_.tables.contains(c->buffer)) continue;
-    const std::string& table = buffer(c->buffer);
+  for (const Compute& c : all<Compute>(fill.body)) {
+    if (c.op != LoopOp::Store || !table_gathers_.tables.contains(c.buffer)) continue;
+    const std::string& table = buffer(c.buffer);
     const int64_t size = fill.size.value();
     out_.line("const b8 ", table, "_near = ", prelude_.fn("are_near", "i32", lanes_), '(', table,
               ", ", size, ");");

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "codegen/cpp/types_text.h"
 #include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
@@ -29,9 +28,8 @@ const For* tiled_inner(const For& outer) {
 // gather's is).
 bool is_known_before(const Compute& c, const For& loop) {
   if (c.op != LoopOp::Load || !c.args.empty()) return false;
-  return std::none_of(loop.body.begin(), loop.body.end(), [&](const Stmt& s) {
-    const Compute* bound = std::get_if<Compute>(&s.v);
-    return bound && bound->op == LoopOp::Symbol && sym::contains(c.index, bound->index);
+  return std::ranges::none_of(all<Compute>(loop.body), [&](const Compute& bound) {
+    return bound.op == LoopOp::Symbol && sym::contains(c.index, bound.index);
   });
 }
 
@@ -51,10 +49,8 @@ bool KernelWriter::can_tile(const For& outer) const {
     return false;
   const For* inner = tiled_inner(outer);
   if (!inner || sym::contains(inner->size, outer.var)) return false;
-  return std::any_of(inner->body.begin(), inner->body.end(), [&](const Stmt& s) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    return c && is_transposed(*c, outer, *inner);
-  });
+  return std::ranges::any_of(all<Compute>(inner->body),
+                             [&](const Compute& c) { return is_transposed(c, outer, *inner); });
 }
 
 std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope& scope) const {
@@ -99,11 +95,10 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   const std::string iteration = next_iteration ? names_[iteration_] : "";
   if (only) out_.open("if (", step, " < ", columns.to, ") ");
   if (next_iteration) names_[iteration_] = cat('(', iteration, " + 1)");
-  for (const Stmt& s : inner.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || !is_known_before(*c, inner)) continue;
-    const auto by_column = sym::linear_in(c->index, inner.var);
-    const bool transposed = is_transposed(*c, outer, inner);
+  for (const Compute& c : all<Compute>(inner.body)) {
+    if (!is_known_before(c, inner)) continue;
+    const auto by_column = sym::linear_in(c.index, inner.var);
+    const bool transposed = is_transposed(c, outer, inner);
     const bool along_columns = by_column && by_column->first.is_const(1);
     if (!transposed && ((only && !next_iteration) || !along_columns)) continue;
     const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", kTile, ')');
@@ -111,8 +106,8 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
         only && !next_iteration ? cat('(', rows.from, " + ", kTile, ')') : rows.from;
     names_[outer.var] = transposed ? next_rows : row;
     names_[inner.var] = transposed ? cat('(', next_columns, " + ", step, ')') : next_columns;
-    const int64_t per_line = 64 / ir::byte_size(c->dtype);
-    const std::string at = cat(buffer(c->buffer), " + ", index(c->index));
+    const int64_t per_line = 64 / ir::byte_size(c.dtype);
+    const std::string at = cat(buffer(c.buffer), " + ", index(c.index));
     for (int64_t l = 0; l < kTile / per_line; ++l)
       out_.line("__builtin_prefetch(", at, " + ", l * per_line, ", 0, 2);");
   }
@@ -124,27 +119,24 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
   const For& inner = *tiled_inner(outer);
   const auto size = [](const Span& s) { return s.from == "0" ? s.to : cat(s.to, " - ", s.from); };
   const std::string row = new_loop_var();
-  for (const Stmt& s : inner.body) {
-    const Compute* c = std::get_if<Compute>(&s.v);
-    if (!c || !is_transposed(*c, outer, inner)) continue;
-    const std::string element = memory_type(c->dtype);
+  for (const Compute& c : all<Compute>(inner.body)) {
+    if (!is_transposed(c, outer, inner)) continue;
+    const std::string element = memory_type(c.dtype);
     const std::string tile = cat("tile", tiles_.size());
     names_[outer.var] = rows.from;
     names_[inner.var] = columns.from;
-    const auto by_row = sym::linear_in(c->index, outer.var);
+    const auto by_row = sym::linear_in(c.index, outer.var);
     const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
     out_.line("alignas(64) ", element, ' ', tile, '[', kTile * kTile, "];");
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c->buffer), " + ",
-              index(c->index), ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
-    tiles_[c] =
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c.buffer), " + ",
+              index(c.index), ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
+    tiles_[&c] =
         Tile{tile, rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')'), columns.from};
   }
   out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");
   prefetch_next(outer, rows, columns, row);
   names_[outer.var] = row;
-  for (const Stmt& s : outer.body) {
-    if (const Compute* c = std::get_if<Compute>(&s.v)) write_compute(*c, Scope{});
-  }
+  for (const Compute& c : all<Compute>(outer.body)) write_compute(c, Scope{});
   write_vector_loop(inner, columns.from, columns.to);
   out_.close();
   names_[outer.var] = rows.from;

@@ -36,7 +36,7 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
 }
 
 // Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue:
-// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_gemm.h).
+// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_gemm.cpp).
 int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
   const Buffer& matrix = s.program.buffers[c.c()];
   const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;

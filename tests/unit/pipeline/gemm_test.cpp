@@ -8,8 +8,7 @@
 #include <memory>
 #include <random>
 
-#include "codegen/cpp/dot_gemm.h"
-#include "codegen/cpp/row_gemm.h"
+#include "codegen/cpp/gemm.h"
 #include "jit/compiler.h"
 
 namespace oxy::codegen::cpp {
