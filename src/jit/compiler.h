@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/kernel_fn.h"
+#include "runtime/host.h"
 
 namespace oxy::jit {
 

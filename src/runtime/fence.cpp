@@ -1,6 +1,4 @@
 // Maps guarded pages around copies of a kernel's buffers.
-#include "runtime/fence.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/kernel_fn.h"
+#include "runtime/host.h"
 #include "runtime/plan.h"
 
 namespace oxy::runtime {
