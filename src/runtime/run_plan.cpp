@@ -79,10 +79,6 @@ PlanRunner::PlanRunner(Plan plan, CodeTable code, std::vector<Array> attributes,
       entries_(code_.entries_of(plan_)),
       attributes_(std::move(attributes)),
       device_(device) {
-  bind();
-}
-
-void PlanRunner::bind() {
   for (const PlanStep& step : plan_.steps) {
     if (auto launch = bind_launch(plan_, step))
       launches_.push_back(std::move(*launch));

@@ -32,7 +32,6 @@ class PlanRunner {
 
  private:
   struct Call;
-  void bind();
   SizedPlan sizes_of(std::span<const Array> inputs) const;
   void check_inputs(const SizedPlan& sizes, std::span<const Array> inputs) const;
   void place_buffers(Call& c) const;

@@ -56,9 +56,7 @@ Condition combine(Form kind, const Condition& a, const Condition& b) {
   Condition out{kind, true, 0, {}};
   for (const Condition* c : {&a, &b}) {
     for (const Condition& part : c->kind == kind ? c->parts : std::vector<Condition>{*c}) {
-      if (std::find(out.parts.begin(), out.parts.end(), part) == out.parts.end()) {
-        out.parts.push_back(part);
-      }
+      if (std::ranges::find(out.parts, part) == out.parts.end()) out.parts.push_back(part);
     }
   }
   return out.parts.size() == 1 ? Condition(out.parts[0]) : out;
@@ -99,47 +97,40 @@ class ConditionParser {
   Condition parse() const { return any_of(text_); }
 
  private:
-  // The pieces between `word`s that stand outside parentheses.
-  static std::vector<std::string_view> split(std::string_view s, std::string_view word) {
+  // The pieces between `word`s that stand outside parentheses, without blanks around them.
+  static std::vector<std::string_view> pieces(std::string_view s, std::string_view word) {
     std::vector<std::string_view> out;
     size_t depth = 0, begin = 0;
     for (size_t i = 0; i < s.size(); ++i) {
       depth += s[i] == '(';
       depth -= s[i] == ')' && depth > 0;
-      if (depth == 0 && s.substr(i, word.size()) == word) {
-        out.push_back(s.substr(begin, i - begin));
-        i += word.size() - 1;
-        begin = i + 1;
-      }
+      if (depth > 0 || s.substr(i, word.size()) != word) continue;
+      out.push_back(trim(s.substr(begin, i - begin)));
+      begin = i + word.size();
+      i = begin - 1;
     }
-    out.push_back(s.substr(begin));
+    out.push_back(trim(s.substr(begin)));
     return out;
-  }
-
-  static std::string_view strip(std::string_view s) {
-    while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
-    while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
-    return s;
   }
 
   Condition any_of(std::string_view s) const {
     Condition out = constant_condition(false);
-    for (std::string_view part : split(s, " or ")) out = either(out, all_of(part));
+    for (std::string_view part : pieces(s, " or ")) out = either(out, all_of(part));
     return out;
   }
 
   Condition all_of(std::string_view s) const {
     Condition out = constant_condition(true);
-    for (std::string_view part : split(s, " and ")) out = both(out, one(strip(part)));
+    for (std::string_view part : pieces(s, " and ")) out = both(out, one(part));
     return out;
   }
 
   Condition one(std::string_view s) const {
     if (s == "True" || s == "False") return constant_condition(s == "True");
     for (std::string_view op : {"==", "!=", "<=", "<"}) {
-      auto parts = split(s, op);
+      const auto parts = pieces(s, op);
       if (parts.size() != 2) continue;
-      Expr a = sym::parse(strip(parts[0]), pool_), b = sym::parse(strip(parts[1]), pool_);
+      Expr a = sym::parse(parts[0], pool_), b = sym::parse(parts[1], pool_);
       if (op == "==") return equal(a, b);
       if (op == "!=") return not_equal(a, b);
       return op == "<" ? less(a, b) : at_most(a, b);
@@ -178,7 +169,7 @@ Condition negate(const Condition& c) {
     case Form::Or:
       break;
   }
-  Condition out = constant_condition(c.kind == Form::And ? false : true);
+  Condition out = constant_condition(c.kind != Form::And);
   for (const Condition& part : c.parts) {
     out = combine(c.kind == Form::And ? Form::Or : Form::And, out, negate(part));
   }
@@ -210,9 +201,9 @@ bool evaluate(const Condition& c, const std::function<int64_t(Expr)>& f) {
     case Form::AtMost:
       return evaluate(c.difference, f) <= 0;
     case Form::And:
-      return std::all_of(c.parts.begin(), c.parts.end(), holds);
+      return std::ranges::all_of(c.parts, holds);
     case Form::Or:
-      return std::any_of(c.parts.begin(), c.parts.end(), holds);
+      return std::ranges::any_of(c.parts, holds);
   }
   OXY_FAIL("no such condition");
 }
