@@ -43,9 +43,8 @@ class Verifier {
               " is not at its place at the head of the order");
       ++i;
     }
-    for (; i < g_.order().size(); ++i) {
+    for (; i < g_.order().size(); ++i)
       require(g_.node(g_.order()[i]).kind != NodeKind::Input, "an input after the inputs");
-    }
   }
 
   void node() {
@@ -205,11 +204,10 @@ class Verifier {
   }
 
   void objects(const Arg& a) const {
-    if (auto* o = a.get_if<Object>()) {
+    if (auto* o = a.get_if<Object>())
       require(o->index < g_.objects.size(), "object ", o->index, " does not exist");
-    } else if (auto* items = a.items()) {
+    else if (auto* items = a.items())
       for (const Arg& x : *items) objects(x);
-    }
   }
 
   void type(const Type& t) const {

@@ -79,14 +79,13 @@ PlanRunner::PlanRunner(Plan plan, CodeTable code, std::vector<Array> attributes,
       entries_(code_.entries_of(plan_)),
       attributes_(std::move(attributes)),
       device_(device) {
-  for (const PlanStep& step : plan_.steps) {
+  for (const PlanStep& step : plan_.steps)
     if (auto launch = bind_launch(plan_, step))
       launches_.push_back(std::move(*launch));
     else if (const auto* e = std::get_if<ExternStep>(&step))
       throw Unsupported(cat("the plan calls ", e->op, ", which needs torch"));
     else if (std::holds_alternative<RegionStep>(step))
       throw Unsupported("the plan has regions, which need torch");
-  }
   for (const PlanMutation& m : plan_.mutations)
     if (m.layout) throw Unsupported("the plan changes the layout of an input, which needs torch");
   for (const PlanBuffer& b : plan_.buffers)

@@ -103,9 +103,8 @@ double Lexer::number() {
   double sign = accept("-") ? -1.0 : 1.0;
   if (accept("inf")) return sign * std::numeric_limits<double>::infinity();
   if (accept("nan")) return std::numeric_limits<double>::quiet_NaN();
-  if (token_.kind != TokenKind::Int && token_.kind != TokenKind::Float) {
+  if (token_.kind != TokenKind::Int && token_.kind != TokenKind::Float)
     fail(cat("expected a number, found ", describe(token_)));
-  }
   double v = 0;
   const std::string& t = token_.text;
   auto r = std::from_chars(t.data(), t.data() + t.size(), v);

@@ -61,9 +61,8 @@ int64_t Timeline::now_ns() const {
 
 int Timeline::thread_index() {
   std::thread::id id = std::this_thread::get_id();
-  for (size_t i = 0; i < threads_.size(); ++i) {
+  for (size_t i = 0; i < threads_.size(); ++i)
     if (threads_[i].id == id) return static_cast<int>(i);
-  }
   threads_.push_back({id});
   return static_cast<int>(threads_.size() - 1);
 }

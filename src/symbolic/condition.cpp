@@ -55,9 +55,8 @@ Condition combine(Form kind, const Condition& a, const Condition& b) {
   if (b.is_constant()) return b.value == unit ? a : b;
   Condition out{kind, true, 0, {}};
   for (const Condition* c : {&a, &b}) {
-    for (const Condition& part : c->kind == kind ? c->parts : std::vector<Condition>{*c}) {
+    for (const Condition& part : c->kind == kind ? c->parts : std::vector<Condition>{*c})
       if (std::ranges::find(out.parts, part) == out.parts.end()) out.parts.push_back(part);
-    }
   }
   return out.parts.size() == 1 ? Condition(out.parts[0]) : out;
 }
@@ -80,9 +79,8 @@ std::string print_comparison(const Condition& c) {
   auto [left, right] = sides(c.difference);
   if (c.kind == Form::AtMost) {
     // l + 1 <= r is l < r where r is not a number.
-    if (to_sum(c.difference).constant == 1 && !right.is_const()) {
+    if (to_sum(c.difference).constant == 1 && !right.is_const())
       return cat(left - Expr(1), " < ", right);
-    }
     return cat(left, " <= ", right);
   }
   if (left.is_const()) std::swap(left, right);
@@ -170,9 +168,8 @@ Condition negate(const Condition& c) {
       break;
   }
   Condition out = constant_condition(c.kind != Form::And);
-  for (const Condition& part : c.parts) {
+  for (const Condition& part : c.parts)
     out = combine(c.kind == Form::And ? Form::Or : Form::And, out, negate(part));
-  }
   return out;
 }
 

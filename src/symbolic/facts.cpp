@@ -170,7 +170,7 @@ Expr ShapeFacts::simplify(Expr e) const {
   std::vector<Expr> ops;
   for (Expr op : e.operands()) ops.push_back(simplify(op));
   Expr r = ops[0];
-  for (Expr op : std::span(ops).subspan(1)) {
+  for (Expr op : std::span(ops).subspan(1))
     if (!is_min && e.kind() != Kind::Max)
       r = combine(e.kind(), r, op);
     else if (is_huge(r) || is_huge(op))
@@ -181,7 +181,6 @@ Expr ShapeFacts::simplify(Expr e) const {
       r = *second == is_min ? op : r;
     else
       r = combine(e.kind(), r, op);
-  }
   return r;
 }
 

@@ -7,9 +7,8 @@ namespace {
 Term to_term(Expr e) { return {e.node()->coefficient, Expr(e.node()->base)}; }
 
 bool has_division(const Sum& s) {
-  for (const Term& t : s.terms) {
+  for (const Term& t : s.terms)
     if (t.product.node()->has_division) return true;
-  }
   return false;
 }
 
@@ -38,15 +37,11 @@ Expr multiply_sums(ExprPool::Impl& pool, const Sum& a, const Sum& b) {
       r.terms.push_back({checked_multiply(x.coefficient, y.coefficient),
                          multiply_products(pool, x.product, y.product)});
     }
-    if (b.constant) {
-      r.terms.push_back({checked_multiply(x.coefficient, b.constant), x.product});
-    }
+    if (b.constant) r.terms.push_back({checked_multiply(x.coefficient, b.constant), x.product});
   }
-  if (a.constant) {
-    for (const Term& y : b.terms) {
+  if (a.constant)
+    for (const Term& y : b.terms)
       r.terms.push_back({checked_multiply(y.coefficient, a.constant), y.product});
-    }
-  }
   collect_terms(r);
   return build(pool, r);
 }
@@ -72,13 +67,11 @@ Sum to_sum(Expr e) {
   } else if (e.kind() != Kind::Add) {
     s.terms.push_back(to_term(e));
   } else {
-    for (Expr op : e.operands()) {
-      if (op.is_const()) {
+    for (Expr op : e.operands())
+      if (op.is_const())
         s.constant = op.value();
-      } else {
+      else
         s.terms.push_back(to_term(op));
-      }
-    }
   }
   return s;
 }
@@ -111,9 +104,8 @@ struct Division {
 // coefficient. The atom's own term may not serve as one of them.
 bool take(Sum& s, const Sum& part) {
   if (part.terms.empty()) return false;
-  for (const Term& t : part.terms) {
+  for (const Term& t : part.terms)
     if (coefficient_of(s, t.product) != t.coefficient) return false;
-  }
   for (const Term& t : part.terms) {
     for (size_t i = 0; i < s.terms.size(); ++i) {
       if (s.terms[i].product == t.product) {
@@ -230,9 +222,8 @@ Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
     }
   }
   r.terms.append(a.terms.begin() + i, a.terms.end());
-  for (; j < b.terms.size(); ++j) {
+  for (; j < b.terms.size(); ++j)
     r.terms.push_back({checked_multiply(b.terms[j].coefficient, scale), b.terms[j].product});
-  }
   return r;
 }
 
@@ -251,9 +242,8 @@ Range range_of_sum(const Sum& s) {
 }
 
 int64_t coefficient_of(const Sum& s, Expr product) {
-  for (const Term& t : s.terms) {
+  for (const Term& t : s.terms)
     if (t.product == product) return t.coefficient;
-  }
   return 0;
 }
 
@@ -280,9 +270,8 @@ Expr without(ExprPool::Impl& pool, Expr product, size_t skip) {
   std::span<const Expr> factors = factors_of(product);
   if (factors.size() == 1) return 1;
   Factors rest;
-  for (size_t i = 0; i < factors.size(); ++i) {
+  for (size_t i = 0; i < factors.size(); ++i)
     if (i != skip) rest.push_back(factors[i]);
-  }
   if (rest.size() == 1) return rest[0];
   return pool.intern(Kind::Mul, {rest.data(), rest.size()});
 }

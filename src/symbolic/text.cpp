@@ -107,30 +107,26 @@ class Parser {
 
   Expr parse_sum() {
     Expr e = parse_product();
-    for (;;) {
-      if (accept("+")) {
+    for (;;)
+      if (accept("+"))
         e += parse_product();
-      } else if (accept("-")) {
+      else if (accept("-"))
         e -= parse_product();
-      } else {
+      else
         return e;
-      }
-    }
   }
 
   Expr parse_product() {
     Expr e = parse_unary();
-    for (;;) {
-      if (accept("*")) {
+    for (;;)
+      if (accept("*"))
         e *= parse_unary();
-      } else if (accept("//")) {
+      else if (accept("//"))
         e = floordiv(e, parse_divisor());
-      } else if (accept("%")) {
+      else if (accept("%"))
         e = mod(e, parse_divisor());
-      } else {
+      else
         return e;
-      }
-    }
   }
 
   Expr parse_divisor() {
