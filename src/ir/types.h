@@ -13,8 +13,6 @@ using sym::Expr;
 
 using oxy::byte_size;
 using oxy::Device;
-using oxy::device_kind_from_word;
-using oxy::DeviceKind;
 using oxy::DType;
 using oxy::dtype_from_name;
 using oxy::is_complex;

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "symbolic/expr.h"
@@ -39,7 +38,6 @@ Condition negate(const Condition& c);
 inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 
 std::string print(const Condition& c);
-Condition parse_condition(std::string_view text, ExprPool& pool);  // UserError
 bool evaluate(const Condition& c, const std::function<int64_t(Expr symbol)>& f);
 Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>& f);
 // The condition with this done to the two sides of each comparison at once.
