@@ -163,10 +163,7 @@ std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by) {
     else
       rest.push_back(f);
   if (j < need.size()) return std::nullopt;
-  Expr product = rest.empty()       ? Expr(1)
-                 : rest.size() == 1 ? rest[0]
-                                    : pool.intern(Kind::Mul, {rest.data(), rest.size()});
-  return Term{t.coefficient / by.coefficient, product};
+  return Term{t.coefficient / by.coefficient, build_product(pool, rest)};
 }
 
 // Takes multiples of d out of x while that makes x shorter; returns what was taken, divided by d.

@@ -7,9 +7,7 @@ namespace {
 Term to_term(Expr e) { return {e.node()->coefficient, Expr(e.node()->base)}; }
 
 bool has_division(const Sum& s) {
-  for (const Term& t : s.terms)
-    if (t.product.node()->has_division) return true;
-  return false;
+  return std::ranges::any_of(s.terms, [](Term t) { return t.product.node()->has_division; });
 }
 
 // Sorts by product and adds the coefficients of equal ones.
@@ -49,12 +47,9 @@ Expr multiply_sums(ExprPool::Impl& pool, const Sum& a, const Sum& b) {
 Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
   if (by == 0) return 0;
   if (by == 1) return e;
-  if (e.kind() != Kind::Add) {
-    Term t = to_term(e);
-    return build_term(pool, {checked_multiply(t.coefficient, by), t.product});
-  }
   Sum s = to_sum(e);
-  scale(s, by);
+  s.constant = checked_multiply(s.constant, by);
+  for (Term& t : s.terms) t.coefficient = checked_multiply(t.coefficient, by);
   return build(pool, s);
 }
 
@@ -62,17 +57,11 @@ Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
 
 Sum to_sum(Expr e) {
   Sum s;
-  if (e.is_const()) {
-    s.constant = e.value();
-  } else if (e.kind() != Kind::Add) {
-    s.terms.push_back(to_term(e));
-  } else {
-    for (Expr op : e.operands())
-      if (op.is_const())
-        s.constant = op.value();
-      else
-        s.terms.push_back(to_term(op));
-  }
+  for (Expr op : e.kind() == Kind::Add ? e.operands() : std::span<const Expr>(&e, 1))
+    if (op.is_const())
+      s.constant = op.value();
+    else
+      s.terms.push_back(to_term(op));
   return s;
 }
 
@@ -227,11 +216,6 @@ Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
   return r;
 }
 
-void scale(Sum& s, int64_t by) {
-  s.constant = checked_multiply(s.constant, by);
-  for (Term& t : s.terms) t.coefficient = checked_multiply(t.coefficient, by);
-}
-
 Range range_of_sum(const Sum& s) {
   Range r{s.constant, s.constant};
   for (const Term& t : s.terms) {
@@ -266,14 +250,16 @@ Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b) {
   return pool.intern(Kind::Mul, {ops.data(), ops.size()});
 }
 
+Expr build_product(ExprPool::Impl& pool, const Factors& factors) {
+  if (factors.size() < 2) return factors.empty() ? Expr(1) : factors[0];
+  return pool.intern(Kind::Mul, {factors.data(), factors.size()});
+}
+
 Expr without(ExprPool::Impl& pool, Expr product, size_t skip) {
-  std::span<const Expr> factors = factors_of(product);
-  if (factors.size() == 1) return 1;
   Factors rest;
-  for (size_t i = 0; i < factors.size(); ++i)
-    if (i != skip) rest.push_back(factors[i]);
-  if (rest.size() == 1) return rest[0];
-  return pool.intern(Kind::Mul, {rest.data(), rest.size()});
+  for (size_t i = 0; Expr factor : factors_of(product))
+    if (i++ != skip) rest.push_back(factor);
+  return build_product(pool, rest);
 }
 
 Expr operator+(Expr a, Expr b) {
