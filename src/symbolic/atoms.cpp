@@ -201,7 +201,7 @@ Term common_factor(ExprPool::Impl& pool, const Sum& x, const Sum& d) {
   if (x.constant != 0 || d.constant != 0) return r;
   Factors common;
   std::span<const Expr> first = factors_of(d.terms[0].product);
-  common.append(first.data(), first.data() + first.size());
+  common.append(first);
   for (const Sum* s : {&x, &d}) {
     for (const Term& t : s->terms) {
       std::span<const Expr> have = factors_of(t.product);

@@ -70,9 +70,8 @@ Expr build_term(ExprPool::Impl& pool, Term t) {
   if (t.coefficient == 1) return t.product;
   Factors ops;
   ops.push_back(t.coefficient);
-  std::span<const Expr> factors = factors_of(t.product);
-  ops.append(factors.data(), factors.data() + factors.size());
-  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+  ops.append(factors_of(t.product));
+  return pool.intern(Kind::Mul, ops);
 }
 
 namespace {
@@ -89,29 +88,12 @@ struct Division {
   Expr atom, x, d;
 };
 
-// Takes all of `part` but its constant away from s, if every term is there with the very same
-// coefficient. The atom's own term may not serve as one of them.
-bool take(Sum& s, const Sum& part) {
-  if (part.terms.empty()) return false;
-  for (const Term& t : part.terms)
-    if (coefficient_of(s, t.product) != t.coefficient) return false;
-  for (const Term& t : part.terms) {
-    for (size_t i = 0; i < s.terms.size(); ++i) {
-      if (s.terms[i].product == t.product) {
-        s.terms.erase(i);
-        break;
-      }
-    }
-  }
-  s.constant = checked_add(s.constant, -part.constant);
-  return true;
-}
-
-// Replaces `pattern` (which must be in s up to its constant) by `replacement`.
+// Replaces `pattern` by `replacement` where every term of it is there with the very same
+// coefficient; its constant need not be. The atom's own term may not serve as one of them.
 bool replace(Sum& s, const Sum& pattern, Expr replacement) {
-  Sum rest = s;
-  if (!take(rest, pattern)) return false;
-  s = add_scaled(rest, to_sum(replacement), 1);
+  auto there = [&](const Term& t) { return coefficient_of(s, t.product) == t.coefficient; };
+  if (pattern.terms.empty() || !std::ranges::all_of(pattern.terms, there)) return false;
+  s = add_scaled(add_scaled(s, pattern, -1), to_sum(replacement), 1);
   return true;
 }
 
@@ -188,7 +170,7 @@ Expr build(ExprPool::Impl& pool, Sum& s) {
   SmallVector<Expr, 9> ops;
   if (s.constant) ops.push_back(s.constant);
   for (const Term& t : s.terms) ops.push_back(build_term(pool, t));
-  return pool.intern(Kind::Add, {ops.data(), ops.size()});
+  return pool.intern(Kind::Add, ops);
 }
 
 Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
@@ -210,7 +192,7 @@ Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
       ++i, ++j;
     }
   }
-  r.terms.append(a.terms.begin() + i, a.terms.end());
+  r.terms.append(std::span<const Term>(a.terms).subspan(i));
   for (; j < b.terms.size(); ++j)
     r.terms.push_back({checked_multiply(b.terms[j].coefficient, scale), b.terms[j].product});
   return r;
@@ -245,14 +227,14 @@ Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b) {
   ops.reserve(x.size() + y.size());
   size_t i = 0, j = 0;
   while (i < x.size() && j < y.size()) ops.push_back(compare(x[i], y[j]) <= 0 ? x[i++] : y[j++]);
-  ops.append(x.data() + i, x.data() + x.size());
-  ops.append(y.data() + j, y.data() + y.size());
-  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+  ops.append(x.subspan(i));
+  ops.append(y.subspan(j));
+  return pool.intern(Kind::Mul, ops);
 }
 
 Expr build_product(ExprPool::Impl& pool, const Factors& factors) {
   if (factors.size() < 2) return factors.empty() ? Expr(1) : factors[0];
-  return pool.intern(Kind::Mul, {factors.data(), factors.size()});
+  return pool.intern(Kind::Mul, factors);
 }
 
 Expr without(ExprPool::Impl& pool, Expr product, size_t skip) {
