@@ -44,8 +44,8 @@ int64_t scratch_bytes(const SizedKernel& kernel, int threads);
 // several did).
 int launch(const SizedKernel& kernel, void* const* buffers, char* scratch, const Host& host);
 
-// ---- for tests: a kernel on copies of its buffers that lie between pages which nobody may touch, so
-// that an access outside of a buffer ends the process at once (or, on the heap, in the address
+// ---- for tests: a kernel on copies of its buffers that lie between pages which nobody may touch,
+// so that an access outside of a buffer ends the process at once (or, on the heap, in the address
 // sanitizer's report). In several pieces, as threads would run it, each with scratch memory of its
 // own.
 

@@ -268,7 +268,7 @@ Expr mod_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
   return pool.intern(Kind::Mod, {{rest, b}});
 }
 
-// ---- min and max: operands that ranges decide drop out, the others form a sorted left-nested chain
+// ---- min and max: operands that ranges decide drop out, the others form a sorted chain
 
 void flatten(Kind kind, Expr e, SmallVector<Expr, 8>& out) {
   if (e.kind() != kind) return out.push_back(e);

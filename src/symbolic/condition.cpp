@@ -99,19 +99,10 @@ Condition both(const Condition& a, const Condition& b) { return combine(Form::An
 Condition either(const Condition& a, const Condition& b) { return combine(Form::Or, a, b); }
 
 Condition negate(const Condition& c) {
-  switch (c.kind) {
-    case Form::Constant:
-      return constant_condition(!c.value);
-    case Form::Equal:
-      return comparison(Form::NotEqual, c.difference);
-    case Form::NotEqual:
-      return comparison(Form::Equal, c.difference);
-    case Form::AtMost:
-      return at_most_zero(Expr(1) - c.difference);
-    case Form::And:
-    case Form::Or:
-      break;
-  }
+  using enum Form;
+  if (c.kind == Constant) return constant_condition(!c.value);
+  if (c.kind == AtMost) return at_most_zero(Expr(1) - c.difference);
+  if (c.parts.empty()) return comparison(c.kind == Equal ? NotEqual : Equal, c.difference);
   Condition out = constant_condition(c.kind != Form::And);
   for (const Condition& part : c.parts)
     out = combine(c.kind == Form::And ? Form::Or : Form::And, out, negate(part));
@@ -128,38 +119,19 @@ std::string print(const Condition& c) {
 }
 
 bool evaluate(const Condition& c, const std::function<int64_t(Expr)>& f) {
+  if (c.is_constant()) return c.value;
   auto holds = [&](const Condition& part) { return evaluate(part, f); };
-  switch (c.kind) {
-    case Form::Constant:
-      return c.value;
-    case Form::Equal:
-      return evaluate(c.difference, f) == 0;
-    case Form::NotEqual:
-      return evaluate(c.difference, f) != 0;
-    case Form::AtMost:
-      return evaluate(c.difference, f) <= 0;
-    case Form::And:
-      return std::ranges::all_of(c.parts, holds);
-    case Form::Or:
-      return std::ranges::any_of(c.parts, holds);
-  }
-  OXY_FAIL("no such condition");
+  if (c.kind == Form::And) return std::ranges::all_of(c.parts, holds);
+  if (c.kind == Form::Or) return std::ranges::any_of(c.parts, holds);
+  const int64_t d = evaluate(c.difference, f);
+  return c.kind == Form::AtMost ? d <= 0 : (d == 0) == (c.kind == Form::Equal);
 }
 
 Condition map_differences(const Condition& c, const std::function<Expr(Expr)>& f) {
-  switch (c.kind) {
-    case Form::Constant:
-      return c;
-    case Form::Equal:
-      return equal_to_zero(f(c.difference));
-    case Form::NotEqual:
-      return negate(equal_to_zero(f(c.difference)));
-    case Form::AtMost:
-      return at_most_zero(f(c.difference));
-    case Form::And:
-    case Form::Or:
-      break;
-  }
+  if (c.is_constant()) return c;
+  if (c.kind == Form::AtMost) return at_most_zero(f(c.difference));
+  if (c.kind == Form::Equal) return equal_to_zero(f(c.difference));
+  if (c.kind == Form::NotEqual) return negate(equal_to_zero(f(c.difference)));
   Condition out = constant_condition(c.kind == Form::And);
   for (const Condition& part : c.parts) out = combine(c.kind, out, map_differences(part, f));
   return out;
