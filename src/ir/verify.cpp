@@ -58,7 +58,7 @@ class Verifier {
       require(g_.value(v).def == n.id && g_.value(v).index == i, "output ", i,
               " does not point back to its node");
       defined_[v.index] = true;
-      type(g_.value(v).type);
+      if (const Type& t = g_.value(v).type; t.is_tensor()) tensor(t.tensor);
     }
     require(n.kind == NodeKind::Region || n.regions.empty(), "a node that may not have regions");
     if (n.kind == NodeKind::Input || n.kind == NodeKind::Attribute) {
@@ -210,9 +210,6 @@ class Verifier {
       for (const Arg& x : *items) objects(x);
   }
 
-  void type(const Type& t) const {
-    if (t.is_tensor()) tensor(t.tensor);
-  }
   void tensor(const TensorType& t) const {
     require(t.sizes.size() == t.strides.size(), "as many strides as sizes: ", t.strides.size(),
             " and ", t.sizes.size());
@@ -250,7 +247,7 @@ class Verifier {
       require(o.index < g_.outputs.size() && g_.outputs[o.index].kind == Kind::Value, "output ", i,
               " is a view of output ", o.index, ", which is not a value");
     }
-    if (o.kind == Kind::ViewOfInput || o.kind == Kind::ViewOfOutput) tensor(o.type);
+    if (o.is_view()) tensor(o.type);
   }
 
   const Graph& g_;
