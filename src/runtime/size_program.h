@@ -33,7 +33,6 @@ std::optional<SizeOp> size_op_from_name(std::string_view name);
 struct SizeInstruction {
   SizeOp op{};
   int64_t a = 0, b = 0;
-  friend bool operator==(const SizeInstruction&, const SizeInstruction&) = default;
   friend auto operator<=>(const SizeInstruction&, const SizeInstruction&) = default;
 };
 bool reads_slots(SizeOp op);

@@ -55,25 +55,16 @@ Range closer_range(Expr d, ExprPool& pool) {
   return intersect(bounds, range_of(d));
 }
 
-std::optional<int64_t> constant_difference(Expr a, Expr b) {
-  Expr d = a - b;
-  return d.is_const() ? std::optional(d.value()) : std::nullopt;
-}
-
 }  // namespace
 
 bool ShapeFacts::known_at_most(Expr d) const {
   if (closer_range(d, *pool_).hi <= 0) return true;
-  for (const Fact& f : facts_) {
-    const Condition& c = f.condition;
-    if (c.kind != Form::AtMost && c.kind != Form::Equal) continue;
-    auto gap = constant_difference(d, c.difference);
-    if (gap && *gap <= 0) return true;
-    if (c.kind != Form::Equal) continue;
-    auto mirrored = constant_difference(d, -c.difference);
-    if (mirrored && *mirrored <= 0) return true;
-  }
-  return false;
+  auto below = [d](Expr bound) { return (d - bound).is_const() && (d - bound).value() <= 0; };
+  return std::ranges::any_of(facts_, [&](const Fact& f) {
+    const auto& [kind, value, bound, parts] = f.condition;
+    return (kind == Form::AtMost && below(bound)) ||
+           (kind == Form::Equal && (below(bound) || below(-bound)));
+  });
 }
 
 std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
