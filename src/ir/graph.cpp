@@ -1,7 +1,6 @@
 // Graph: its tables, edits that keep them consistent, walks over arguments, and ops with regions.
 #include "ir/graph.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "support/check.h"

@@ -25,15 +25,8 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <variant>
-#include <vector>
 
 #include "ir/types.h"
 #include "support/ids.h"

@@ -1,9 +1,7 @@
 // Names follow torch.fx: the op's name, with a number from the second use on.
 #include "ir/python_text.h"
 
-#include <algorithm>
 #include <cmath>
-#include <span>
 #include <unordered_set>
 
 #include "support/check.h"

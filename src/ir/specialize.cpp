@@ -1,8 +1,6 @@
 // Specialised graphs, and matching a graph's inputs against real sizes.
 #include "ir/specialize.h"
 
-#include <algorithm>
-
 #include "support/check.h"
 
 namespace oxy::ir {

@@ -1,9 +1,6 @@
 // Types of values: what a tensor is before any data exists.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "support/dtype.h"
 #include "symbolic/expr.h"
 

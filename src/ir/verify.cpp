@@ -1,6 +1,4 @@
 // Verifier: one walk over the graph in order, then its end.
-#include <algorithm>
-
 #include "ir/text.h"
 #include "support/check.h"
 

@@ -2,7 +2,6 @@
 #include "runtime/bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 

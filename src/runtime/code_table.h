@@ -2,10 +2,7 @@
 // where it becomes executable; who holds the table keeps the code loaded.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "runtime/host.h"
 #include "runtime/plan.h"

@@ -1,8 +1,6 @@
 // Splits a kernel's range among threads and joins their status words; the CPU as a device.
 #include "runtime/launch.h"
 
-#include <atomic>
-
 #include "runtime/device.h"
 #include "runtime/memory.h"
 

@@ -1,9 +1,6 @@
 // Runs the kernels of a plan over their ranges.
 #pragma once
 
-#include <span>
-#include <string_view>
-
 #include "runtime/sized_plan.h"
 
 namespace oxy::runtime {

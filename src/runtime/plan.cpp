@@ -1,6 +1,5 @@
 // Questions about plans, and what must hold of one before anybody runs or prints it: every number
 // names something that is there, and every name is of one thing.
-#include <algorithm>
 #include <set>
 
 #include "runtime/plan.h"

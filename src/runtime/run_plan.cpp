@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "runtime/memory.h"
-#include "support/check.h"
 
 namespace oxy::runtime {
 namespace {

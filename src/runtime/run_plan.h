@@ -2,8 +2,6 @@
 // tests; a model's calls go through src/torch_bridge/execute.h.
 #pragma once
 
-#include <span>
-
 #include "runtime/code_table.h"
 #include "runtime/device.h"
 #include "runtime/launch.h"

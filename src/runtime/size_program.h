@@ -6,12 +6,10 @@
 // floordiv and mod round toward minus infinity; comparisons give 0 or 1.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "support/ids.h"
 

@@ -2,10 +2,6 @@
 // plan it is made once.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
 #include "runtime/host.h"
 #include "runtime/plan.h"
 

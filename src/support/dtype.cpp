@@ -1,7 +1,6 @@
 // Names and properties of dtypes and devices, and the texts of literals.
 #include "support/dtype.h"
 
-#include <algorithm>
 #include <array>
 
 #include "support/check.h"

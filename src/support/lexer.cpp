@@ -1,9 +1,7 @@
 // Lexer: one token of lookahead over a text that outlives it.
 #include "support/lexer.h"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 

@@ -8,8 +8,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "support/text.h"

@@ -1,10 +1,8 @@
 // The settings table at work: reading, checking and printing values.
 #include "support/settings.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <optional>
 #include <variant>
 
 #include "support/check.h"

@@ -1,7 +1,6 @@
 // Recording phases, and the two ways to show them.
 #include "support/timing.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "support/check.h"

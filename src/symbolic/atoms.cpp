@@ -1,5 +1,4 @@
 // The atoms of products: floordiv and mod, min and max. The laws are listed in expr.h.
-#include <functional>
 #include <numeric>
 
 #include "symbolic/node.h"

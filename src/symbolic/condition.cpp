@@ -1,5 +1,4 @@
 // Conditions: normal form, text, evaluation.
-#include <algorithm>
 #include <numeric>
 
 #include "symbolic/facts.h"

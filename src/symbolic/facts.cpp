@@ -1,7 +1,6 @@
 // Facts: what is known, what follows from it, and how expressions get simpler by it.
 #include "symbolic/facts.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "symbolic/node.h"

@@ -6,12 +6,6 @@
 // folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "symbolic/expr.h"
 
 namespace oxy::sym {

@@ -2,12 +2,8 @@
 // apart, the form in which the rules work. Private to src/symbolic.
 #pragma once
 
-#include <algorithm>
 #include <deque>
-#include <memory>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "support/check.h"
 #include "support/small_vector.h"

@@ -1,6 +1,5 @@
 // The arena and hash table of a pool, and what is known of a node when it is made (range, factor,
 // symbols).
-#include <cstring>
 #include <numeric>
 
 #include "symbolic/node.h"
