@@ -141,9 +141,9 @@ void Lexer::advance() {
     lex_string();
   } else {
     token_.kind = TokenKind::Punct;
-    const auto* p = std::ranges::find_if(
+    const auto* longer = std::ranges::find_if(
         kPuncts, [&](std::string_view p) { return source_.substr(pos_).starts_with(p); });
-    token_.text = p == kPuncts.end() ? source_.substr(pos_, 1) : *p;
+    token_.text = longer == kPuncts.end() ? source_.substr(pos_, 1) : *longer;
     pos_ += token_.text.size();
   }
   token_.end = pos_;
