@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-
 namespace oxy::schedule {
 
 using loops::LoopOp;
