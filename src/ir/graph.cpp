@@ -1,7 +1,6 @@
 // Graph: its tables, edits that keep them consistent, walks over arguments, and ops with regions.
 #include "ir/graph.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "support/check.h"
@@ -220,13 +219,11 @@ std::vector<Frame> Graph::stack(StackId id) const {
 std::vector<uint32_t> Graph::use_counts() const {
   std::vector<uint32_t> counts(values_.size());
   auto count = [&](ValueId v) { ++counts[v.index]; };
-  for (NodeId id : order_) {
+  for (NodeId id : order_)
     if (!node(id).dead) for_each_value(node(id), count);
-  }
   for_each_value(result, count);
-  for (const OutputSpec& o : outputs) {
+  for (const OutputSpec& o : outputs)
     if (o.kind == OutputSpec::Kind::Value) count(o.value);
-  }
   for (const Mutation& m : mutations) count(m.value);
   return counts;
 }
@@ -251,9 +248,8 @@ void Graph::replace_uses(const std::function<ValueId(ValueId)>& f) {
     for (auto& [key, a] : n.kwargs) update(a);
   }
   update(result);
-  for (OutputSpec& o : outputs) {
+  for (OutputSpec& o : outputs)
     if (o.kind == OutputSpec::Kind::Value) o.value = f(o.value);
-  }
   for (Mutation& m : mutations) m.value = f(m.value);
 }
 

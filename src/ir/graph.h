@@ -25,15 +25,8 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <deque>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <variant>
-#include <vector>
 
 #include "ir/types.h"
 #include "support/ids.h"
@@ -103,13 +96,12 @@ struct Slice {
 // Calls f on the arguments that stand directly in one.
 template <class F>
 void for_each_child(const Arg& a, F&& f) {
-  if (auto* items = a.items()) {
+  if (auto* items = a.items())
     for (const Arg& x : *items) f(x);
-  } else if (auto* dict = a.get_if<Dict>()) {
+  else if (auto* dict = a.get_if<Dict>())
     for (const auto& [key, x] : dict->items) f(x);
-  } else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>()) {
+  else if (auto* slice = a.get_if<std::shared_ptr<const Slice>>())
     for (const Arg* x : {&(*slice)->start, &(*slice)->stop, &(*slice)->step}) f(*x);
-  }
 }
 // A copy with what has none in it replaced.
 Arg map_leaves(const Arg& a, const std::function<Arg(const Arg& leaf)>& f);

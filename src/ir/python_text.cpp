@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "support/check.h"
+#include "support/lexer.h"
 
 namespace oxy::ir {
 namespace {
@@ -27,13 +28,11 @@ class PythonPrinter {
     std::string out = cat(margin_.substr(4), "def ", name, "(");
     parameters(out, "");
     body(out);
-    cat_to(out, margin_, "return ", plain ? "" : "(");
-    for (size_t i = 0; i < graph_.outputs.size(); i++) {
-      output(out, i);
-      out += graph_.outputs[i].kind == OutputSpec::Kind::Input ? ".clone()" : "";
-      out += plain ? "" : i + 1 < graph_.outputs.size() ? ", " : ",";
-    }
-    return out + (plain ? "\n" : ")\n");
+    const std::string results = join(graph_.outputs, ", ", [&](std::string& o, const auto& spec) {
+      cat_to(o, output(spec), spec.kind == OutputSpec::Kind::Input ? ".clone()" : "");
+    });
+    const char* end = graph_.outputs.empty() ? ")" : ",)";
+    return cat(out, margin_, "return ", plain ? "" : "(", results, plain ? "" : end, "\n");
   }
 
   std::string name_of(ValueId v) {
@@ -75,12 +74,9 @@ class PythonPrinter {
       cat_to(out, margin_, "torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
              name_of(m.value), ")\n");
     }
-    cat_to(out, margin_, "return (");
-    for (size_t i = 0; i < graph_.outputs.size(); i++) {
-      output(out, i);
-      out += graph_.outputs.size() == 1 ? "," : i + 1 < graph_.outputs.size() ? ", " : "";
-    }
-    out += ")\n";
+    const std::string all = join(
+        graph_.outputs, ", ", [&](std::string& o, const auto& spec) { append(o, output(spec)); });
+    cat_to(out, margin_, "return (", all, graph_.outputs.size() == 1 ? "," : "", ")\n");
   }
 
   // The regions as functions, then the call that runs them.
@@ -92,32 +88,19 @@ class PythonPrinter {
       const bool plain = n.target == "while_loop" && i == 0;
       out += PythonPrinter(n.regions[i], margin_ + "    ").function(functions.back(), plain);
     }
-    cat_to(out, margin_, "[");
-    for (size_t i = 0; i < n.outputs.size(); i++) cat_to(out, i ? ", " : "", name_of(n.outputs[i]));
-    out += "] = ";
-    auto operands = [&](size_t from, size_t to) {
-      sequence(out,
-               {n.args.begin() + static_cast<ptrdiff_t>(from),
-                n.args.begin() + static_cast<ptrdiff_t>(to)},
-               "(", to == from + 1 ? ",)" : ")");
-    };
-    const size_t end = n.args.size(), split = op.arguments + first_optional_operand(n);
-    if (n.target == "checkpoint") {
-      cat_to(out, functions[0]);
-      sequence(out, n.args, "(", ")\n");
-      return;
-    }
+    cat_to(out, margin_, "[", names(n.outputs), "] = ");
+    const std::span<const Arg> args(n.args);
+    if (n.target == "checkpoint") return cat_to(out, functions[0], "(", sequence(args), ")\n");
     cat_to(out, n.target == "loop" ? "run_loop(" : cat("torch.ops.higher_order.", n.target, "("));
-    for (size_t i = 0; i < op.arguments; i++) {
-      argument(out, n.args[i]);
-      out += ", ";
-    }
+    for (const Arg& a : args.first(op.arguments)) cat_to(out, argument(a), ", ");
     for (const std::string& f : functions) cat_to(out, f, ", ");
-    operands(op.arguments, op.carries ? split : end);
-    if (op.carries) {
-      out += ", ";
-      operands(split, end);
-    }
+    auto tuple = [&](std::span<const Arg> items) {
+      return cat("(", sequence(items), items.size() == 1 ? ",)" : ")");
+    };
+    const auto operands = args.subspan(op.arguments);
+    const size_t carried = op.carries ? first_optional_operand(n) : operands.size();
+    cat_to(out, tuple(operands.first(carried)));
+    if (op.carries) cat_to(out, ", ", tuple(operands.subspan(carried)));
     out += ")\n";
   }
 
@@ -154,103 +137,63 @@ class PythonPrinter {
            "\n");
   }
 
+  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those
+  // are found through the overload's schema at run time by `_call`.
   void call(std::string& out, const Node& n) {
-    bool lists = false;
-    for (int32_t r : n.returns) lists |= r >= 0;
+    const bool lists = std::ranges::any_of(n.returns, [](int32_t r) { return r >= 0; });
     out += margin_;
-    bool plain = n.outputs.size() == 1 && !lists;
-    if (plain) {
+    if (n.outputs.size() == 1 && !lists)
       cat_to(out, name_of(n.outputs[0]), ": \"", print(graph_.value(n.outputs[0]).type), "\" = ");
-    } else if (!n.outputs.empty()) {
-      targets(out, n);
-      out += " = ";
-    }
-    cat_to(out, "torch.ops.", n.target, "(");
-    arguments(out, n);
-    out += ")\n";
+    else if (!n.outputs.empty())
+      cat_to(out, targets(n), " = ");
+    cat_to(out, "torch.ops.", n.target, "(", sequence(n.args), ")\n");
   }
 
   // The left side of a call with several results: one name each, lists in brackets.
-  void targets(std::string& out, const Node& n) {
-    std::vector<int32_t> returns = n.returns;
-    if (returns.empty()) returns.assign(n.outputs.size(), -1);
-    size_t next = 0;
-    for (size_t r = 0; r < returns.size(); r++) {
-      if (r) out += ", ";
-      if (returns[r] < 0) {
-        out += name_of(n.outputs[next++]);
-        continue;
-      }
-      out += "[";
-      for (int32_t i = 0; i < returns[r]; i++)
-        cat_to(out, i ? ", " : "", name_of(n.outputs[next++]));
-      out += "]";
-    }
+  std::string targets(const Node& n) {
+    if (n.returns.empty()) return names(n.outputs);
+    std::span<const ValueId> rest(n.outputs);
+    return join(n.returns, ", ", [&](std::string& out, int32_t r) {
+      const auto some = rest.first(r < 0 ? 1 : static_cast<size_t>(r));
+      rest = rest.subspan(some.size());
+      cat_to(out, r < 0 ? "" : "[", names(some), r < 0 ? "" : "]");
+    });
   }
 
-  // Schema order, by position: torch.ops calls take keyword-only arguments by name only, so those
-  // are found through the overload's schema at run time by `_call`.
-  void arguments(std::string& out, const Node& n) {
-    for (size_t i = 0; i < n.args.size(); i++) {
-      if (i) out += ", ";
-      argument(out, n.args[i]);
-    }
+  std::string names(std::span<const ValueId> values) {
+    return join(values, ", ", [&](std::string& out, ValueId v) { append(out, name_of(v)); });
   }
 
-  void sequence(std::string& out, const std::vector<Arg>& items, const char* open,
-                const char* close) {
-    out += open;
-    for (size_t i = 0; i < items.size(); i++) {
-      if (i) out += ", ";
-      argument(out, items[i]);
-    }
-    out += close;
+  std::string sequence(std::span<const Arg> items) {
+    return join(items, ", ", [&](std::string& out, const Arg& a) { append(out, argument(a)); });
   }
 
-  static void number(std::string& out, double d) {
-    if (std::isnan(d)) {
-      out += "float('nan')";
-    } else if (std::isinf(d)) {
-      out += d < 0 ? "float('-inf')" : "float('inf')";
-    } else {
-      size_t start = out.size();
-      append(out, d);
-      if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
-    }
+  static std::string number(double d) {
+    if (std::isfinite(d)) return print_float(d);
+    return std::isnan(d) ? "float('nan')" : d < 0 ? "float('-inf')" : "float('inf')";
   }
 
-  void argument(std::string& out, const Arg& a) {
+  std::string argument(const Arg& a) {
     static constexpr const char* kLayouts[] = {"strided", "sparse_coo", "sparse_csr", "_mkldnn"};
     static constexpr const char* kFormats[] = {"contiguous_format", "preserve_format",
                                                "channels_last", "channels_last_3d"};
-    if (a.is_none() || a.get_if<Object>() || a.get_if<Dict>())
-      out += "None";
-    else if (a.is_value())
-      out += name_of(a.value());
-    else if (auto* b = a.get_if<bool>())
-      append(out, *b);
-    else if (auto* e = a.get_if<Expr>())
-      append(out, *e);
-    else if (auto* d = a.get_if<double>())
-      number(out, *d);
-    else if (auto* c = a.get_if<std::complex<double>>())
-      cat_to(out, "complex(", c->real(), ", ", c->imag(), ")");
-    else if (auto* s = a.get_if<Str>())
-      cat_to(out, "'", s->value, "'");
-    else if (auto* t = a.get_if<DType>())
-      cat_to(out, "torch.", torch_name(*t));
-    else if (auto* dev = a.get_if<Device>())
-      cat_to(out, "torch.device('", print(*dev), "')");
-    else if (auto* l = a.get_if<Layout>())
-      cat_to(out, "torch.", kLayouts[l->value & 3]);
-    else if (auto* m = a.get_if<MemoryFormat>())
-      cat_to(out, "torch.", kFormats[m->value & 3]);
-    else if (auto* items = a.items())
-      sequence(out, *items, "[", "]");
-    else if (auto* sl = a.get_if<std::shared_ptr<const Slice>>())
-      sequence(out, {(*sl)->start, (*sl)->stop, (*sl)->step}, "slice(", ")");
-    else
-      out += "...";
+    if (a.is_none() || a.get_if<Object>() || a.get_if<Dict>()) return "None";
+    if (a.is_value()) return name_of(a.value());
+    if (auto* b = a.get_if<bool>()) return cat(*b);
+    if (auto* e = a.get_if<Expr>()) return print(*e);
+    if (auto* d = a.get_if<double>()) return number(*d);
+    if (auto* c = a.get_if<std::complex<double>>())
+      return cat("complex(", c->real(), ", ", c->imag(), ")");
+    if (auto* s = a.get_if<Str>()) return cat("'", s->value, "'");
+    if (auto* t = a.get_if<DType>()) return cat("torch.", torch_name(*t));
+    if (auto* dev = a.get_if<Device>()) return cat("torch.device('", print(*dev), "')");
+    if (auto* l = a.get_if<Layout>()) return cat("torch.", kLayouts[l->value & 3]);
+    if (auto* m = a.get_if<MemoryFormat>()) return cat("torch.", kFormats[m->value & 3]);
+    if (auto* items = a.items()) return cat("[", sequence(*items), "]");
+    if (auto* s = a.get_if<std::shared_ptr<const Slice>>())
+      return cat("slice(", argument((*s)->start), ", ", argument((*s)->stop), ", ",
+                 argument((*s)->step), ")");
+    return "...";
   }
 
   static std::string list(const std::vector<Expr>& xs) {
@@ -262,42 +205,25 @@ class PythonPrinter {
            t.offset, ")\n");
   }
 
-  static void strided(std::string& out, const std::string& base, DType dtype, const TensorType& t) {
-    const std::string typed =
-        dtype == t.dtype ? base : cat(base, ".flatten().view(torch.", torch_name(t.dtype), ")");
-    cat_to(out, "torch.as_strided(", typed, ", [", list(t.sizes), "], [", list(t.strides), "], ",
-           t.offset, ")");
+  // A view in the memory of `base`.
+  std::string strided(ValueId base, const TensorType& t) {
+    const bool same = graph_.tensor_type(base).dtype == t.dtype;
+    return cat("torch.as_strided(", name_of(base),
+               same ? "" : cat(".flatten().view(torch.", torch_name(t.dtype), ")"), ", [",
+               list(t.sizes), "], [", list(t.strides), "], ", t.offset, ")");
   }
 
-  void output(std::string& out, size_t i) {
-    const OutputSpec& o = graph_.outputs[i];
-    out += o.neg ? "torch._neg_view(" : "";
-    out += o.conj ? "torch.conj(" : "";
-    unmarked_output(out, o);
-    out += o.conj ? ")" : "";
-    out += o.neg ? ")" : "";
+  std::string output(const OutputSpec& o) {
+    return cat(o.neg ? "torch._neg_view(" : "", o.conj ? "torch.conj(" : "", unmarked_output(o),
+               o.conj ? ")" : "", o.neg ? ")" : "");
   }
 
-  void unmarked_output(std::string& out, const OutputSpec& o) {
-    switch (o.kind) {
-      case OutputSpec::Kind::Value:
-        out += name_of(o.value);
-        break;
-      case OutputSpec::Kind::Input:
-        out += name_of(graph_.inputs()[o.index]);
-        break;
-      case OutputSpec::Kind::ViewOfInput:
-        strided(out, name_of(graph_.inputs()[o.index]),
-                graph_.tensor_type(graph_.inputs()[o.index]).dtype, o.type);
-        break;
-      case OutputSpec::Kind::ViewOfOutput:
-        strided(out, name_of(graph_.outputs[o.index].value),
-                graph_.tensor_type(graph_.outputs[o.index].value).dtype, o.type);
-        break;
-      case OutputSpec::Kind::None:
-        out += "None";
-        break;
-    }
+  std::string unmarked_output(const OutputSpec& o) {
+    using enum OutputSpec::Kind;
+    if (o.kind == Value) return name_of(o.value);
+    if (o.kind == Input) return name_of(graph_.inputs()[o.index]);
+    if (o.kind == ViewOfInput) return strided(graph_.inputs()[o.index], o.type);
+    return o.kind == None ? "None" : strided(graph_.outputs[o.index].value, o.type);
   }
 
   const Graph& graph_;

@@ -10,8 +10,6 @@
 // Attributes of the graph are parameters of forward, after the inputs.
 #pragma once
 
-#include <string>
-
 #include "ir/graph.h"
 
 namespace oxy::ir {

@@ -1,8 +1,6 @@
 // Specialised graphs, and matching a graph's inputs against real sizes.
 #include "ir/specialize.h"
 
-#include <algorithm>
-
 #include "support/check.h"
 
 namespace oxy::ir {
@@ -95,9 +93,8 @@ class Matcher {
   bool settle() {
     while (!later_.empty()) {
       auto waiting = std::exchange(later_, {});
-      for (auto [e, value] : waiting) {
+      for (auto [e, value] : waiting)
         if (!equate(e, value)) return false;
-      }
       if (later_.size() == waiting.size()) return false;
     }
     return true;
@@ -119,19 +116,16 @@ class Matcher {
 
 bool match_sizes(Matcher& m, const TensorType& t, const InputSizes& in) {
   if (t.sizes.size() != in.sizes.size()) return false;
-  for (size_t i = 0; i < t.sizes.size(); ++i) {
+  for (size_t i = 0; i < t.sizes.size(); ++i)
     if (!m.equate(t.sizes[i], in.sizes[i])) return false;
-  }
   return true;
 }
 
 bool match_strides(Matcher& m, const TensorType& t, const InputSizes& in) {
-  for (int64_t size : in.sizes) {
+  for (int64_t size : in.sizes)
     if (size == 0) return m.equate(t.offset, in.offset);
-  }
-  for (size_t i = 0; i < t.strides.size(); ++i) {
+  for (size_t i = 0; i < t.strides.size(); ++i)
     if (in.sizes[i] != 1 && !m.equate(t.strides[i], in.strides[i])) return false;
-  }
   return m.equate(t.offset, in.offset);
 }
 

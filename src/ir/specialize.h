@@ -2,10 +2,6 @@
 // shape.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <span>
-
 #include "ir/graph.h"
 
 namespace oxy::ir {

@@ -2,7 +2,6 @@
 // described once for both.
 #include "ir/text.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "ir/specialize.h"

@@ -30,9 +30,6 @@
 // frame of the user's stack where it changes, and are not parsed back.
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include "ir/graph.h"
 
 namespace oxy::ir {

@@ -1,9 +1,6 @@
 // Types: layout questions.
 #include "ir/types.h"
 
-#include <algorithm>
-#include <utility>
-
 namespace oxy::ir {
 namespace {
 

@@ -1,9 +1,6 @@
 // Types of values: what a tensor is before any data exists.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "support/dtype.h"
 #include "symbolic/expr.h"
 
@@ -13,8 +10,6 @@ using sym::Expr;
 
 using oxy::byte_size;
 using oxy::Device;
-using oxy::device_kind_from_word;
-using oxy::DeviceKind;
 using oxy::DType;
 using oxy::dtype_from_name;
 using oxy::is_complex;

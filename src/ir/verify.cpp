@@ -1,6 +1,4 @@
 // Verifier: one walk over the graph in order, then its end.
-#include <algorithm>
-
 #include "ir/text.h"
 #include "support/check.h"
 
@@ -43,9 +41,8 @@ class Verifier {
               " is not at its place at the head of the order");
       ++i;
     }
-    for (; i < g_.order().size(); ++i) {
+    for (; i < g_.order().size(); ++i)
       require(g_.node(g_.order()[i]).kind != NodeKind::Input, "an input after the inputs");
-    }
   }
 
   void node() {
@@ -59,7 +56,7 @@ class Verifier {
       require(g_.value(v).def == n.id && g_.value(v).index == i, "output ", i,
               " does not point back to its node");
       defined_[v.index] = true;
-      type(g_.value(v).type);
+      if (const Type& t = g_.value(v).type; t.is_tensor()) tensor(t.tensor);
     }
     require(n.kind == NodeKind::Region || n.regions.empty(), "a node that may not have regions");
     if (n.kind == NodeKind::Input || n.kind == NodeKind::Attribute) {
@@ -205,16 +202,12 @@ class Verifier {
   }
 
   void objects(const Arg& a) const {
-    if (auto* o = a.get_if<Object>()) {
+    if (auto* o = a.get_if<Object>())
       require(o->index < g_.objects.size(), "object ", o->index, " does not exist");
-    } else if (auto* items = a.items()) {
+    else if (auto* items = a.items())
       for (const Arg& x : *items) objects(x);
-    }
   }
 
-  void type(const Type& t) const {
-    if (t.is_tensor()) tensor(t.tensor);
-  }
   void tensor(const TensorType& t) const {
     require(t.sizes.size() == t.strides.size(), "as many strides as sizes: ", t.strides.size(),
             " and ", t.sizes.size());
@@ -252,7 +245,7 @@ class Verifier {
       require(o.index < g_.outputs.size() && g_.outputs[o.index].kind == Kind::Value, "output ", i,
               " is a view of output ", o.index, ", which is not a value");
     }
-    if (o.kind == Kind::ViewOfInput || o.kind == Kind::ViewOfOutput) tensor(o.type);
+    if (o.is_view()) tensor(o.type);
   }
 
   const Graph& g_;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/host.h"
 #include "runtime/kernel_fn.h"
 #include "support/fork_mutex.h"
 

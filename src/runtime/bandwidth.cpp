@@ -2,7 +2,6 @@
 #include "runtime/bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 
@@ -58,13 +57,6 @@ double bandwidth_of(const Blocks& blocks, const Host& host) {
   return 2.0 * kBytes / taken.count();
 }
 
-double measure(const Host& host) {
-  const Blocks blocks;
-  double best = 0;
-  for (int i = 0; i < kTries; ++i) best = std::max(best, bandwidth_of(blocks, host));
-  return best;
-}
-
 std::string row(const Plan& plan, const PlanStep& step, uint32_t kernel, double seconds,
                 double copy) {
   char line[160];
@@ -90,7 +82,12 @@ std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, do
 }
 
 double copy_bandwidth(const Host& host) {
-  static const double bandwidth = measure(host);
+  static const double bandwidth = [&] {
+    const Blocks blocks;
+    double best = 0;
+    for (int i = 0; i < kTries; ++i) best = std::max(best, bandwidth_of(blocks, host));
+    return best;
+  }();
   return bandwidth;
 }
 

@@ -1,9 +1,6 @@
 // How fast this machine copies memory: what the time of kernels is compared with.
 #pragma once
 
-#include <span>
-#include <string>
-
 #include "runtime/host.h"
 #include "runtime/plan.h"
 

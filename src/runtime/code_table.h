@@ -2,13 +2,11 @@
 // where it becomes executable; who holds the table keeps the code loaded.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "runtime/kernel_fn.h"
+#include "runtime/host.h"
 #include "runtime/plan.h"
+#include "support/check.h"
 
 namespace oxy::runtime {
 
@@ -23,9 +21,20 @@ class CodeTable {
   void add(const ContentHash& hash, Entry entry) {
     entries_.insert_or_assign(hash, std::move(entry));
   }
-  const Entry* find(const ContentHash& hash) const;
+  const Entry* find(const ContentHash& hash) const {
+    const auto it = entries_.find(hash);
+    return it == entries_.end() ? nullptr : &it->second;
+  }
   // By kernel of the plan. InternalError where code is missing.
-  std::vector<KernelFn> entries_of(const Plan& p) const;
+  std::vector<KernelFn> entries_of(const Plan& p) const {
+    std::vector<KernelFn> out;
+    for (const PlanKernel& k : p.kernels) {
+      const Entry* code = find(k.code);
+      OXY_CHECK(code && code->entry, "no code for ", k.name);
+      out.push_back(code->entry);
+    }
+    return out;
+  }
 
  private:
   std::map<ContentHash, Entry> entries_;

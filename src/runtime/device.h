@@ -9,7 +9,6 @@
 
 #include <memory>
 
-#include "runtime/host.h"
 #include "runtime/sized_plan.h"
 
 namespace oxy::runtime {

@@ -1,14 +1,12 @@
 // Maps guarded pages around copies of a kernel's buffers.
-#include "runtime/fence.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <new>
-#include <utility>
 
 #include "runtime/launch.h"
 
@@ -16,7 +14,8 @@ namespace oxy::runtime {
 namespace {
 
 constexpr int64_t kPieces = 3;
-constexpr int kPoison = 0xFE;  // neither zeros nor a small number: what nobody wrote is seen
+constexpr int64_t kAligned = 64;  // as kernels may rely on it of their scratch memory
+constexpr int kPoison = 0xFE;     // neither zeros nor a small number: what nobody wrote is seen
 
 // Memory of exactly so many bytes that may be touched.
 class FencedBlock {
@@ -45,12 +44,8 @@ class FencedBlock {
     else
       std::free(data_);
   }
-  FencedBlock(FencedBlock&& o) noexcept
-      : data_(std::exchange(o.data_, nullptr)),
-        map_(std::exchange(o.map_, nullptr)),
-        bytes_(o.bytes_),
-        mapped_(o.mapped_) {}
-  FencedBlock& operator=(FencedBlock&&) = delete;
+  FencedBlock(const FencedBlock&) = delete;
+  FencedBlock& operator=(const FencedBlock&) = delete;
 
   char* data() const { return data_; }
   size_t size() const { return bytes_; }
@@ -62,22 +57,17 @@ class FencedBlock {
 };
 
 struct Copy {
+  Copy(const FencedBuffer& b, Fence fence) : original(b), block(b.bytes, fence) {
+    if (there()) std::memcpy(block.data(), b.address, block.size());
+  }
+  bool there() const { return original.address != nullptr && block.size() > 0; }
+  bool changed() const {
+    return there() && std::memcmp(original.address, block.data(), block.size()) != 0;
+  }
+
   FencedBuffer original;
   FencedBlock block;
-  bool changed() const {
-    return original.address != nullptr && block.size() > 0 &&
-           std::memcmp(original.address, block.data(), block.size()) != 0;
-  }
 };
-
-// Aligned as kernels may rely on it of their scratch memory.
-FencedBlock scratch_block(int64_t bytes, Fence fence) {
-  constexpr int64_t kAligned = 64;
-  FencedBlock scratch((bytes + kAligned - 1) / kAligned * kAligned,
-                      fence == Fence::Heap ? Fence::End : fence);
-  if (scratch.size() > 0) std::memset(scratch.data(), kPoison, scratch.size());
-  return scratch;
-}
 
 }  // namespace
 
@@ -90,20 +80,15 @@ Fence fence_of(std::string_view setting) {
 int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
                   const Host& host, const SizedKernel* epilogue, size_t of_kernel) {
   if (kernel.range <= 0) return 0;
-  std::vector<Copy> copies;
+  std::deque<Copy> copies;
   std::vector<void*> arguments;
   if (!kernel.parameters.empty())
     arguments.push_back(const_cast<int64_t*>(kernel.parameters.data()));
   for (const FencedBuffer& b : buffers) {
     auto it =
         std::ranges::find(copies, b.address, [](const Copy& c) { return c.original.address; });
-    if (b.address == nullptr || it == copies.end()) {
-      copies.push_back({b, FencedBlock(b.bytes, fence)});
-      it = copies.end() - 1;
-      if (b.bytes > 0 && b.address != nullptr)
-        std::memcpy(it->block.data(), b.address, it->block.size());
-    }
-    arguments.push_back(it->block.data());
+    const bool known = b.address != nullptr && it != copies.end();
+    arguments.push_back((known ? *it : copies.emplace_back(b, fence)).block.data());
   }
   Epilogue last{};
   if (epilogue) {
@@ -116,16 +101,17 @@ int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffe
   int status = 0;
   const int64_t pieces = std::min(kernel.range, kPieces);
   for (int64_t i = 0; i < pieces; i++) {
-    const FencedBlock scratch = scratch_block(kernel.scratch_bytes, fence);
+    const FencedBlock scratch((kernel.scratch_bytes + kAligned - 1) / kAligned * kAligned,
+                              fence == Fence::Heap ? Fence::End : fence);
+    if (scratch.size() > 0) std::memset(scratch.data(), kPoison, scratch.size());
     const int s = kernel.entry(arguments.data(), kernel.range * i / pieces,
                                kernel.range * (i + 1) / pieces, scratch.data(), host.math);
     if (s != 0) status = s;
   }
   // A buffer that was only read may lie in memory that another one is written to.
   std::vector<const Copy*> changed;
-  for (const Copy& c : copies) {
+  for (const Copy& c : copies)
     if (c.changed()) changed.push_back(&c);
-  }
   for (const Copy* c : changed) std::memcpy(c->original.address, c->block.data(), c->block.size());
   return status;
 }

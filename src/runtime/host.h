@@ -6,6 +6,12 @@
 
 namespace oxy::runtime {
 
+// Compiled code as whoever runs it sees it: the iterations begin .. end-1 of a kernel's range, on
+// the buffers in the kernel's order, with scratch memory for this call alone and the host's table
+// of vector maths. Gives the status: 0, or what went wrong (codegen/cpp/emit.h).
+using KernelFn = int (*)(void* const* buffers, long begin, long end, void* scratch,
+                         void* const* math);
+
 // One piece [begin, end) of a range; `thread` numbers the threads of one parallel region from 0.
 using PieceFn = void (*)(void* context, int64_t begin, int64_t end, int thread);
 

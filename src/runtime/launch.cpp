@@ -1,7 +1,8 @@
-// Splits a kernel's range among threads and joins their status words.
+// Splits a kernel's range among threads and joins their status words; the CPU as a device.
 #include "runtime/launch.h"
 
-#include <atomic>
+#include "runtime/device.h"
+#include "runtime/memory.h"
 
 namespace oxy::runtime {
 namespace {
@@ -84,6 +85,16 @@ int launch(const SizedKernel& kernel, void* const* buffers, char* scratch, const
   Region region{entry, buffers, scratch, stride(kernel), host.math};
   host.parallel(kernel.range, kernel.grain, run_piece, &region);
   return region.status.load(std::memory_order_relaxed);
+}
+
+Memory CpuDevice::allocate(int64_t bytes, Queue) const {
+  auto block = std::make_shared<AlignedBlock>(static_cast<size_t>(bytes));
+  return {block->data(), block};
+}
+
+int CpuDevice::launch(const SizedKernel& kernel, void* const* arguments, char* scratch,
+                      Queue) const {
+  return runtime::launch(kernel, arguments, scratch, host_);
 }
 
 }  // namespace oxy::runtime

@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeFrom = 4 << 20;
+constexpr size_t kMaxCached = 1ull << 30;
+constexpr auto kIdle = std::chrono::seconds(10);
 constexpr size_t kGranule = 64 << 10;  // sizes are rounded up, so that near sizes share blocks
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -22,22 +24,10 @@ AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   bool huge = bytes >= kHugeFrom;
   size_t alignment = huge ? kHugePage : kAlignment;
-  data_ = static_cast<char*>(std::aligned_alloc(alignment, round_up(bytes, alignment)));
-  if (data_ == nullptr) throw std::bad_alloc();
-  if (huge)
-    madvise(data_, bytes / kHugePage * kHugePage,
-            MADV_HUGEPAGE);  // a wish: its failure changes nothing
-}
-
-AlignedBlock::~AlignedBlock() { std::free(data_); }
-
-AlignedBlock::AlignedBlock(AlignedBlock&& o) noexcept
-    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
-
-AlignedBlock& AlignedBlock::operator=(AlignedBlock&& o) noexcept {
-  std::swap(data_, o.data_);
-  std::swap(size_, o.size_);
-  return *this;
+  data_.reset(static_cast<char*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
+  if (!data_) throw std::bad_alloc();
+  // A wish: its failure changes nothing.
+  if (huge) madvise(data(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 AlignedBlock BlockPool::acquire(size_t bytes) {
@@ -81,16 +71,10 @@ void BlockPool::evict(Clock::time_point now, std::vector<AlignedBlock>& out) {
     out.push_back(std::move(it->second.block));
     return cached_.erase(it);
   };
-  for (auto it = cached_.begin(); it != cached_.end();) {
-    it = now - it->second.since > limits_.idle ? take(it) : std::next(it);
-  }
-  while (stats_.cached_bytes > limits_.max_cached) {
-    auto oldest = cached_.begin();
-    for (auto it = cached_.begin(); it != cached_.end(); ++it) {
-      if (it->second.since < oldest->second.since) oldest = it;
-    }
-    take(oldest);
-  }
+  for (auto it = cached_.begin(); it != cached_.end();)
+    it = now - it->second.since > kIdle ? take(it) : std::next(it);
+  while (stats_.cached_bytes > kMaxCached)
+    take(std::ranges::min_element(cached_, {}, [](const auto& c) { return c.second.since; }));
 }
 
 void BlockPool::trim() {

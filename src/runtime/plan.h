@@ -9,13 +9,6 @@
 // the commit point: write the mutated inputs, make the outputs, give the arena back.
 #pragma once
 
-#include <complex>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <variant>
-#include <vector>
-
 #include "runtime/size_program.h"
 #include "support/content_hash.h"
 #include "support/dtype.h"

@@ -7,8 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "support/check.h"
-
 namespace oxy::runtime {
 namespace {
 

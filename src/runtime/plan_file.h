@@ -6,12 +6,7 @@
 // signature.
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "runtime/code_table.h"
-#include "runtime/plan.h"
 
 namespace oxy::runtime {
 

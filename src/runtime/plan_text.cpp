@@ -1,7 +1,5 @@
 // The text of a plan: sizes that vary, inputs, buffers, kernels, sub-plans, then steps, then what
 // the call hands back. What a line says is described once, for printing and for reading.
-#include <algorithm>
-
 #include "runtime/plan.h"
 #include "support/check.h"
 #include "support/text_form.h"

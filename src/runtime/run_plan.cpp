@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "runtime/memory.h"
-#include "support/check.h"
 
 namespace oxy::runtime {
 namespace {
@@ -79,18 +78,13 @@ PlanRunner::PlanRunner(Plan plan, CodeTable code, std::vector<Array> attributes,
       entries_(code_.entries_of(plan_)),
       attributes_(std::move(attributes)),
       device_(device) {
-  bind();
-}
-
-void PlanRunner::bind() {
-  for (const PlanStep& step : plan_.steps) {
+  for (const PlanStep& step : plan_.steps)
     if (auto launch = bind_launch(plan_, step))
       launches_.push_back(std::move(*launch));
     else if (const auto* e = std::get_if<ExternStep>(&step))
       throw Unsupported(cat("the plan calls ", e->op, ", which needs torch"));
     else if (std::holds_alternative<RegionStep>(step))
       throw Unsupported("the plan has regions, which need torch");
-  }
   for (const PlanMutation& m : plan_.mutations)
     if (m.layout) throw Unsupported("the plan changes the layout of an input, which needs torch");
   for (const PlanBuffer& b : plan_.buffers)
@@ -175,28 +169,21 @@ Array PlanRunner::own_value(const Call& c, uint32_t buffer) const {
 }
 
 Array PlanRunner::output(const Call& c, size_t i, const std::vector<Array>& outputs) const {
-  using OutputKind = PlanOutput::Kind;
+  using enum PlanOutput::Kind;
   const PlanOutput& o = plan_.outputs[i];
   if (o.conj || o.neg) throw Unsupported("a lazily negated result needs torch");
+  if (o.kind == Input) return c.inputs[o.index];
+  if (o.kind == ViewOfInput)
+    return view_of(c.inputs[o.index], c.sizes.outputs[i], c.sizes.inputs[o.index].offset);
+  if (o.kind == ViewOfOutput) {
+    const auto base = static_cast<size_t>(plan_.outputs[o.index].buffer);
+    OXY_CHECK(o.index < i, "a view in front of its base");
+    return view_of(outputs[o.index], c.sizes.outputs[i], c.sizes.buffers[base].meta.offset);
+  }
+  if (o.kind == Value && !o.number) return own_value(c, static_cast<uint32_t>(o.buffer));
   Array none;
   none.meta.dtype = DType::None;
-  switch (o.kind) {
-    case OutputKind::Value:
-      if (!o.number) return own_value(c, static_cast<uint32_t>(o.buffer));
-      none.meta.offset = c.sizes.slots[o.number->index];
-      return none;
-    case OutputKind::Input:
-      return c.inputs[o.index];
-    case OutputKind::ViewOfInput:
-      return view_of(c.inputs[o.index], c.sizes.outputs[i], c.sizes.inputs[o.index].offset);
-    case OutputKind::ViewOfOutput: {
-      const auto base = static_cast<size_t>(plan_.outputs[o.index].buffer);
-      OXY_CHECK(o.index < i, "a view in front of its base");
-      return view_of(outputs[o.index], c.sizes.outputs[i], c.sizes.buffers[base].meta.offset);
-    }
-    case OutputKind::None:
-      break;
-  }
+  if (o.number) none.meta.offset = c.sizes.slots[o.number->index];
   return none;
 }
 

@@ -2,8 +2,6 @@
 // tests; a model's calls go through src/torch_bridge/execute.h.
 #pragma once
 
-#include <span>
-
 #include "runtime/code_table.h"
 #include "runtime/device.h"
 #include "runtime/launch.h"
@@ -32,7 +30,6 @@ class PlanRunner {
 
  private:
   struct Call;
-  void bind();
   SizedPlan sizes_of(std::span<const Array> inputs) const;
   void check_inputs(const SizedPlan& sizes, std::span<const Array> inputs) const;
   void place_buffers(Call& c) const;

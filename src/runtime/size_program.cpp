@@ -1,7 +1,6 @@
 // The operations on slots, their evaluation, and the builder that makes each slot once.
 #include "runtime/size_program.h"
 
-#include <algorithm>
 #include <array>
 
 #include "support/check.h"

@@ -6,12 +6,10 @@
 // floordiv and mod round toward minus infinity; comparisons give 0 or 1.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "support/ids.h"
 
@@ -33,7 +31,6 @@ std::optional<SizeOp> size_op_from_name(std::string_view name);
 struct SizeInstruction {
   SizeOp op{};
   int64_t a = 0, b = 0;
-  friend bool operator==(const SizeInstruction&, const SizeInstruction&) = default;
   friend auto operator<=>(const SizeInstruction&, const SizeInstruction&) = default;
 };
 bool reads_slots(SizeOp op);

@@ -1,9 +1,6 @@
 // Reads each slot of a plan as a number.
 #include "runtime/sized_plan.h"
 
-#include <algorithm>
-#include <cstdint>
-
 #include "runtime/launch.h"
 #include "support/check.h"
 

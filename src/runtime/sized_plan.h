@@ -2,11 +2,7 @@
 // plan it is made once.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "runtime/kernel_fn.h"
+#include "runtime/host.h"
 #include "runtime/plan.h"
 
 namespace oxy::runtime {

@@ -5,7 +5,6 @@
 
 #include "schedule/kernel_access.h"
 #include "symbolic/hints.h"
-
 namespace oxy::schedule {
 
 int cost_of(LoopOp op) {

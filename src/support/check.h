@@ -4,7 +4,6 @@
 #pragma once
 
 #include <stdexcept>
-#include <string>
 
 #include "support/text.h"
 
@@ -27,7 +26,10 @@ class Unsupported : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-[[noreturn]] void internal_error(const char* file, int line, const std::string& what);
+[[noreturn, gnu::cold, gnu::noinline]] inline void internal_error(std::string_view file, int line,
+                                                                  const std::string& what) {
+  throw InternalError(cat(what, " (", file.substr(file.rfind('/') + 1), ":", line, ")"));
+}
 
 }  // namespace oxy
 

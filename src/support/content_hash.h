@@ -12,7 +12,6 @@ namespace oxy {
 
 struct ContentHash {
   uint64_t high = 0, low = 0;
-  friend bool operator==(const ContentHash&, const ContentHash&) = default;
   friend auto operator<=>(const ContentHash&, const ContentHash&) = default;
 };
 

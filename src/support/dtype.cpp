@@ -1,7 +1,6 @@
 // Names and properties of dtypes and devices, and the texts of literals.
 #include "support/dtype.h"
 
-#include <algorithm>
 #include <array>
 
 #include "support/check.h"
@@ -41,8 +40,8 @@ constexpr std::array<std::string_view, 4> kMemoryFormats = {"contiguous", "prese
 
 template <size_t N>
 std::string numbered_word(const std::array<std::string_view, N>& words, int8_t value) {
-  const bool known = value >= 0 && static_cast<size_t>(value) < N;
-  return known ? std::string(words[static_cast<size_t>(value)]) : cat(static_cast<int>(value));
+  const size_t i = static_cast<unsigned char>(value);
+  return i < N ? std::string(words[i]) : cat(static_cast<int>(value));
 }
 
 template <size_t N>

@@ -16,7 +16,6 @@ struct Id {
   constexpr explicit Id(size_t i) : index(static_cast<uint32_t>(i)) {}
   constexpr bool valid() const { return index != UINT32_MAX; }
   constexpr explicit operator bool() const { return valid(); }
-  friend constexpr bool operator==(Id, Id) = default;
   friend constexpr auto operator<=>(Id, Id) = default;
 };
 

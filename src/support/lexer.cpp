@@ -1,9 +1,7 @@
 // Lexer: one token of lookahead over a text that outlives it.
 #include "support/lexer.h"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -37,13 +35,6 @@ std::string describe(const Token& t) {
 constexpr std::pair<char, char> kEscapes[] = {
     {'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'"', '"'}, {'\\', '\\'}};
 
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
 
 Lexer::Lexer(std::string_view source) : source_(source) { advance(); }
@@ -58,8 +49,6 @@ bool Lexer::is(std::string_view text) const {
   return (token_.kind == TokenKind::Punct || token_.kind == TokenKind::Identifier) &&
          token_.text == text;
 }
-
-char Lexer::after() const { return token_.end < source_.size() ? source_[token_.end] : '\0'; }
 
 bool Lexer::accept(std::string_view text) {
   if (!is(text)) return false;
@@ -93,19 +82,17 @@ int64_t Lexer::integer() {
   size_t begin = token_.begin;
   std::string text = accept("-") ? "-" : "";
   text += expect(TokenKind::Int).text;
-  int64_t v = 0;
-  auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (r.ec != std::errc()) fail_at(begin, cat("the integer ", text, " is too large"));
-  return v;
+  const auto v = parse_number<int64_t>(text);
+  if (!v) fail_at(begin, cat("the integer ", text, " is too large"));
+  return *v;
 }
 
 double Lexer::number() {
   double sign = accept("-") ? -1.0 : 1.0;
   if (accept("inf")) return sign * std::numeric_limits<double>::infinity();
   if (accept("nan")) return std::numeric_limits<double>::quiet_NaN();
-  if (token_.kind != TokenKind::Int && token_.kind != TokenKind::Float) {
+  if (token_.kind != TokenKind::Int && token_.kind != TokenKind::Float)
     fail(cat("expected a number, found ", describe(token_)));
-  }
   double v = 0;
   const std::string& t = token_.text;
   auto r = std::from_chars(t.data(), t.data() + t.size(), v);
@@ -140,13 +127,12 @@ void Lexer::advance() {
     if (source_[pos_] == '#') pos_ = std::min(source_.find('\n', pos_), source_.size()) - 1;
   token_.text.clear();
   token_.begin = pos_;
-  char c = pos_ < source_.size() ? source_[pos_] : '\0';
-  char following = pos_ + 1 < source_.size() ? source_[pos_ + 1] : '\0';
+  const char c = at(pos_);
   if (pos_ == source_.size()) {
     token_.kind = TokenKind::End;
   } else if (is_letter(c)) {
     lex_word(TokenKind::Identifier);
-  } else if ((c == '%' || c == '@') && is_word(following)) {
+  } else if ((c == '%' || c == '@') && is_word(at(pos_ + 1))) {
     ++pos_;
     lex_word(c == '%' ? TokenKind::Percent : TokenKind::At);
   } else if (is_digit(c)) {
@@ -155,13 +141,9 @@ void Lexer::advance() {
     lex_string();
   } else {
     token_.kind = TokenKind::Punct;
-    token_.text = c;
-    for (std::string_view p : kPuncts) {
-      if (source_.substr(pos_, p.size()) == p) {
-        token_.text = p;
-        break;
-      }
-    }
+    const auto* longer = std::ranges::find_if(
+        kPuncts, [&](std::string_view p) { return source_.substr(pos_).starts_with(p); });
+    token_.text = longer == kPuncts.end() ? source_.substr(pos_, 1) : *longer;
     pos_ += token_.text.size();
   }
   token_.end = pos_;
@@ -170,11 +152,7 @@ void Lexer::advance() {
 void Lexer::lex_word(TokenKind kind) {
   size_t begin = pos_;
   // A dot belongs to the word when more of the word follows it.
-  while (pos_ < source_.size() &&
-         (is_word(source_[pos_]) ||
-          (source_[pos_] == '.' && pos_ + 1 < source_.size() && is_word(source_[pos_ + 1])))) {
-    ++pos_;
-  }
+  while (is_word(at(pos_)) || (at(pos_) == '.' && is_word(at(pos_ + 1)))) ++pos_;
   token_.kind = kind;
   token_.text = source_.substr(begin, pos_ - begin);
 }
@@ -182,9 +160,8 @@ void Lexer::lex_word(TokenKind kind) {
 void Lexer::lex_number() {
   size_t begin = pos_;
   auto digits = [&] {
-    while (pos_ < source_.size() && is_digit(source_[pos_])) ++pos_;
+    while (is_digit(at(pos_))) ++pos_;
   };
-  auto at = [&](size_t i) { return i < source_.size() ? source_[i] : '\0'; };
   token_.kind = TokenKind::Int;
   digits();
   if (at(pos_) == '.' && at(pos_ + 1) != '.') {
@@ -212,15 +189,13 @@ void Lexer::lex_string() {
       token_.text += c;
       continue;
     }
-    char e = pos_ + 1 < source_.size() ? source_[pos_ + 1] : '\0';
-    ++pos_;
+    const char e = at(++pos_);
+    const std::string_view hex = e == 'x' ? source_.substr(pos_ + 1, 2) : "";
     if (auto* known = std::ranges::find(kEscapes, e, &std::pair<char, char>::first);
         known != std::end(kEscapes)) {
       token_.text += known->second;
-    } else if (e == 'x' && pos_ + 2 < source_.size() && hex_digit(source_[pos_ + 1]) >= 0 &&
-               hex_digit(source_[pos_ + 2]) >= 0) {
-      token_.text +=
-          static_cast<char>(hex_digit(source_[pos_ + 1]) * 16 + hex_digit(source_[pos_ + 2]));
+    } else if (const auto byte = parse_number<uint8_t>(hex, 16); byte && hex.size() == 2) {
+      token_.text += static_cast<char>(*byte);
       pos_ += 2;
     } else {
       fail_at(pos_ - 1, "unknown escape in a string");

@@ -8,8 +8,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "support/text.h"
@@ -44,7 +42,7 @@ class Lexer {
   bool is(std::string_view text) const;
   bool is(TokenKind kind) const { return token_.kind == kind; }
   // The first character after the token, not skipping anything; '\0' at the end.
-  char after() const;
+  char after() const { return at(token_.end); }
   bool accept(std::string_view text);  // takes the token if it is this one
   void expect(std::string_view text);
   Token expect(TokenKind kind);
@@ -80,6 +78,7 @@ class Lexer {
   [[noreturn]] void fail_at(size_t position, std::string_view message) const;
 
  private:
+  char at(size_t i) const { return i < source_.size() ? source_[i] : '\0'; }
   void advance();
   void lex_word(TokenKind kind);
   void lex_number();

@@ -1,19 +1,24 @@
 // The settings table at work: reading, checking and printing values.
 #include "support/settings.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <optional>
+#include <variant>
 
 #include "support/check.h"
 
 namespace oxy {
 namespace {
 
-constexpr SettingType kType_bool = SettingType::Bool;
-constexpr SettingType kType_int = SettingType::Int;
-constexpr SettingType kType_text = SettingType::Text;
+// By number of its SettingType.
+using Member = std::variant<bool Settings::*, int Settings::*, std::string Settings::*>;
+constexpr Member kMembers[] = {
+#define OXY_SETTING(type, name, ...) &Settings::name,
+#include "support/settings.def"
+#undef OXY_SETTING
+};
+
+constexpr SettingType type_of(Member m) { return static_cast<SettingType>(m.index()); }
 
 // What `get` gives for a default that the table writes so.
 constexpr std::string_view default_text(std::string_view written) {
@@ -25,7 +30,7 @@ constexpr std::string_view default_text(std::string_view written) {
 
 constexpr SettingInfo kTable[] = {
 #define OXY_SETTING(type, name, value, env, choices, help) \
-  {#name, kType_##type, default_text(#value), env, choices, help},
+  {#name, type_of(&Settings::name), default_text(#value), env, choices, help},
 #include "support/settings.def"
 #undef OXY_SETTING
 };
@@ -87,18 +92,12 @@ bool store(const SettingInfo& info, std::string& field, std::string_view text) {
                info.choices.empty() || is_choice(info, text));
 }
 
-bool store_by_name(Settings& s, const SettingInfo& info, std::string_view text) {
-#define OXY_SETTING(type, field, ...) \
-  if (info.name == #field) return store(info, s.field, text);
-#include "support/settings.def"
-#undef OXY_SETTING
-  OXY_FAIL("setting ", info.name);
-}
+const Member& member_of(const SettingInfo& info) { return kMembers[&info - kTable]; }
 
 void set_checked(Settings& s, const SettingInfo& info, std::string_view shown_name,
                  std::string_view text) {
-  if (store_by_name(s, info, text)) return;
-  throw UserError(cat(shown_name, ": \"", text, "\" is not ", allowed(info)));
+  if (!std::visit([&](auto m) { return store(info, s.*m, text); }, member_of(info)))
+    throw UserError(cat(shown_name, ": \"", text, "\" is not ", allowed(info)));
 }
 
 }  // namespace
@@ -122,12 +121,7 @@ void Settings::set(std::string_view name, std::string_view text) {
 }
 
 std::string Settings::get(std::string_view name) const {
-  const SettingInfo& info = find(name);
-#define OXY_SETTING(type, field, ...) \
-  if (info.name == #field) return cat(field);
-#include "support/settings.def"
-#undef OXY_SETTING
-  OXY_FAIL("setting ", info.name);
+  return std::visit([this](auto m) { return cat(this->*m); }, member_of(find(name)));
 }
 
 std::string Settings::print() const {

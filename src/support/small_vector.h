@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -16,20 +17,11 @@ class SmallVector {
 
  public:
   SmallVector() = default;
-  SmallVector(const SmallVector& o) { append(o.begin(), o.end()); }
+  SmallVector(const SmallVector& o) { append(o); }
   SmallVector(SmallVector&& o) noexcept { steal(o); }
-  SmallVector& operator=(const SmallVector& o) {
-    if (this != &o) {
-      size_ = 0;
-      append(o.begin(), o.end());
-    }
-    return *this;
-  }
-  SmallVector& operator=(SmallVector&& o) noexcept {
-    if (this != &o) {
-      release();
-      steal(o);
-    }
+  SmallVector& operator=(SmallVector o) noexcept {
+    release();
+    steal(o);
     return *this;
   }
   ~SmallVector() { release(); }
@@ -38,13 +30,10 @@ class SmallVector {
   T* end() { return data_ + size_; }
   const T* begin() const { return data_; }
   const T* end() const { return data_ + size_; }
-  T* data() { return data_; }
-  const T* data() const { return data_; }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   T& operator[](size_t i) { return data_[i]; }
   const T& operator[](size_t i) const { return data_[i]; }
-  T& back() { return data_[size_ - 1]; }
   const T& back() const { return data_[size_ - 1]; }
 
   void push_back(T v) {
@@ -52,15 +41,10 @@ class SmallVector {
       reserve(capacity_ * 2);
     data_[size_++] = v;
   }
-  void append(const T* first, const T* last) {
-    reserve(size_ + static_cast<size_t>(last - first));
-    while (first != last) data_[size_++] = *first++;
+  void append(std::span<const T> items) {
+    reserve(size_ + items.size());
+    for (T v : items) data_[size_++] = v;
   }
-  void erase(size_t i) {
-    for (size_t k = i + 1; k < size_; ++k) data_[k - 1] = data_[k];
-    --size_;
-  }
-  void clear() { size_ = 0; }
   void truncate(size_t n) { size_ = n; }
 
   void reserve(size_t n) {

@@ -37,15 +37,18 @@ std::string cat(const A&... a) {
   return s;
 }
 
-// The parts between separators, without blanks around them; empty ones are left out.
+// Without blanks around it.
+inline std::string_view trim(std::string_view s) {
+  s.remove_prefix(std::min(s.find_first_not_of(" \t"), s.size()));
+  return s.substr(0, s.find_last_not_of(" \t") + 1);
+}
+
+// The parts between separators, trimmed; empty ones are left out.
 inline std::vector<std::string_view> split(std::string_view s, char separator) {
   std::vector<std::string_view> parts;
   for (size_t end = 0; !s.empty(); s.remove_prefix(std::min(end + 1, s.size()))) {
     end = std::min(s.find(separator), s.size());
-    std::string_view part = s.substr(0, end);
-    part.remove_prefix(std::min(part.find_first_not_of(" \t"), end));
-    part = part.substr(0, part.find_last_not_of(" \t") + 1);
-    if (!part.empty()) parts.push_back(part);
+    if (const auto part = trim(s.substr(0, end)); !part.empty()) parts.push_back(part);
   }
   return parts;
 }

@@ -11,12 +11,7 @@
 // A form of a language derives from one of the two and adds `field(x)` for types of its own.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <concepts>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "support/dtype.h"
 #include "support/lexer.h"
@@ -97,13 +92,15 @@ class TextWriter {
   }
 
   std::string out_;
+
+ private:
+  friend Form;
+  TextWriter() = default;
 };
 
 template <class Form>
 class TextReader {
  public:
-  explicit TextReader(Lexer& lexer) : lex_(lexer) {}
-
   template <class... T>
   void operator()(T&&... parts) {
     (part(parts), ...);
@@ -160,6 +157,10 @@ class TextReader {
   }
 
   Lexer& lex_;
+
+ private:
+  friend Form;
+  explicit TextReader(Lexer& lexer) : lex_(lexer) {}
 };
 
 }  // namespace oxy

@@ -1,7 +1,6 @@
 // Recording phases, and the two ways to show them.
 #include "support/timing.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "support/check.h"
@@ -9,19 +8,20 @@
 namespace oxy {
 namespace {
 
+template <class... A>
+std::string formatted(const char* format, A... a) {
+  char buffer[80];
+  std::snprintf(buffer, sizeof buffer, format, a...);
+  return buffer;
+}
+
 std::string json_string(std::string_view s) {
   std::string out = "\"";
   for (char c : s) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char buffer[8];
-      std::snprintf(buffer, sizeof buffer, "\\u%04x", static_cast<unsigned>(c));
-      out += buffer;
-    } else {
-      out += c;
-    }
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += formatted("\\u%04x", static_cast<unsigned>(c));
+    else
+      cat_to(out, c == '"' || c == '\\' ? "\\" : "", c);
   }
   return out += '"';
 }
@@ -29,7 +29,6 @@ std::string json_string(std::string_view s) {
 // Spans of the same name below the same parent line.
 struct Line {
   std::string_view name;
-  int parent;
   int depth;
   double ms = 0;
   int count = 0;
@@ -40,10 +39,8 @@ void print_line(std::string& out, const std::vector<Line>& lines, size_t at) {
   const Line& l = lines[at];
   std::string label(static_cast<size_t>(2 * l.depth), ' ');
   label += l.name;
-  char number[32];
-  std::snprintf(number, sizeof number, "%10.3f ms", l.ms);
   if (label.size() < 40) label.resize(40, ' ');
-  cat_to(out, label, number);
+  cat_to(out, label, formatted("%10.3f ms", l.ms));
   if (l.count > 1) cat_to(out, "  x", l.count);
   out += '\n';
   for (size_t child : l.children) print_line(out, lines, child);
@@ -61,21 +58,18 @@ int64_t Timeline::now_ns() const {
 
 int Timeline::thread_index() {
   std::thread::id id = std::this_thread::get_id();
-  for (size_t i = 0; i < threads_.size(); ++i) {
-    if (threads_[i].id == id) return static_cast<int>(i);
-  }
-  threads_.push_back({id});
-  return static_cast<int>(threads_.size() - 1);
+  const auto known = std::ranges::find(threads_, id, &Thread::id);
+  const auto index = static_cast<int>(known - threads_.begin());
+  if (known == threads_.end()) threads_.push_back({id});
+  return index;
 }
 
 int Timeline::begin(std::string_view name) {
   std::lock_guard lock(mutex_);
   int thread = thread_index();
   int& open = threads_[static_cast<size_t>(thread)].open;
-  auto index = static_cast<int>(spans_.size());
   spans_.push_back({std::string(name), "", thread, open, now_ns(), -1});
-  open = index;
-  return index;
+  return open = static_cast<int>(spans_.size() - 1);
 }
 
 void Timeline::end(int span) noexcept {
@@ -102,11 +96,8 @@ std::string Timeline::chrome_trace() const {
     if (s.end_ns < 0) continue;
     cat_to(out, first ? "\n" : ",\n", "{\"name\": ", json_string(s.name),
            ", \"cat\": \"compile\", \"ph\": \"X\", \"pid\": 1, \"tid\": ", s.thread);
-    char times[80];
-    std::snprintf(times, sizeof times, ", \"ts\": %.3f, \"dur\": %.3f",
-                  static_cast<double>(s.begin_ns) / 1e3,
-                  static_cast<double>(s.end_ns - s.begin_ns) / 1e3);
-    out += times;
+    out += formatted(", \"ts\": %.3f, \"dur\": %.3f", static_cast<double>(s.begin_ns) / 1e3,
+                     static_cast<double>(s.end_ns - s.begin_ns) / 1e3);
     if (!s.detail.empty()) cat_to(out, ", \"args\": {\"detail\": ", json_string(s.detail), '}');
     out += '}';
     first = false;
@@ -119,19 +110,14 @@ std::string Timeline::summary() const {
   std::vector<Line> lines;
   std::vector<size_t> line_of(all.size()), roots;
   for (size_t i = 0; i < all.size(); ++i) {
-    int parent =
-        all[i].parent < 0 ? -1 : static_cast<int>(line_of[static_cast<size_t>(all[i].parent)]);
-    std::vector<size_t>& siblings =
-        parent < 0 ? roots : lines[static_cast<size_t>(parent)].children;
-    auto same = std::find_if(siblings.begin(), siblings.end(),
-                             [&](size_t l) { return lines[l].name == all[i].name; });
-    if (same != siblings.end()) {
-      line_of[i] = *same;
-    } else {
-      line_of[i] = lines.size();
+    const bool outermost = all[i].parent < 0;
+    const size_t parent = outermost ? 0 : line_of[static_cast<size_t>(all[i].parent)];
+    std::vector<size_t>& siblings = outermost ? roots : lines[parent].children;
+    auto same = std::ranges::find(siblings, all[i].name, [&](size_t l) { return lines[l].name; });
+    line_of[i] = same == siblings.end() ? lines.size() : *same;
+    if (same == siblings.end()) {
       siblings.push_back(lines.size());
-      int depth = parent < 0 ? 0 : lines[static_cast<size_t>(parent)].depth + 1;
-      lines.push_back({all[i].name, parent, depth});
+      lines.push_back({all[i].name, outermost ? 0 : lines[parent].depth + 1});
     }
     if (all[i].end_ns < 0) continue;
     lines[line_of[i]].ms += milliseconds(all[i]);

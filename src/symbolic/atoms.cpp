@@ -1,5 +1,4 @@
 // The atoms of products: floordiv and mod, min and max. The laws are listed in expr.h.
-#include <functional>
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -62,13 +61,11 @@ std::optional<Part> find_part(const Sum& x, int64_t k) {
   for (int64_t g : partial_divisors(x, k)) {
     Part p{g, {}, {}};
     p.rest.constant = x.constant;
-    for (const Term& t : x.terms) {
-      if (t.coefficient % g == 0) {
+    for (const Term& t : x.terms)
+      if (t.coefficient % g == 0)
         p.multiple.terms.push_back({t.coefficient / g, t.product});
-      } else {
+      else
         p.rest.terms.push_back(t);
-      }
-    }
     if (std::optional<int64_t> t = single_quotient(p.rest, g)) {
       p.multiple.constant = *t;
       p.rest.constant -= g * *t;
@@ -124,9 +121,8 @@ Expr floordiv_by_constant(ExprPool::Impl& pool, Expr a, int64_t k) {
     return build(pool, s.quotient);
   };
   if (std::optional<int64_t> t = single_quotient(s.rest, k)) return with_quotient(*t);
-  if (std::optional<Part> p = find_part(s.rest, k)) {
+  if (std::optional<Part> p = find_part(s.rest, k))
     return with_quotient(floordiv(build(pool, p->multiple), k / p->g));
-  }
   if (std::optional<Expr> e = divide_division(s.rest, k)) return with_quotient(*e);
   if (recombine_all(pool, s.rest)) return with_quotient(floordiv(build(pool, s.rest), k));
   return with_quotient(pool.intern(Kind::FloorDiv, {{build(pool, s.rest), k}}));
@@ -160,18 +156,13 @@ std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by) {
   std::span<const Expr> have = factors_of(t.product), need = factors_of(by.product);
   Factors rest;
   size_t j = 0;
-  for (Expr f : have) {
-    if (j < need.size() && f == need[j]) {
+  for (Expr f : have)
+    if (j < need.size() && f == need[j])
       ++j;
-    } else {
+    else
       rest.push_back(f);
-    }
-  }
   if (j < need.size()) return std::nullopt;
-  Expr product = rest.empty()       ? Expr(1)
-                 : rest.size() == 1 ? rest[0]
-                                    : pool.intern(Kind::Mul, {rest.data(), rest.size()});
-  return Term{t.coefficient / by.coefficient, product};
+  return Term{t.coefficient / by.coefficient, build_product(pool, rest)};
 }
 
 // Takes multiples of d out of x while that makes x shorter; returns what was taken, divided by d.
@@ -190,9 +181,8 @@ Sum take_multiples(ExprPool::Impl& pool, Sum& x, const Sum& d) {
         smaller = add_scaled(smaller, to_sum(product), -1);
       }
       smaller = add_scaled(smaller, to_sum(Expr(d.constant) * q_expr), -1);
-      if (smaller.terms.size() + (smaller.constant != 0) >= x.terms.size() + (x.constant != 0)) {
+      if (smaller.terms.size() + (smaller.constant != 0) >= x.terms.size() + (x.constant != 0))
         continue;
-      }
       x = smaller;
       quotient = add_scaled(quotient, to_sum(q_expr), 1);
       found = true;
@@ -205,13 +195,12 @@ Sum take_multiples(ExprPool::Impl& pool, Sum& x, const Sum& d) {
 // The greatest product that divides every term of x and of d.
 Term common_factor(ExprPool::Impl& pool, const Sum& x, const Sum& d) {
   Term r{std::gcd(x.constant, d.constant), 1};
-  for (const Sum* s : {&x, &d}) {
+  for (const Sum* s : {&x, &d})
     for (const Term& t : s->terms) r.coefficient = std::gcd(r.coefficient, t.coefficient);
-  }
   if (x.constant != 0 || d.constant != 0) return r;
   Factors common;
   std::span<const Expr> first = factors_of(d.terms[0].product);
-  common.append(first.data(), first.data() + first.size());
+  common.append(first);
   for (const Sum* s : {&x, &d}) {
     for (const Term& t : s->terms) {
       std::span<const Expr> have = factors_of(t.product);
@@ -255,13 +244,11 @@ Expr floordiv_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
   if (x.terms.empty() && x.constant == 0) return with_quotient(0);
   if (in_divisor_range(x, b)) return with_quotient(0);
   Term common = common_factor(pool, x, d);
-  if (!is_unit(common)) {
+  if (!is_unit(common))
     return with_quotient(floordiv(divide_all(pool, x, common), divide_all(pool, d, common)));
-  }
   Expr rest = build(pool, x);
-  if (!rest.is_const() && rest.kind() == Kind::FloorDiv && range_of(b).lo >= 1) {
+  if (!rest.is_const() && rest.kind() == Kind::FloorDiv && range_of(b).lo >= 1)
     return with_quotient(floordiv(rest.operands()[0], rest.operands()[1] * b));
-  }
   return with_quotient(pool.intern(Kind::FloorDiv, {{rest, b}}));
 }
 
@@ -280,7 +267,7 @@ Expr mod_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
   return pool.intern(Kind::Mod, {{rest, b}});
 }
 
-// ---- min and max: operands that ranges decide drop out, the others form a sorted left-nested chain
+// ---- min and max: operands that ranges decide drop out, the others form a sorted chain
 
 void flatten(Kind kind, Expr e, SmallVector<Expr, 8>& out) {
   if (e.kind() != kind) return out.push_back(e);
@@ -305,12 +292,10 @@ bool absorbs(Kind kind, Expr a, Expr b) {
 // Adds an operand to those that still count.
 void add_operand(Kind kind, Expr e, SmallVector<Expr, 8>& kept) {
   size_t n = 0;
-  for (Expr k : kept) {
+  for (Expr k : kept)
     if (decides(kind, k, e) || absorbs(kind, k, e)) return;
-  }
-  for (Expr k : kept) {
+  for (Expr k : kept)
     if (!decides(kind, e, k) && !absorbs(kind, e, k)) kept[n++] = k;
-  }
   kept.truncate(n);
   kept.push_back(e);
 }

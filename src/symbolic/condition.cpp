@@ -1,6 +1,4 @@
 // Conditions: normal form, text, evaluation.
-#include <algorithm>
-#include <cctype>
 #include <numeric>
 
 #include "symbolic/facts.h"
@@ -55,11 +53,8 @@ Condition combine(Form kind, const Condition& a, const Condition& b) {
   if (b.is_constant()) return b.value == unit ? a : b;
   Condition out{kind, true, 0, {}};
   for (const Condition* c : {&a, &b}) {
-    for (const Condition& part : c->kind == kind ? c->parts : std::vector<Condition>{*c}) {
-      if (std::find(out.parts.begin(), out.parts.end(), part) == out.parts.end()) {
-        out.parts.push_back(part);
-      }
-    }
+    for (const Condition& part : c->kind == kind ? c->parts : std::vector<Condition>{*c})
+      if (std::ranges::find(out.parts, part) == out.parts.end()) out.parts.push_back(part);
   }
   return out.parts.size() == 1 ? Condition(out.parts[0]) : out;
 }
@@ -82,76 +77,14 @@ std::string print_comparison(const Condition& c) {
   auto [left, right] = sides(c.difference);
   if (c.kind == Form::AtMost) {
     // l + 1 <= r is l < r where r is not a number.
-    if (to_sum(c.difference).constant == 1 && !right.is_const()) {
+    if (to_sum(c.difference).constant == 1 && !right.is_const())
       return cat(left - Expr(1), " < ", right);
-    }
     return cat(left, " <= ", right);
   }
   if (left.is_const()) std::swap(left, right);
   // The number stands alone: s0 == s1 - 1 rather than s0 + 1 == s1 is as good; s0 == 16 must be.
   return cat(left, c.kind == Form::Equal ? " == " : " != ", right);
 }
-
-class ConditionParser {
- public:
-  ConditionParser(std::string_view text, ExprPool& pool) : text_(text), pool_(pool) {}
-
-  Condition parse() const { return any_of(text_); }
-
- private:
-  // The pieces between `word`s that stand outside parentheses.
-  static std::vector<std::string_view> split(std::string_view s, std::string_view word) {
-    std::vector<std::string_view> out;
-    size_t depth = 0, begin = 0;
-    for (size_t i = 0; i < s.size(); ++i) {
-      depth += s[i] == '(';
-      depth -= s[i] == ')' && depth > 0;
-      if (depth == 0 && s.substr(i, word.size()) == word) {
-        out.push_back(s.substr(begin, i - begin));
-        i += word.size() - 1;
-        begin = i + 1;
-      }
-    }
-    out.push_back(s.substr(begin));
-    return out;
-  }
-
-  static std::string_view strip(std::string_view s) {
-    while (!s.empty() && s.front() == ' ') s.remove_prefix(1);
-    while (!s.empty() && s.back() == ' ') s.remove_suffix(1);
-    return s;
-  }
-
-  Condition any_of(std::string_view s) const {
-    Condition out = constant_condition(false);
-    for (std::string_view part : split(s, " or ")) out = either(out, all_of(part));
-    return out;
-  }
-
-  Condition all_of(std::string_view s) const {
-    Condition out = constant_condition(true);
-    for (std::string_view part : split(s, " and ")) out = both(out, one(strip(part)));
-    return out;
-  }
-
-  Condition one(std::string_view s) const {
-    if (s == "True" || s == "False") return constant_condition(s == "True");
-    for (std::string_view op : {"==", "!=", "<=", "<"}) {
-      auto parts = split(s, op);
-      if (parts.size() != 2) continue;
-      Expr a = sym::parse(strip(parts[0]), pool_), b = sym::parse(strip(parts[1]), pool_);
-      if (op == "==") return equal(a, b);
-      if (op == "!=") return not_equal(a, b);
-      return op == "<" ? less(a, b) : at_most(a, b);
-    }
-    if (s.size() >= 2 && s.front() == '(' && s.back() == ')')
-      return any_of(s.substr(1, s.size() - 2));
-    throw UserError(cat("condition \"", text_, "\": no comparison in \"", s, "\""));
-  }
-
-  std::string_view text_;
-  ExprPool& pool_;
-};
 
 }  // namespace
 
@@ -165,23 +98,13 @@ Condition both(const Condition& a, const Condition& b) { return combine(Form::An
 Condition either(const Condition& a, const Condition& b) { return combine(Form::Or, a, b); }
 
 Condition negate(const Condition& c) {
-  switch (c.kind) {
-    case Form::Constant:
-      return constant_condition(!c.value);
-    case Form::Equal:
-      return comparison(Form::NotEqual, c.difference);
-    case Form::NotEqual:
-      return comparison(Form::Equal, c.difference);
-    case Form::AtMost:
-      return at_most_zero(Expr(1) - c.difference);
-    case Form::And:
-    case Form::Or:
-      break;
-  }
-  Condition out = constant_condition(c.kind == Form::And ? false : true);
-  for (const Condition& part : c.parts) {
+  using enum Form;
+  if (c.kind == Constant) return constant_condition(!c.value);
+  if (c.kind == AtMost) return at_most_zero(Expr(1) - c.difference);
+  if (c.parts.empty()) return comparison(c.kind == Equal ? NotEqual : Equal, c.difference);
+  Condition out = constant_condition(c.kind != Form::And);
+  for (const Condition& part : c.parts)
     out = combine(c.kind == Form::And ? Form::Or : Form::And, out, negate(part));
-  }
   return out;
 }
 
@@ -194,43 +117,20 @@ std::string print(const Condition& c) {
              ')');
 }
 
-Condition parse_condition(std::string_view text, ExprPool& pool) {
-  return ConditionParser(text, pool).parse();
-}
-
 bool evaluate(const Condition& c, const std::function<int64_t(Expr)>& f) {
+  if (c.is_constant()) return c.value;
   auto holds = [&](const Condition& part) { return evaluate(part, f); };
-  switch (c.kind) {
-    case Form::Constant:
-      return c.value;
-    case Form::Equal:
-      return evaluate(c.difference, f) == 0;
-    case Form::NotEqual:
-      return evaluate(c.difference, f) != 0;
-    case Form::AtMost:
-      return evaluate(c.difference, f) <= 0;
-    case Form::And:
-      return std::all_of(c.parts.begin(), c.parts.end(), holds);
-    case Form::Or:
-      return std::any_of(c.parts.begin(), c.parts.end(), holds);
-  }
-  OXY_FAIL("no such condition");
+  if (c.kind == Form::And) return std::ranges::all_of(c.parts, holds);
+  if (c.kind == Form::Or) return std::ranges::any_of(c.parts, holds);
+  const int64_t d = evaluate(c.difference, f);
+  return c.kind == Form::AtMost ? d <= 0 : (d == 0) == (c.kind == Form::Equal);
 }
 
 Condition map_differences(const Condition& c, const std::function<Expr(Expr)>& f) {
-  switch (c.kind) {
-    case Form::Constant:
-      return c;
-    case Form::Equal:
-      return equal_to_zero(f(c.difference));
-    case Form::NotEqual:
-      return negate(equal_to_zero(f(c.difference)));
-    case Form::AtMost:
-      return at_most_zero(f(c.difference));
-    case Form::And:
-    case Form::Or:
-      break;
-  }
+  if (c.is_constant()) return c;
+  if (c.kind == Form::AtMost) return at_most_zero(f(c.difference));
+  if (c.kind == Form::Equal) return equal_to_zero(f(c.difference));
+  if (c.kind == Form::NotEqual) return negate(equal_to_zero(f(c.difference)));
   Condition out = constant_condition(c.kind == Form::And);
   for (const Condition& part : c.parts) out = combine(c.kind, out, map_differences(part, f));
   return out;

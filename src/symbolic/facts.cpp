@@ -1,7 +1,6 @@
 // Facts: what is known, what follows from it, and how expressions get simpler by it.
 #include "symbolic/facts.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -55,25 +54,16 @@ Range closer_range(Expr d, ExprPool& pool) {
   return intersect(bounds, range_of(d));
 }
 
-std::optional<int64_t> constant_difference(Expr a, Expr b) {
-  Expr d = a - b;
-  return d.is_const() ? std::optional(d.value()) : std::nullopt;
-}
-
 }  // namespace
 
 bool ShapeFacts::known_at_most(Expr d) const {
   if (closer_range(d, *pool_).hi <= 0) return true;
-  for (const Fact& f : facts_) {
-    const Condition& c = f.condition;
-    if (c.kind != Form::AtMost && c.kind != Form::Equal) continue;
-    auto gap = constant_difference(d, c.difference);
-    if (gap && *gap <= 0) return true;
-    if (c.kind != Form::Equal) continue;
-    auto mirrored = constant_difference(d, -c.difference);
-    if (mirrored && *mirrored <= 0) return true;
-  }
-  return false;
+  auto below = [d](Expr bound) { return (d - bound).is_const() && (d - bound).value() <= 0; };
+  return std::ranges::any_of(facts_, [&](const Fact& f) {
+    const auto& [kind, value, bound, parts] = f.condition;
+    return (kind == Form::AtMost && below(bound)) ||
+           (kind == Form::Equal && (below(bound) || below(-bound)));
+  });
 }
 
 std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
@@ -170,7 +160,7 @@ Expr ShapeFacts::simplify(Expr e) const {
   std::vector<Expr> ops;
   for (Expr op : e.operands()) ops.push_back(simplify(op));
   Expr r = ops[0];
-  for (Expr op : std::span(ops).subspan(1)) {
+  for (Expr op : std::span(ops).subspan(1))
     if (!is_min && e.kind() != Kind::Max)
       r = combine(e.kind(), r, op);
     else if (is_huge(r) || is_huge(op))
@@ -181,7 +171,6 @@ Expr ShapeFacts::simplify(Expr e) const {
       r = *second == is_min ? op : r;
     else
       r = combine(e.kind(), r, op);
-  }
   return r;
 }
 

@@ -6,13 +6,6 @@
 // folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "symbolic/expr.h"
 
 namespace oxy::sym {
@@ -39,7 +32,6 @@ Condition negate(const Condition& c);
 inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 
 std::string print(const Condition& c);
-Condition parse_condition(std::string_view text, ExprPool& pool);  // UserError
 bool evaluate(const Condition& c, const std::function<int64_t(Expr symbol)>& f);
 Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>& f);
 // The condition with this done to the two sides of each comparison at once.

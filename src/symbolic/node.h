@@ -2,12 +2,8 @@
 // apart, the form in which the rules work. Private to src/symbolic.
 #pragma once
 
-#include <algorithm>
 #include <deque>
-#include <memory>
-#include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "support/check.h"
 #include "support/small_vector.h"
@@ -198,13 +194,13 @@ Expr build(ExprPool::Impl& pool, Sum& s);
 Expr build_term(ExprPool::Impl& pool, Term t);
 
 Sum add_scaled(const Sum& a, const Sum& b, int64_t scale);  // a + scale * b
-void scale(Sum& s, int64_t by);
 Range range_of_sum(const Sum& s);
 // The coefficient of a product in the sum, 0 where it is absent.
 int64_t coefficient_of(const Sum& s, Expr product);
 
 // The atoms of a product; empty for the product 1.
 std::span<const Expr> factors_of(Expr product);
+Expr build_product(ExprPool::Impl& pool, const Factors& factors);
 Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b);
 // The product without its factor at `skip`.
 Expr without(ExprPool::Impl& pool, Expr product, size_t skip);

@@ -1,6 +1,5 @@
 // The arena and hash table of a pool, and what is known of a node when it is made (range, factor,
 // symbols).
-#include <cstring>
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -27,9 +26,8 @@ Range range_of_product(std::span<const Expr> factors) {
   for (size_t i = 0, next; i < factors.size(); i = next) {
     Range factor = range_of(factors[i]);
     Range power = factor;
-    for (next = i + 1; next < factors.size() && factors[next] == factors[i]; ++next) {
+    for (next = i + 1; next < factors.size() && factors[next] == factors[i]; ++next)
       power = multiply_ranges(power, factor);
-    }
     if ((next - i) % 2 == 0) power.lo = std::max<int64_t>(power.lo, 0);
     product = multiply_ranges(product, power);
   }
@@ -61,13 +59,11 @@ Range range_from_operands(const ExprNode& n) {
 int64_t factor_from_operands(const ExprNode& n) {
   if (n.kind == Kind::FloorDiv) return 1;
   int64_t f = factor_of(n.operand_data()[0]);
-  for (Expr e : n.operands().subspan(1)) {
-    if (n.kind != Kind::Mul) {
+  for (Expr e : n.operands().subspan(1))
+    if (n.kind != Kind::Mul)
       f = std::gcd(f, factor_of(e));
-    } else if (__builtin_mul_overflow(f, factor_of(e), &f)) {
+    else if (__builtin_mul_overflow(f, factor_of(e), &f))
       return 1;
-    }
-  }
   return f < 0 ? -f : f;
 }
 
@@ -195,9 +191,8 @@ int compare(Expr a, Expr b) {
   if (x.kind != y.kind) return x.kind < y.kind ? -1 : 1;
   if (x.kind == Kind::Symbol) return x.symbol < y.symbol ? -1 : 1;
   if (x.arity != y.arity) return x.arity < y.arity ? -1 : 1;
-  for (uint32_t i = 0; i < x.arity; ++i) {
+  for (uint32_t i = 0; i < x.arity; ++i)
     if (int c = compare(x.operand_data()[i], y.operand_data()[i])) return c;
-  }
   return 0;
 }
 

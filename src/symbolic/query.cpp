@@ -1,6 +1,4 @@
 // Questions about an expression, and walks over one: substitution and evaluation.
-#include <algorithm>
-
 #include "symbolic/node.h"
 
 namespace oxy::sym {

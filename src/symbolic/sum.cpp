@@ -7,10 +7,7 @@ namespace {
 Term to_term(Expr e) { return {e.node()->coefficient, Expr(e.node()->base)}; }
 
 bool has_division(const Sum& s) {
-  for (const Term& t : s.terms) {
-    if (t.product.node()->has_division) return true;
-  }
-  return false;
+  return std::ranges::any_of(s.terms, [](Term t) { return t.product.node()->has_division; });
 }
 
 // Sorts by product and adds the coefficients of equal ones.
@@ -38,15 +35,11 @@ Expr multiply_sums(ExprPool::Impl& pool, const Sum& a, const Sum& b) {
       r.terms.push_back({checked_multiply(x.coefficient, y.coefficient),
                          multiply_products(pool, x.product, y.product)});
     }
-    if (b.constant) {
-      r.terms.push_back({checked_multiply(x.coefficient, b.constant), x.product});
-    }
+    if (b.constant) r.terms.push_back({checked_multiply(x.coefficient, b.constant), x.product});
   }
-  if (a.constant) {
-    for (const Term& y : b.terms) {
+  if (a.constant)
+    for (const Term& y : b.terms)
       r.terms.push_back({checked_multiply(y.coefficient, a.constant), y.product});
-    }
-  }
   collect_terms(r);
   return build(pool, r);
 }
@@ -54,12 +47,9 @@ Expr multiply_sums(ExprPool::Impl& pool, const Sum& a, const Sum& b) {
 Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
   if (by == 0) return 0;
   if (by == 1) return e;
-  if (e.kind() != Kind::Add) {
-    Term t = to_term(e);
-    return build_term(pool, {checked_multiply(t.coefficient, by), t.product});
-  }
   Sum s = to_sum(e);
-  scale(s, by);
+  s.constant = checked_multiply(s.constant, by);
+  for (Term& t : s.terms) t.coefficient = checked_multiply(t.coefficient, by);
   return build(pool, s);
 }
 
@@ -67,19 +57,11 @@ Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
 
 Sum to_sum(Expr e) {
   Sum s;
-  if (e.is_const()) {
-    s.constant = e.value();
-  } else if (e.kind() != Kind::Add) {
-    s.terms.push_back(to_term(e));
-  } else {
-    for (Expr op : e.operands()) {
-      if (op.is_const()) {
-        s.constant = op.value();
-      } else {
-        s.terms.push_back(to_term(op));
-      }
-    }
-  }
+  for (Expr op : e.kind() == Kind::Add ? e.operands() : std::span<const Expr>(&e, 1))
+    if (op.is_const())
+      s.constant = op.value();
+    else
+      s.terms.push_back(to_term(op));
   return s;
 }
 
@@ -88,9 +70,8 @@ Expr build_term(ExprPool::Impl& pool, Term t) {
   if (t.coefficient == 1) return t.product;
   Factors ops;
   ops.push_back(t.coefficient);
-  std::span<const Expr> factors = factors_of(t.product);
-  ops.append(factors.data(), factors.data() + factors.size());
-  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+  ops.append(factors_of(t.product));
+  return pool.intern(Kind::Mul, ops);
 }
 
 namespace {
@@ -107,30 +88,12 @@ struct Division {
   Expr atom, x, d;
 };
 
-// Takes all of `part` but its constant away from s, if every term is there with the very same
-// coefficient. The atom's own term may not serve as one of them.
-bool take(Sum& s, const Sum& part) {
-  if (part.terms.empty()) return false;
-  for (const Term& t : part.terms) {
-    if (coefficient_of(s, t.product) != t.coefficient) return false;
-  }
-  for (const Term& t : part.terms) {
-    for (size_t i = 0; i < s.terms.size(); ++i) {
-      if (s.terms[i].product == t.product) {
-        s.terms.erase(i);
-        break;
-      }
-    }
-  }
-  s.constant = checked_add(s.constant, -part.constant);
-  return true;
-}
-
-// Replaces `pattern` (which must be in s up to its constant) by `replacement`.
+// Replaces `pattern` by `replacement` where every term of it is there with the very same
+// coefficient; its constant need not be. The atom's own term may not serve as one of them.
 bool replace(Sum& s, const Sum& pattern, Expr replacement) {
-  Sum rest = s;
-  if (!take(rest, pattern)) return false;
-  s = add_scaled(rest, to_sum(replacement), 1);
+  auto there = [&](const Term& t) { return coefficient_of(s, t.product) == t.coefficient; };
+  if (pattern.terms.empty() || !std::ranges::all_of(pattern.terms, there)) return false;
+  s = add_scaled(add_scaled(s, pattern, -1), to_sum(replacement), 1);
   return true;
 }
 
@@ -207,7 +170,7 @@ Expr build(ExprPool::Impl& pool, Sum& s) {
   SmallVector<Expr, 9> ops;
   if (s.constant) ops.push_back(s.constant);
   for (const Term& t : s.terms) ops.push_back(build_term(pool, t));
-  return pool.intern(Kind::Add, {ops.data(), ops.size()});
+  return pool.intern(Kind::Add, ops);
 }
 
 Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
@@ -229,16 +192,10 @@ Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
       ++i, ++j;
     }
   }
-  r.terms.append(a.terms.begin() + i, a.terms.end());
-  for (; j < b.terms.size(); ++j) {
+  r.terms.append(std::span<const Term>(a.terms).subspan(i));
+  for (; j < b.terms.size(); ++j)
     r.terms.push_back({checked_multiply(b.terms[j].coefficient, scale), b.terms[j].product});
-  }
   return r;
-}
-
-void scale(Sum& s, int64_t by) {
-  s.constant = checked_multiply(s.constant, by);
-  for (Term& t : s.terms) t.coefficient = checked_multiply(t.coefficient, by);
 }
 
 Range range_of_sum(const Sum& s) {
@@ -251,9 +208,8 @@ Range range_of_sum(const Sum& s) {
 }
 
 int64_t coefficient_of(const Sum& s, Expr product) {
-  for (const Term& t : s.terms) {
+  for (const Term& t : s.terms)
     if (t.product == product) return t.coefficient;
-  }
   return 0;
 }
 
@@ -271,20 +227,21 @@ Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b) {
   ops.reserve(x.size() + y.size());
   size_t i = 0, j = 0;
   while (i < x.size() && j < y.size()) ops.push_back(compare(x[i], y[j]) <= 0 ? x[i++] : y[j++]);
-  ops.append(x.data() + i, x.data() + x.size());
-  ops.append(y.data() + j, y.data() + y.size());
-  return pool.intern(Kind::Mul, {ops.data(), ops.size()});
+  ops.append(x.subspan(i));
+  ops.append(y.subspan(j));
+  return pool.intern(Kind::Mul, ops);
+}
+
+Expr build_product(ExprPool::Impl& pool, const Factors& factors) {
+  if (factors.size() < 2) return factors.empty() ? Expr(1) : factors[0];
+  return pool.intern(Kind::Mul, factors);
 }
 
 Expr without(ExprPool::Impl& pool, Expr product, size_t skip) {
-  std::span<const Expr> factors = factors_of(product);
-  if (factors.size() == 1) return 1;
   Factors rest;
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (i != skip) rest.push_back(factors[i]);
-  }
-  if (rest.size() == 1) return rest[0];
-  return pool.intern(Kind::Mul, {rest.data(), rest.size()});
+  for (size_t i = 0; Expr factor : factors_of(product))
+    if (i++ != skip) rest.push_back(factor);
+  return build_product(pool, rest);
 }
 
 Expr operator+(Expr a, Expr b) {

@@ -9,69 +9,34 @@
 namespace oxy::sym {
 namespace {
 
-void print_sum(std::string& out, Expr e);
-
 void print_factor(std::string& out, Expr e) {
-  bool plain = (e.is_const() && e.value() >= 0) || e.kind() == Kind::Symbol ||
-               e.kind() == Kind::Min || e.kind() == Kind::Max;
-  if (plain) return print_sum(out, e);
-  out += '(';
-  print_sum(out, e);
-  out += ')';
+  const Kind kind = e.kind();
+  const bool plain = e.is_const() ? e.value() >= 0
+                                  : kind == Kind::Symbol || kind == Kind::Min || kind == Kind::Max;
+  cat_to(out, plain ? "" : "(", e, plain ? "" : ")");
 }
 
 void print_product(std::string& out, Expr product) {
-  std::span<const Expr> factors = factors_of(product);
-  if (factors.size() == 1 && product.kind() != Kind::Mul) {
-    std::span<const Expr> ops = product.operands();
-    switch (product.kind()) {
-      case Kind::Symbol:
-        out += product.name();
-        return;
-      case Kind::FloorDiv:
-      case Kind::Mod:
-        print_factor(out, ops[0]);
-        out += product.kind() == Kind::Mod ? " % " : "//";
-        return print_factor(out, ops[1]);
-      default:
-        out += product.kind() == Kind::Min ? "min(" : "max(";
-        print_sum(out, ops[0]);
-        out += ", ";
-        print_sum(out, ops[1]);
-        out += ')';
-        return;
-    }
-  }
-  for (size_t i = 0; i < factors.size(); ++i) {
-    if (i > 0) out += '*';
-    print_factor(out, factors[i]);
+  const Kind kind = product.kind();
+  if (kind == Kind::Symbol) return cat_to(out, product.name());
+  std::span<const Expr> ops = product.operands();
+  if (kind == Kind::Min || kind == Kind::Max)
+    return cat_to(out, kind == Kind::Min ? "min(" : "max(", ops[0], ", ", ops[1], ')');
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (i > 0) cat_to(out, kind == Kind::Mul ? "*" : kind == Kind::Mod ? " % " : "//");
+    print_factor(out, ops[i]);
   }
 }
 
 void print_term(std::string& out, Term t, bool first) {
-  bool negative = t.coefficient < 0;
-  if (first) {
-    if (negative) out += '-';
-  } else {
-    out += negative ? " - " : " + ";
-  }
-  int64_t magnitude = negative ? -t.coefficient : t.coefficient;
-  bool bare = t.product.kind() == Kind::Mul || t.product.kind() == Kind::Symbol;
-  if (magnitude != 1) {
-    cat_to(out, magnitude);
-    out += '*';
-  }
+  const bool negative = t.coefficient < 0;
+  cat_to(out, first ? (negative ? "-" : "") : negative ? " - " : " + ");
+  const int64_t magnitude = negative ? -t.coefficient : t.coefficient;
+  if (magnitude != 1) cat_to(out, magnitude, '*');
   // -x//4 and 2*x//4 would read as something else.
+  const bool bare = t.product.kind() == Kind::Mul || t.product.kind() == Kind::Symbol;
   if (!bare && (magnitude != 1 || (first && negative))) return print_factor(out, t.product);
   print_product(out, t.product);
-}
-
-void print_sum(std::string& out, Expr e) {
-  if (e.is_const()) return cat_to(out, e.value());
-  Sum s = to_sum(e);
-  for (size_t i = 0; i < s.terms.size(); ++i) print_term(out, s.terms[i], i == 0);
-  if (s.constant > 0) cat_to(out, " + ", s.constant);
-  if (s.constant < 0) cat_to(out, " - ", -s.constant);
 }
 
 class Parser {
@@ -107,30 +72,26 @@ class Parser {
 
   Expr parse_sum() {
     Expr e = parse_product();
-    for (;;) {
-      if (accept("+")) {
+    for (;;)
+      if (accept("+"))
         e += parse_product();
-      } else if (accept("-")) {
+      else if (accept("-"))
         e -= parse_product();
-      } else {
+      else
         return e;
-      }
-    }
   }
 
   Expr parse_product() {
     Expr e = parse_unary();
-    for (;;) {
-      if (accept("*")) {
+    for (;;)
+      if (accept("*"))
         e *= parse_unary();
-      } else if (accept("//")) {
+      else if (accept("//"))
         e = floordiv(e, parse_divisor());
-      } else if (accept("%")) {
+      else if (accept("%"))
         e = mod(e, parse_divisor());
-      } else {
+      else
         return e;
-      }
-    }
   }
 
   Expr parse_divisor() {
@@ -196,8 +157,12 @@ class Parser {
 }  // namespace
 
 std::string print(Expr e) {
+  if (e.is_const()) return cat(e.value());
   std::string out;
-  print_sum(out, e);
+  Sum s = to_sum(e);
+  for (size_t i = 0; i < s.terms.size(); ++i) print_term(out, s.terms[i], i == 0);
+  if (s.constant > 0) cat_to(out, " + ", s.constant);
+  if (s.constant < 0) cat_to(out, " - ", -s.constant);
   return out;
 }
 

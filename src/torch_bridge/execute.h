@@ -12,8 +12,8 @@
 #include <atomic>
 
 #include "runtime/code_table.h"
-#include "runtime/fence.h"
-#include "runtime/lease_pool.h"
+#include "runtime/launch.h"
+#include "runtime/memory.h"
 #include "support/check.h"
 #include "support/fork_mutex.h"
 #include "torch_bridge/bound_call.h"

@@ -1,6 +1,6 @@
 // The fence around a kernel's buffers: what lies inside can be used, the first byte outside ends
 // the process.
-#include "runtime/fence.h"
+#include "runtime/launch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The pool of leases: one at a time, none lost, none given twice.
-#include "runtime/lease_pool.h"
+#include "runtime/memory.h"
 
 #include <gtest/gtest.h>
 

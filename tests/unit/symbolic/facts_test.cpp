@@ -6,6 +6,7 @@
 
 #include <random>
 
+#include "parse_condition.h"
 #include "support/check.h"
 
 namespace oxy::sym {
