@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/host.h"
-#include "runtime/kernel_fn.h"
 #include "support/fork_mutex.h"
 
 namespace oxy::jit {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "ops/rounding.h"
+#include "ops/promote.h"
 
 namespace oxy::loops {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "ops/args.h"
-#include "ops/rounding.h"
+#include "ops/promote.h"
 
 namespace oxy::passes {
 namespace {

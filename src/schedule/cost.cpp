@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "schedule/kernel_access.h"
-#include "symbolic/hints.h"
+#include "symbolic/facts.h"
 namespace oxy::schedule {
 
 int cost_of(LoopOp op) {

@@ -1,7 +1,7 @@
 // The text of a kernel, printed and read, and that of a schedule.
 #include <algorithm>
 
-#include "loops/read_expr.h"
+#include "loops/loop_ir.h"
 #include "schedule/schedule.h"
 #include "support/lexer.h"
 

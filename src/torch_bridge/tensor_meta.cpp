@@ -38,7 +38,7 @@ c10::DataPtr small(size_t bytes) {
 }
 
 c10::DataPtr memory(size_t bytes) {
-  if (bytes >= output_pool().limits().min_block) return pooled(bytes);
+  if (bytes >= runtime::BlockPool::kMinBlock) return pooled(bytes);
   c10::Allocator* allocator = c10::GetCPUAllocator();
   return allocator == c10::GetDefaultCPUAllocator() ? small(bytes) : allocator->allocate(bytes);
 }

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
-#include "schedule/fold.h"
+#include "schedule/nest.h"
 #include "support/check.h"
 
 namespace oxy::codegen::cpp {

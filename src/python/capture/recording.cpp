@@ -10,7 +10,6 @@
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/recorder.h"
-#include "torch_bridge/torch_limits.h"
 
 namespace oxy::python {
 namespace {
