@@ -2,6 +2,7 @@
 #include "loops/build.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "ir/text.h"
 #include "loops/body_builder.h"
@@ -76,7 +77,8 @@ class ProgramBuilder final : public ValueHome {
   BuildOptions options_;
   std::vector<uint32_t> uses_;
   std::vector<bool> virtual_;
-  std::vector<bool> escapes_;  // is a Value output of the graph
+  std::vector<bool> escapes_;       // is a Value output of the graph
+  std::vector<bool> keeps_layout_;  // is that, or an extern op reads it or a view of it
   Program program_;
   uint32_t next_buffer_ = 0;
 };
@@ -133,6 +135,17 @@ void ProgramBuilder::classify_values() {
     if (!info || !info->has(ops::View) || !has_loop(n, info)) continue;
     for (ir::ValueId v : n.outputs) virtual_[v.index] = true;
   }
+  keeps_layout_ = escapes_;
+  for (ir::NodeId id : std::views::reverse(graph_.order())) {
+    const ir::Node& n = graph_.node(id);
+    if (n.dead || n.outputs.empty()) continue;
+    const bool is_view = virtual_[n.outputs[0].index];
+    if (is_view ? std::ranges::none_of(n.outputs, [&](auto v) { return keeps_layout_[v.index]; })
+                : has_loop(n, ops::find(n)))
+      continue;
+    for (const ir::Arg& a : n.args)
+      ir::for_each_value(a, [&](ir::ValueId v) { keeps_layout_[v.index] = true; });
+  }
 }
 
 BufferId ProgramBuilder::buffer(ir::ValueId v) {
@@ -153,7 +166,8 @@ ir::TensorType ProgramBuilder::planned_type(ir::ValueId v) const {
   ir::TensorType type = graph_.tensor_type(v);
   type.offset = 0;
   type.requires_grad = false;
-  if (!escapes_[v.index] && !type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+  if (!keeps_layout_[v.index] && !type.is_dense())
+    type.strides = ir::contiguous_strides(type.sizes);
   return type;
 }
 
