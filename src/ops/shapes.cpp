@@ -294,8 +294,7 @@ std::optional<TensorType> elementwise_type(const Args& args, std::span<const siz
   for (size_t i : layout_of) {
     const TensorType* t = args.tensor(i);
     if (!t) continue;
-    if (t->dtype != *dtype &&
-        std::ranges::find(operands, i) != operands.end()) {
+    if (t->dtype != *dtype && std::ranges::find(operands, i) != operands.end()) {
       auto like = empty_like(*t);
       if (!like) return std::nullopt;
       t = &converted.emplace_back(std::move(*like));

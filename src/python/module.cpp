@@ -42,8 +42,7 @@ void bind_settings(py::module_& m) {
       .def("__str__", &Settings::print);
   m.def("setting_table", &setting_rows,
         "(name, type, default, environment variable, choices, help) of each setting.");
-  m.def("set_logs",
-        [](const std::string& text) { log_configuration = LogSet::parse(text); });
+  m.def("set_logs", [](const std::string& text) { log_configuration = LogSet::parse(text); });
   m.def("log", [](const std::string& name, const std::string& header, const std::string& text) {
     log(artifact(name), header, text);
   });

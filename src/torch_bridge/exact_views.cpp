@@ -174,6 +174,9 @@ at::Tensor without_shared_places(const at::Tensor& base, at::Tensor view,
 
 at::Tensor as_strided(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
                       c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  // Of the memory as it is now: refused here, not when the view is made again.
+  if (current && at::functionalization::impl::isFunctionalTensor(self))
+    at::functionalization::impl::sync(self);
   at::Tensor view = at::_ops::as_strided::redispatch(keys & kBelow, self, size, stride, offset);
   if (!type_of(view).may_overlap_itself()) return view;
   set_inverse(view, [sizes = size.vec(), strides = stride.vec(), offset](

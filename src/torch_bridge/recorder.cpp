@@ -6,10 +6,10 @@
 #include <ATen/core/functional.h>
 #include <c10/core/GradMode.h>
 
-#include "ir/specialize.h"
-#include "ops/args.h"
 #include <algorithm>
 #include <unordered_set>
+#include "ir/specialize.h"
+#include "ops/args.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 

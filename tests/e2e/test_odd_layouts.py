@@ -120,14 +120,14 @@ IN_PLACE = {
 
 
 UNARY = (
-    "isinf isnan isfinite isposinf isneginf isreal signbit sign abs neg square sqrt exp acos tan angle "
-    "sigmoid tanh erf i0 sinc logit reciprocal floor trunc round relu nan_to_num clone positive "
-    "logical_not zeros_like ones_like bitwise_not digamma rad2deg"
+    "isinf isnan isfinite isposinf isneginf isreal signbit sign abs neg square sqrt exp acos tan "
+    "angle sigmoid tanh erf i0 sinc logit reciprocal floor trunc round relu nan_to_num clone "
+    "positive logical_not zeros_like ones_like bitwise_not digamma rad2deg"
 )
 BINARY = (
-    "add sub mul div true_divide floor_divide remainder fmod pow atan2 hypot maximum minimum fmin eq lt "
-    "logical_and logical_or xlogy copysign heaviside logaddexp nextafter bitwise_xor bitwise_left_shift "
-    "float_power gcd"
+    "add sub mul div true_divide floor_divide remainder fmod pow atan2 hypot maximum minimum fmin "
+    "eq lt logical_and logical_or xlogy copysign heaviside logaddexp nextafter bitwise_xor "
+    "bitwise_left_shift float_power gcd"
 )
 
 

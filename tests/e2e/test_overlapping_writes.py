@@ -185,6 +185,18 @@ def written_then_strided(x):
     return x.as_strided((3, 2), (4, 1), 1) + 1
 
 
+def written_between_views(x):
+    rows, copies = x[::2], x.expand(2, *x.shape)
+    rows.add_(3)
+    return copies.as_strided((2, 2), (1, 1))
+
+
+def written_by_an_extern_op(x):
+    x.diagonal().mul_(7)
+    x[0] = torch.tensor(0.5, dtype=torch.bfloat16).sin()
+    return x.sum()
+
+
 def part_written(x):
     view = x.as_strided((2, 3), (7, 2), 2)
     x[1].zero_()
@@ -192,7 +204,15 @@ def part_written(x):
 
 
 @pytest.mark.parametrize(
-    "run", [strided_then_written, read_before_the_write, written_then_strided, part_written]
+    "run",
+    [
+        strided_then_written,
+        read_before_the_write,
+        written_then_strided,
+        written_between_views,
+        written_by_an_extern_op,
+        part_written,
+    ],
 )
 @pytest.mark.parametrize("part", [slice(0, 6), slice(0, 6, 2), slice(1, 6, 2), slice(2, 5)])
 def test_as_strided_reads_the_gaps_of_a_written_input(run, part, monkeypatch):
