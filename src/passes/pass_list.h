@@ -1,5 +1,5 @@
-// The passes on ATen graphs: what each does and why it stands where it stands, and the list in which
-// a compilation runs them. Each says whether it changed the graph.
+// The passes on ATen graphs: what each does and why it stands where it stands, and the list in
+// which a compilation runs them. Each says whether it changed the graph.
 #pragma once
 
 #include <functional>
@@ -88,8 +88,8 @@ bool cse(ir::Graph& g);
 // pass made it so. An operand that no region of its node reads goes too.
 bool dce(ir::Graph& g);
 
-// What the setting `freezing` lets a compilation do: some inputs (parameters and buffers of modules)
-// count as constants, and whoever runs the plan makes sure that they are what they were.
+// What the setting `freezing` lets a compilation do: some inputs (parameters and buffers of
+// modules) count as constants, and whoever runs the plan makes sure that they are what they were.
 // `frozen` says so by input; attributes are constants too. A value is constant where it is computed
 // from these and from nothing that varies, by calls that are neither random nor unknown to us. What
 // is large beside what it is made of (an expanded tensor, int8 weights as floats) is not: reading

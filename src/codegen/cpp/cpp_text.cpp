@@ -1,5 +1,5 @@
-// Names of types, index expressions, and the math table: rows of math.def for f32 and f64, named for
-// a target.
+// Names of types, index expressions, and the math table: rows of math.def for f32 and f64, named
+// for a target.
 #include "codegen/cpp/cpp_text.h"
 
 #include <algorithm>

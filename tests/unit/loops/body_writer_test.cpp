@@ -82,7 +82,8 @@ TEST(RoundTo, HalfTypes) {
   EXPECT_EQ(ops::round_to(1.01171875, DType::BF16), 1.015625);
   EXPECT_EQ(ops::round_to(65519, DType::F16), 65504);
   EXPECT_EQ(ops::round_to(65520, DType::F16), INFINITY);
-  EXPECT_EQ(ops::round_to(5.960464477539063e-08, DType::F16), 5.960464477539063e-08) << "the smallest";
+  EXPECT_EQ(ops::round_to(5.960464477539063e-08, DType::F16), 5.960464477539063e-08)
+      << "the smallest";
   EXPECT_EQ(ops::round_to(2e-8, DType::F16), 0);
 }
 
