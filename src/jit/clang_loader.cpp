@@ -23,30 +23,34 @@ bool holds(const dl_phdr_info& library, uintptr_t address) {
   return false;
 }
 
-// Only whole pages of segments that nobody writes to.
-void release_segments(const dl_phdr_info& library) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (int i = 0; i < library.dlpi_phnum; i++) {
-    const ElfW(Phdr)& p = library.dlpi_phdr[i];
-    if (p.p_type != PT_LOAD || (p.p_flags & PF_W)) continue;
-    const uintptr_t begin = (library.dlpi_addr + p.p_vaddr + page - 1) / page * page;
-    const uintptr_t end = (library.dlpi_addr + p.p_vaddr + p.p_memsz) / page * page;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of the loader's tables
-    if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-  }
-}
+struct Pages {
+  void* begin;
+  size_t bytes;
+};
 
-// Gives the pages back that hold the code and constants of the shared library around `address`
-// (they are read from its file again when they are needed) and what the allocator keeps free.
-// Running code in the library is not disturbed.
-void release_idle_memory(const void* address) {
-  auto visit = [](dl_phdr_info* library, size_t, void* address) {
-    if (!holds(*library, reinterpret_cast<uintptr_t>(address))) return 0;
-    release_segments(*library);
+// The code and constants of the shared library around `address`: whole pages of segments that
+// nobody writes to. Asked once: a child of a fork may find the loader's lock taken for good.
+std::vector<Pages> constant_pages(const void* address) {
+  struct Wanted {
+    uintptr_t address;
+    std::vector<Pages> pages;
+  } wanted{reinterpret_cast<uintptr_t>(address), {}};
+  auto visit = [](dl_phdr_info* library, size_t, void* argument) {
+    auto& wanted = *static_cast<Wanted*>(argument);
+    if (!holds(*library, wanted.address)) return 0;
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    for (int i = 0; i < library->dlpi_phnum; i++) {
+      const ElfW(Phdr)& p = library->dlpi_phdr[i];
+      if (p.p_type != PT_LOAD || (p.p_flags & PF_W)) continue;
+      const uintptr_t begin = (library->dlpi_addr + p.p_vaddr + page - 1) / page * page;
+      const uintptr_t end = (library->dlpi_addr + p.p_vaddr + p.p_memsz) / page * page;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of the loader's tables
+      if (end > begin) wanted.pages.push_back({reinterpret_cast<void*>(begin), end - begin});
+    }
     return 1;
   };
-  dl_iterate_phdr(visit, const_cast<void*>(address));
-  malloc_trim(0);
+  dl_iterate_phdr(visit, &wanted);
+  return std::move(wanted.pages);
 }
 
 class ClangCompiler : public Compiler {
@@ -54,7 +58,8 @@ class ClangCompiler : public Compiler {
   explicit ClangCompiler(const OxyfuelClangApi& api)
       : Compiler(std::string(api.description) + " in process"),
         api_(api),
-        tombstones_(cache::writable_directory(), api.description) {}
+        tombstones_(cache::writable_directory(), api.description),
+        constant_pages_(constant_pages(reinterpret_cast<const void*>(api.compile))) {}
 
  protected:
   std::shared_ptr<Code> build(const std::string& source) override {
@@ -70,8 +75,13 @@ class ClangCompiler : public Compiler {
     OXY_FAIL("the kernel does not compile: ", message);
   }
 
-  // The library is large, and a model compiles once.
-  void finished() override { release_idle_memory(reinterpret_cast<const void*>(api_.compile)); }
+  // The library is large, and a model compiles once: its pages go back (they are read from its file
+  // again when they are needed; code that runs there is not disturbed), and what the allocator
+  // keeps free.
+  void finished() override {
+    for (const Pages& p : constant_pages_) madvise(p.begin, p.bytes, MADV_DONTNEED);
+    malloc_trim(0);
+  }
 
  private:
   // A text that was being compiled when an earlier process died.
@@ -85,6 +95,7 @@ class ClangCompiler : public Compiler {
 
   const OxyfuelClangApi& api_;
   cache::Tombstones tombstones_;
+  const std::vector<Pages> constant_pages_;
   std::once_flag external_once_;
   std::shared_ptr<Compiler> external_;
   std::string why_no_external_;

@@ -319,7 +319,8 @@ def test_inside_of_compiled_code(f, contexts, backend):
     with torch.no_grad():
         expected = outcome(f, linear(), contexts)
         found = outcome(oxyfuel.compile(f, backend=backend), linear(), contexts)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    # Products of f32 may differ in the last place; in bf16 that would be seen.
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("compiled", [oxyfuel.compile, partial(torch.compile, backend="oxyfuel")])
