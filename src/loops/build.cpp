@@ -119,7 +119,8 @@ bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const 
     check(v);
     any_tensor |= graph_.value(v).type.is_tensor();
   }
-  return supported && any_tensor;
+  ops::ReductionSpec probe;
+  return supported && any_tensor && (!info->reduction || info->reduction(graph_, n, probe));
 }
 
 void ProgramBuilder::classify_values() {
@@ -138,8 +139,8 @@ void ProgramBuilder::classify_values() {
   keeps_layout_ = escapes_;
   for (ir::NodeId id : std::views::reverse(graph_.order())) {
     const ir::Node& n = graph_.node(id);
-    if (n.dead || n.outputs.empty()) continue;
-    const bool is_view = virtual_[n.outputs[0].index];
+    if (n.dead) continue;
+    const bool is_view = !n.outputs.empty() && virtual_[n.outputs[0].index];
     if (is_view ? std::ranges::none_of(n.outputs, [&](auto v) { return keeps_layout_[v.index]; })
                 : has_loop(n, ops::find(n)))
       continue;
@@ -378,11 +379,7 @@ void ProgramBuilder::add_node(const ir::Node& n) {
   if (add_contraction(n)) return;
   if (!has_loop(n, info)) return add_extern(n);
   if (info->has(ops::View)) return;
-  if (info->reduction) {
-    ops::ReductionSpec probe;
-    if (!info->reduction(graph_, n, probe)) return add_extern(n);
-    return info->has(ops::Scan) ? add_scan(n) : add_reduction(n);
-  }
+  if (info->reduction) return info->has(ops::Scan) ? add_scan(n) : add_reduction(n);
   if (info->scatter) return add_scatter(n);
   for (uint32_t out = 0; out < n.outputs.size(); ++out) {
     bool tensor = graph_.value(n.outputs[out]).type.is_tensor();

@@ -31,7 +31,9 @@ Scalar Element::c(double v, DType d) {
 
 Scalar Element::within(Expr x, Expr begin, Expr end) {
   const Scalar i = b.index(x);
-  return op(LoopOp::And, op(LoopOp::Ge, i, b.index(begin)), op(LoopOp::Lt, i, b.index(end)));
+  const Scalar low = op(LoopOp::Ge, i, b.index(begin));
+  const Scalar high = op(LoopOp::Lt, i, b.index(end));
+  return op(LoopOp::And, low, high);
 }
 
 Scalar Element::load(size_t i) {

@@ -54,7 +54,10 @@ std::optional<passes::Replacement> specialise(const UserPattern& pattern,
   if (!std::ranges::all_of(types, is_constant)) return std::nullopt;
   py::list tensors, plain;
   for (const ir::TensorType& t : types) tensors.append(example_of(t));
-  for (const ir::Arg& n : numbers) plain.append(arg_to_python(n, {}, nullptr));
+  for (const ir::Arg& n : numbers) {
+    if (const auto* e = n.get_if<ir::Expr>(); e && !e->is_const()) return std::nullopt;
+    plain.append(arg_to_python(n, {}, nullptr));
+  }
   py::object made = pattern.record(py::tuple(tensors), py::tuple(plain));
   if (made.is_none()) return std::nullopt;
   auto [search, replacement] =

@@ -148,8 +148,10 @@ static int64_t stride_of(Expr var, const std::vector<Nest>& nests) {
 }
 
 void sort_by_stride(std::vector<Axis>& axes, const std::vector<Nest>& nests) {
-  std::ranges::stable_sort(axes, std::greater<>(),
-                           [&](const Axis& a) { return stride_of(a.var, nests); });
+  std::vector<std::pair<int64_t, Axis>> keyed;
+  for (const Axis& a : axes) keyed.emplace_back(stride_of(a.var, nests), a);
+  std::ranges::stable_sort(keyed, std::greater<>(), [](const auto& k) { return k.first; });
+  for (size_t i = 0; i < axes.size(); i++) axes[i] = std::move(keyed[i].second);
 }
 
 std::optional<Expr> coefficient(Expr index, Expr var) {
@@ -324,8 +326,9 @@ Inst identity_of(ReduceKind kind, DType dtype) {
   } else if (!extreme || dtype == DType::B8) {
     c.integer = one || kind == ReduceKind::Min;
   } else {
-    const bool is_unsigned = dtype == DType::U8;
-    const int64_t top = is_unsigned ? 255 : INT64_MAX >> (64 - ir::byte_size(dtype) * 8);
+    const bool is_unsigned = ir::name(dtype)[0] == 'u';
+    const uint64_t all = UINT64_MAX >> (64 - ir::byte_size(dtype) * 8);
+    const auto top = static_cast<int64_t>(is_unsigned ? all : all / 2);
     c.integer = low ? (is_unsigned ? 0 : -top - 1) : top;
   }
   return c;

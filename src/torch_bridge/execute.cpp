@@ -152,8 +152,8 @@ Executable::~Executable() = default;
 
 bool Executable::accepts(std::span<const Input> inputs) const noexcept {
   // A plan of sizes that vary may be for others too. What is written must look as it did.
-  const bool varies = !static_sizes_ && plan_.mutations.empty();
-  if (!signature_->matches(inputs) && !(varies && has_layouts(inputs))) return false;
+  auto fits = [&] { return !static_sizes_ && plan_.mutations.empty() && has_layouts(inputs); };
+  if (!signature_->matches(inputs) && !fits()) return false;
   const size_t own = attribute_signature_->size();
   if (own == 0) return true;
   c10::SmallVector<Input, 16> attributes;

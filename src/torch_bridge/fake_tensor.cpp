@@ -124,8 +124,7 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (t.is_mkldnn() || t.is_nested()) return "a nested or mkldnn tensor";
   if (!t.is_cpu() && !t.is_cuda()) return cat("a tensor on ", t.device().str());
   if (is_symbolic(t)) return "a tensor with symbolic sizes";
-  if (ir::name(static_cast<ir::DType>(t.scalar_type())).empty())
-    return "a tensor of an unknown dtype";
+  if (!is_dtype(static_cast<int8_t>(t.scalar_type()))) return "a tensor of an unknown dtype";
   return std::nullopt;
 }
 

@@ -69,9 +69,11 @@ void Recording::add_number(ir::Expr value, const std::string& name) {
 }
 
 RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& name) {
-  auto [it, is_new] = attribute_of_.try_emplace(real.unsafeGetTensorImpl(), attributes.size());
-  if (is_new) attributes.push_back(make_source(real, name, false, {}));
-  return attributes[it->second];
+  const auto found = attribute_of_.find(real.unsafeGetTensorImpl());
+  if (found != attribute_of_.end()) return attributes[found->second];
+  attributes.push_back(make_source(real, name, false, {}));
+  attribute_of_.emplace(real.unsafeGetTensorImpl(), attributes.size() - 1);
+  return attributes.back();
 }
 
 std::optional<ir::ValueId> Recording::entering(const at::Tensor& wrapper) const {
