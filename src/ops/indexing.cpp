@@ -381,15 +381,6 @@ std::optional<int64_t> even_growth(const Growth& g, bool exact) {
   return k;
 }
 
-// self, output_size, scales_h, scales_w
-bool shape_upsample(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  Sizes size;
-  if (!t || t->dim() != 4 || !t->is_row_major() || t->sizes[1].is_const(1)) return false;
-  if (!a.exprs(1, size) || size.size() != 2 || t->numel().is_const(0)) return false;
-  return give(out, fresh(*t, {t->sizes[0], t->sizes[1], size[0], size[1]}));
-}
-
 // self, output_size, one scale a dimension
 bool applies_growth(const ir::Graph& g, const ir::Node& n) {
   const TensorType &t = g.tensor_type(n.arg(0).value()), &r = g.tensor_type(n.outputs[0]);

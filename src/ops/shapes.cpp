@@ -314,6 +314,21 @@ std::optional<TensorType> elementwise_type(const Args& args, std::span<const siz
   return TensorType{*dtype, *device, std::move(*sizes), std::move(*strides)};
 }
 
+bool shape_upsample(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  Sizes size;
+  if (!t || !a.exprs(1, size) || size.empty() || t->sizes.size() != size.size() + 2) return false;
+  const auto bad = [](const Expr& e) { return e.is_const() && e.value() <= 0; };
+  if (t->numel().is_const(0) || std::ranges::any_of(size, bad)) return false;
+  // With one channel both formats may be meant.
+  const bool row_major = t->is_row_major(), last = !row_major && is_channels_last(*t);
+  if ((!row_major && !last) || t->sizes[1].is_const(1)) return false;
+  size.insert(size.begin(), t->sizes.begin(), t->sizes.begin() + 2);
+  TensorType r = fresh(*t, std::move(size));
+  if (last) r.strides = channels_last_strides(r.sizes);
+  return give(out, std::move(r));
+}
+
 // ---- views ----
 
 std::optional<Sizes> view_strides(const TensorType& t, const Sizes& to) {

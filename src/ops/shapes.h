@@ -95,6 +95,10 @@ bool shape_like_first(const Args& a, Types& out) {
   return lay_out_like(a.tensor(0), out.back().tensor);
 }
 
+// The shape rule of images (batch, channels, one to three dimensions) that grow or shrink; self,
+// output_size.
+bool shape_upsample(const Args& a, Types& out);
+
 // ---- views ----
 
 // `view` of a tensor of these sizes and strides as `to`; nothing where it would need a copy, or is

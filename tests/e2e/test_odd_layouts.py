@@ -182,3 +182,31 @@ def test_a_write_keeps_strides(name, monkeypatch):
         for a, b in zip((*mine, ours), (*theirs, expected), strict=True):
             assert a.stride() == b.stride()
             assert torch.equal(a, b)
+
+
+UPSAMPLED = {3: "nearest nearest-exact linear", 4: "nearest nearest-exact bilinear bicubic"}
+UPSAMPLED[5] = "nearest nearest-exact trilinear"
+
+
+@pytest.mark.parametrize(
+    "rank, mode", [(rank, mode) for rank in UPSAMPLED for mode in UPSAMPLED[rank].split()]
+)
+def test_upsampled_images(rank, mode):
+    rng = random.Random(f"{rank} {mode}")
+    with torch.no_grad():
+        for _ in range(12):
+            places = [rng.choice((1, 2, 3, 7)) for _ in range(rank - 2)]
+            shape = [rng.choice((1, 2)), rng.choice((1, 2, 5)), *places]
+            x = torch.randn(shape)
+            if rng.random() < 0.5:
+                x = laid_out(x, {}, rng)
+            elif rank > 3:
+                formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+                x = x.contiguous(memory_format=formats[rank])
+            size = [rng.choice((1, 2, 5, 8)) for _ in places]
+            expected = torch.nn.functional.interpolate(x, size, mode=mode)
+            grown = oxyfuel.compile(lambda x: torch.nn.functional.interpolate(x, size, mode=mode))
+            found = grown(x)
+            oxyfuel.reset()
+            assert found.stride() == expected.stride(), (x.shape, x.stride(), size)
+            torch.testing.assert_close(found, expected)
