@@ -23,6 +23,7 @@ from oxyfuel import _C
 from oxyfuel.api import GraphBreak, capture_everything, compile, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
+from oxyfuel.configuration import show_config
 from oxyfuel.controls import (
     allow_in_graph,
     assume_constant_result,
@@ -75,6 +76,7 @@ __all__ = [
     "reset",
     "set_logs",
     "set_stance",
+    "show_config",
     "stats",
     "substitute_in_graph",
     "unregister_pass",

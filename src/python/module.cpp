@@ -2,14 +2,17 @@
 // exceptions as Python's.
 #include <map>
 
+#include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/capture/controls.h"
 #include "python/capture/natives.h"
+#include "python/compile_graph.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/compile_lock.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 #include "support/log.h"
+#include "support/machine.h"
 #include "support/settings.h"
 #include "torch_bridge/interpreter_vtable.h"
 
@@ -42,6 +45,15 @@ void bind_settings(py::module_& m) {
       .def("__str__", &Settings::print);
   m.def("setting_table", &setting_rows,
         "(name, type, default, environment variable, choices, help) of each setting.");
+  m.def("machine_text", [] { return print(host_machine()); }, "What kernels are made for.");
+  m.def(
+      "compiler_text",
+      [](const Settings& settings) {
+        std::string why;
+        const auto compiler = pipeline::compiler_for(settings, library_folder(), why);
+        return compiler ? compiler->name() : cat("none: ", why);
+      },
+      "The compiler that the settings ask for, or why there is none.");
   m.def("set_logs", [](const std::string& text) { log_configuration = LogSet::parse(text); });
   m.def("log", [](const std::string& name, const std::string& header, const std::string& text) {
     log(artifact(name), header, text);
