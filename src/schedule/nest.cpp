@@ -151,7 +151,7 @@ void sort_by_stride(std::vector<Axis>& axes, const std::vector<Nest>& nests) {
   std::vector<std::pair<int64_t, Axis>> keyed;
   for (const Axis& a : axes) keyed.emplace_back(stride_of(a.var, nests), a);
   std::ranges::stable_sort(keyed, std::greater<>(), [](const auto& k) { return k.first; });
-  for (size_t i = 0; i < axes.size(); i++) axes[i] = std::move(keyed[i].second);
+  for (size_t i = 0; i < axes.size(); i++) axes[i] = keyed[i].second;
 }
 
 std::optional<Expr> coefficient(Expr index, Expr var) {
