@@ -259,6 +259,7 @@ constexpr Correction kCorrections[] = {
     {"aten.roll.default", 0, rolled},
     {"aten.rot90.default", 0, rotated},
     {"aten.binary_cross_entropy_with_logits.default", 0, losses_like_target},
+    {"aten.diag_embed.default", 0, row_major},
     {"aten.grid_sampler_2d.default", 0, row_major},
     {"aten.upsample_bilinear2d.default", 0, image_like_first},
     {"aten.upsample_bicubic2d.default", 0, image_like_first},

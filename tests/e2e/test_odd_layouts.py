@@ -122,7 +122,7 @@ IN_PLACE = {
 UNARY = (
     "isinf isnan isfinite isposinf isneginf isreal signbit sign abs neg square sqrt exp acos tan "
     "angle sigmoid tanh erf i0 sinc logit reciprocal floor trunc round relu nan_to_num clone "
-    "positive logical_not zeros_like ones_like bitwise_not digamma rad2deg"
+    "positive logical_not zeros_like ones_like bitwise_not digamma rad2deg diag_embed"
 )
 BINARY = (
     "add sub mul div true_divide floor_divide remainder fmod pow atan2 hypot maximum minimum fmin "
