@@ -36,7 +36,9 @@ std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
   auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
   Kept out = *kept;
-  if (extra.set(code, kept.get())) static_cast<void>(kept.release());
+  if (extra.set(code, kept.get())) {
+    [[maybe_unused]] const Kept* released = kept.release();
+  }
   return out;
 }
 
