@@ -320,12 +320,13 @@ bool shape_upsample(const Args& a, Types& out) {
   if (!t || !a.exprs(1, size) || size.empty() || t->sizes.size() != size.size() + 2) return false;
   const auto bad = [](const Expr& e) { return e.is_const() && e.value() <= 0; };
   if (t->numel().is_const(0) || std::ranges::any_of(size, bad)) return false;
-  // With one channel both formats may be meant.
-  const bool row_major = t->is_row_major(), last = !row_major && is_channels_last(*t);
-  if ((!row_major && !last) || t->sizes[1].is_const(1)) return false;
+  if (t->sizes[1].is_const(1)) return false;  // both formats may be meant
+  const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
+  if (!last) return false;
   size.insert(size.begin(), t->sizes.begin(), t->sizes.begin() + 2);
   TensorType r = fresh(*t, std::move(size));
-  if (last) r.strides = channels_last_strides(r.sizes);
+  if (*last)
+    r.strides = r.dim() == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
   return give(out, std::move(r));
 }
 

@@ -149,8 +149,10 @@ bool same_keys(PyObject* o, PyObject* expected) {
   Py_ssize_t seen = 0;
   bool same = true;
   each_key(o, [&](PyObject* key) {
-    return same = seen < PyTuple_GET_SIZE(expected) &&
-                  same_constant(key, PyTuple_GET_ITEM(expected, seen++));
+    same =
+        seen < PyTuple_GET_SIZE(expected) && same_constant(key, PyTuple_GET_ITEM(expected, seen));
+    ++seen;
+    return same;
   });
   return same && seen == PyTuple_GET_SIZE(expected);
 }
