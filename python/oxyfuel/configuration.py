@@ -24,9 +24,8 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _settings() -> list[str]:
+def _described(settings: _C.Settings) -> list[str]:
     """A line each: name, value, where it came from."""
-    settings = _C.Settings.from_env()
     lines = []
     for option in known_options():
         value = settings.get(option.name) or '""'
@@ -55,6 +54,6 @@ def show_config(file: TextIO | None = None) -> None:
         f"machine: {_C.machine_text()}",
         f"compiler: {_C.compiler_text(settings)}",
         "settings:",
-        *_settings(),
+        *_described(settings),
     ]
     print("\n".join(lines), file=file)

@@ -155,8 +155,7 @@ bool uses_running_statistics(const Args& a, size_t training) {
 std::optional<TensorType> normalized_like(const TensorType& t) {
   TensorType y = fresh(t, t.sizes);
   if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
-  const Sizes last =
-      t.dim() == 4 ? channels_last_strides(t.sizes) : channels_last_3d_strides(t.sizes);
+  const Sizes last = channels_last_strides(t.sizes);
   bool same = true;
   for (size_t d = 0; d < t.sizes.size(); ++d) {
     const auto one = sym::known_equal(t.sizes[d], 1);

@@ -336,7 +336,7 @@ bool copy_type(const Args& a, size_t at, const TensorType& t, DType dtype,
   } else if (format == Format::ChannelsLast && t.dim() == 4) {
     r->strides = channels_last_strides(r->sizes);
   } else if (format == Format::ChannelsLast3d && t.dim() == 5) {
-    r->strides = channels_last_3d_strides(r->sizes);
+    r->strides = channels_last_strides(r->sizes);
   } else if (format != Format::Preserve) {
     return false;
   }

@@ -76,8 +76,7 @@ bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::T
   if (size == rank || (rank == 5 && size == 4)) {
     auto last = suggests_channels_last(t);
     if (!last) return false;
-    if (*last)
-      r.strides = size == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
+    if (*last) r.strides = channels_last_strides(r.sizes);
   }
   return give(out, std::move(r));
 }

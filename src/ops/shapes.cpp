@@ -153,10 +153,7 @@ std::optional<Sizes> broadcast(const Sizes& a, const Sizes& b) {
 bool known_same(const Sizes& a, const Sizes& b) { return std::ranges::equal(a, b, known); }
 
 Sizes channels_last_strides(const Sizes& s) {
-  return {s[1] * s[2] * s[3], Expr(1), s[1] * s[3], s[1]};
-}
-
-Sizes channels_last_3d_strides(const Sizes& s) {
+  if (s.size() == 4) return {s[1] * s[2] * s[3], Expr(1), s[1] * s[3], s[1]};
   return {s[1] * s[2] * s[3] * s[4], Expr(1), s[1] * s[3] * s[4], s[1] * s[4], s[1]};
 }
 
@@ -325,8 +322,7 @@ bool shape_upsample(const Args& a, Types& out) {
   if (!last) return false;
   size.insert(size.begin(), t->sizes.begin(), t->sizes.begin() + 2);
   TensorType r = fresh(*t, std::move(size));
-  if (*last)
-    r.strides = r.dim() == 4 ? channels_last_strides(r.sizes) : channels_last_3d_strides(r.sizes);
+  if (*last) r.strides = channels_last_strides(r.sizes);
   return give(out, std::move(r));
 }
 

@@ -27,8 +27,7 @@ std::optional<Sizes> dense_strides_like(const Sizes& sizes, const Sizes& strides
 // Strides of empty_like(t), memory format preserve.
 std::optional<Sizes> preserved_strides(const ir::TensorType& t);
 std::optional<ir::TensorType> empty_like(const ir::TensorType& t);
-Sizes channels_last_strides(const Sizes& sizes);     // four dimensions
-Sizes channels_last_3d_strides(const Sizes& sizes);  // five dimensions
+Sizes channels_last_strides(const Sizes& sizes);  // of four or five dimensions
 bool is_channels_last(const ir::TensorType& t);
 // Whether Tensor::suggest_memory_format gives channels-last (of four or five dimensions); nothing
 // where the sizes and strides are not known.
