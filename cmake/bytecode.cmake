@@ -3,7 +3,7 @@
 # capture needs, are not in it.
 find_package(Python 3.10...<3.14 REQUIRED COMPONENTS Interpreter Development.Module)
 file(GLOB bytecode_sources CONFIGURE_DEPENDS src/python/bytecode/*.cpp)
-list(FILTER bytecode_sources EXCLUDE REGEX "/resume\\.cpp$")
+list(FILTER bytecode_sources EXCLUDE REGEX "/resume(_state)?\\.cpp$")
 Python_add_library(oxyfuel_bytecode MODULE WITH_SOABI
   tests/bytecode/module.cpp src/python/cpython/opcodes.cpp ${bytecode_sources})
 target_include_directories(oxyfuel_bytecode PRIVATE ${OXY_INCLUDE})

@@ -22,6 +22,8 @@ if(LLVM_CONFIG)
                   OUTPUT_VARIABLE llvm_system OUTPUT_STRIP_TRAILING_WHITESPACE)
   separate_arguments(llvm_libraries)
   separate_arguments(llvm_system)
+  # Inside: not every machine has them.
+  list(TRANSFORM llvm_system REPLACE "^-l(z|zstd)$" "-l:lib\\1.a")
 endif()
 
 if(NOT LLVM_CONFIG OR llvm_failed OR NOT EXISTS ${llvm_libdir}/libclangFrontend.a)
@@ -33,7 +35,7 @@ endif()
 list(TRANSFORM clang_libraries PREPEND ${llvm_libdir}/lib)
 list(TRANSFORM clang_libraries APPEND .a)
 file(GLOB clang_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/jit/clang/*.cpp)
-add_library(oxyfuel_clang MODULE ${clang_sources})
+add_library(oxyfuel_clang MODULE ${clang_sources} ${CMAKE_SOURCE_DIR}/src/support/fork_mutex.cpp)
 target_include_directories(oxyfuel_clang PRIVATE ${OXY_INCLUDE})
 target_include_directories(oxyfuel_clang SYSTEM PRIVATE ${llvm_include})
 # As LLVM itself is built.
@@ -42,6 +44,6 @@ target_link_libraries(oxyfuel_clang PRIVATE
   -Wl,--start-group ${clang_libraries} ${llvm_libraries} -Wl,--end-group ${llvm_system} dl pthread)
 target_link_options(oxyfuel_clang PRIVATE
   -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
-set_target_properties(oxyfuel_clang PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+set_target_properties(oxyfuel_clang PROPERTIES UNITY_BUILD OFF CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                       LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR})
 install(TARGETS oxyfuel_clang LIBRARY DESTINATION oxyfuel)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ test_set test_setcomps test_slice test_string test_super test_textwrap test_tupl
 test_unpack test_unpack_ex test_userdict test_userlist test_userstring test_with test_yield_from
 """
 FILES = _NAMES.split()
+HEADING = "## CPython {}.{}".format(*sys.version_info)
+# Of files in the list, with the first version that has them.
+SINCE = {"test_exception_group": (3, 11)}
 
 # Tests that may end in another way, by the end of their names, and why.
 EXCEPTED = {
@@ -141,16 +145,37 @@ def compare(name: str, arguments: argparse.Namespace) -> tuple[int, list[str], l
     return len(plain[0]), differing, excepted, captured[1]
 
 
-def table(rows: list[tuple[str, int, list[str], list[str], int]]) -> str:
-    """The rows as a page of docs/."""
-    same = sum(not differing for _, _, differing, _, _ in rows)
-    lines = [
+def page(sections: dict[str, str]) -> str:
+    """The page of docs/ with a section for each version."""
+    head = [
         "# CPython's own tests",
         "",
-        "Written by `./dev cpython`: each file of CPython's test suite in plain Python and with",
-        f"`OXYFUEL_CAPTURE=all`, test by test. {same} of {len(rows)} files behave the same.",
+        "Written by `./dev cpython`, a section for each version of CPython that it has run on:",
+        "each file of its test suite in plain Python and with `OXYFUEL_CAPTURE=all`, test by test.",
         '"excepted" are tests that ask for what a capture does not keep (the reasons stand below);',
         '"eager" is how often a capture failed and eager ran, which changes no result.',
+        "",
+    ]
+    by_version = sorted(sections, key=lambda heading: [int(n) for n in re.findall(r"\d+", heading)])
+    return "\n".join([*head, "\n".join(sections[heading] for heading in by_version)])
+
+
+def sections_of(path: str) -> dict[str, str]:
+    """The sections that the page has, by their headings."""
+    if not os.path.exists(path):
+        return {}
+    with open(path) as f:
+        parts = re.split(r"^(## .*)$", f.read(), flags=re.MULTILINE)[1:]
+    return {h: f"{h}{text.rstrip()}\n" for h, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def table(rows: list[tuple[str, int, list[str], list[str], int]]) -> str:
+    """The rows as a section of the page."""
+    same = sum(not differing for _, _, differing, _, _ in rows)
+    lines = [
+        HEADING,
+        "",
+        f"{same} of {len(rows)} files behave the same.",
         "",
         "| file | tests | differ | excepted | eager |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -180,7 +205,8 @@ def main() -> int:
     parser.add_argument("--write", help="a page for the table")
     arguments = parser.parse_args()
     rows = []
-    for name in arguments.names or FILES:
+    known = [name for name in FILES if sys.version_info >= SINCE.get(name, (3, 10))]
+    for name in arguments.names or known:
         tests, differing, excepted, fallbacks = compare(name, arguments)
         rows.append((name, tests, differing, excepted, fallbacks))
         print(
@@ -193,8 +219,9 @@ def main() -> int:
     same = sum(not row[2] for row in rows)
     print(f"{same} of {len(rows)} files behave the same")
     if arguments.write:
+        sections = sections_of(arguments.write) | {HEADING: table(rows)}
         with open(arguments.write, "w") as f:
-            f.write(table(rows))
+            f.write(page(sections))
     return 0 if same == len(rows) else 1
 
 

@@ -12,14 +12,18 @@ rest.
 import os
 import sys
 
-if not (3, 11) <= sys.version_info < (3, 13):
+if not (3, 10) <= sys.version_info < (3, 14):
     raise ImportError(
-        f"Oxyfuel captures code of CPython 3.11 and 3.12; this is {sys.version.split()[0]}, of "
-        "which it can only "
-        "take bytecode apart (-DOXYFUEL_BYTECODE_ONLY=ON)"
+        f"Oxyfuel captures code of CPython 3.10 to 3.13; this is {sys.version.split()[0]}"
+    )
+if "t" in sys.abiflags:
+    raise ImportError(
+        f"Oxyfuel needs the GIL; this is a free-threaded build of CPython {sys.version.split()[0]}"
     )
 
-from oxyfuel import _C
+from oxyfuel.extension import _C
+
+# isort: split
 from oxyfuel.api import GraphBreak, capture_everything, compile, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset

@@ -11,7 +11,7 @@ import torch
 from oxyfuel.compiler import compile_fx
 from oxyfuel.options import options_of_mode
 
-_GROUP = "torch_dynamo_backends"
+_GROUP = "torch_dynamo_backends"  # where torch looks for backends that are installed
 
 
 def oxyfuel_backend(
@@ -33,9 +33,13 @@ def register() -> None:
     """Makes the backend known to torch.
 
     An installed package is found through its entry point when it is asked for, so that importing
-    Oxyfuel need not import TorchDynamo; a checkout has no entry point and registers here.
+    Oxyfuel need not import TorchDynamo; a folder on sys.path has no entry point and registers here.
     """
-    if any(e.name == "oxyfuel" for e in importlib.metadata.entry_points(group=_GROUP)):
+    try:
+        installed = importlib.metadata.distribution("oxyfuel").entry_points
+    except importlib.metadata.PackageNotFoundError:
+        installed = importlib.metadata.EntryPoints()
+    if installed.select(group=_GROUP, name="oxyfuel"):
         return
     import torch._dynamo
 

@@ -12,7 +12,6 @@ import torch
 
 from oxyfuel import _C
 from oxyfuel.api import Compiler
-from oxyfuel.explain_page import page
 from oxyfuel.fx import torch_graph_to_fx
 from oxyfuel.options import make_settings
 from oxyfuel.statistics import stats
@@ -106,6 +105,8 @@ class Explanation:
 
     def to_html(self) -> str:
         """All of it as one page."""
+        from oxyfuel.explain_page import page
+
         return page(self)
 
 

@@ -6,6 +6,8 @@ import functools
 import importlib.machinery
 import importlib.util
 import io
+import multiprocessing
+import multiprocessing.spawn
 import os
 import sys
 import types
@@ -57,8 +59,24 @@ def torch_compile(
 
 def replace_torch_compile() -> None:
     """From now on ``torch.compile``, and with it ``torch.nn.Module.compile``, is
-    :func:`torch_compile`."""
+    :func:`torch_compile`; so it is in the processes that multiprocessing starts from here."""
     torch.compile = functools.wraps(torch.compile)(torch_compile)
+    prepare = multiprocessing.spawn.get_preparation_data
+
+    @functools.wraps(prepare)
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {**prepare(name), "oxyfuel": _Replacement()}
+
+    multiprocessing.spawn.get_preparation_data = get_preparation_data
+    # By itself the fork server imports the program before it is told anything.
+    multiprocessing.set_forkserver_preload([])
+
+
+class _Replacement:
+    """Part of what a process is told before it imports the program: read, it replaces."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return replace_torch_compile, ()
 
 
 def run_path(path: str, arguments: list[str]) -> None:
@@ -100,7 +118,7 @@ def _is_archive(path: str) -> bool:
 
 def _change_first_path(folder: str) -> None:
     """``python -m`` has put the current folder there, unless it was told not to (-P)."""
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # 3.11
         sys.path[0] = folder
 
 

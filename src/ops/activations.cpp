@@ -195,12 +195,12 @@ Scalar glu(Element& e) {
 constexpr ShapeRule like_first = shape_like_first<Promoted, 1, Needs::NotBool>;
 constexpr ShapeRule prelu_shape = shape_like_first<Promoted, 2, Needs::SameFloating>;
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kActivationOps[] = {
 #include "ops/activations.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> activation_ops() { return kRows; }
+std::span<const OpInfo> activation_ops() { return kActivationOps; }
 
 }  // namespace oxy::ops

@@ -513,12 +513,12 @@ Scalar ndtri(Element& e) {
   return e.finish(e.where(e.op(LoopOp::Eq, y, zero), e.c(-kInfinity, d), high));
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kApproximationOps[] = {
 #include "ops/approximations.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> approximation_ops() { return kRows; }
+std::span<const OpInfo> approximation_ops() { return kApproximationOps; }
 
 }  // namespace oxy::ops

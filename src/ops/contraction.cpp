@@ -221,13 +221,13 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   return true;
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kContractionOps[] = {
 #include "ops/contraction.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> contraction_ops() { return kRows; }
+std::span<const OpInfo> contraction_ops() { return kContractionOps; }
 
 std::string_view name(Contraction::Kind k) { return k == Kind::Gemm ? "gemm" : "convolution"; }
 

@@ -273,12 +273,12 @@ bool applies_logspace(const ir::Graph& g, const ir::Node& n) {
 
 constexpr uint32_t kCreation = Creation | Pointwise | Cheap;
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kCreationOps[] = {
 #include "ops/creation.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> creation_ops() { return kRows; }
+std::span<const OpInfo> creation_ops() { return kCreationOps; }
 
 }  // namespace oxy::ops

@@ -415,12 +415,12 @@ Scalar upsample(Element& e) {
   return e.load(0, at);
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kIndexingOps[] = {
 #include "ops/indexing.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> indexing_ops() { return kRows; }
+std::span<const OpInfo> indexing_ops() { return kIndexingOps; }
 
 }  // namespace oxy::ops

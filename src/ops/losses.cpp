@@ -11,13 +11,13 @@ namespace {
 using ir::TensorType;
 using ir::ValueId;
 
-enum Reduction : int64_t { Elements = 0, Mean = 1, Sum = 2 };
+enum LossReduction : int64_t { EachLoss = 0, MeanLoss = 1, SumLoss = 2 };
 
 bool finish(Rewriter& r, ValueId losses, std::optional<int64_t> reduction,
             std::vector<ValueId>& out) {
-  if (reduction == Elements) return give(out, losses);
-  if (reduction == Mean) return give(out, r.call("aten.mean.default", {losses}));
-  return reduction == Sum && give(out, r.call("aten.sum.default", {losses}));
+  if (reduction == EachLoss) return give(out, losses);
+  if (reduction == MeanLoss) return give(out, r.call("aten.mean.default", {losses}));
+  return reduction == SumLoss && give(out, r.call("aten.sum.default", {losses}));
 }
 
 bool same_floating(const TensorType& a, const TensorType& b) {
@@ -32,7 +32,7 @@ bool compares_floats(const Rewriter& r, const ir::Node& n) {
 bool decompose_mse(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   if (!compares_floats(r, n) || r.type(n.arg(0).value()).dtype == DType::F16) return false;
   const ValueId gap = r.sub(n.arg(0).value(), n.arg(1).value());
-  return finish(r, r.mul(gap, gap), Args(r.graph(), n).integer(2, Mean), out);
+  return finish(r, r.mul(gap, gap), Args(r.graph(), n).integer(2, MeanLoss), out);
 }
 
 bool decompose_soft_margin(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
@@ -40,7 +40,7 @@ bool decompose_soft_margin(Rewriter& r, const ir::Node& n, std::vector<ValueId>&
   if (!same_floating(input, target) || !known_same(input.sizes, target.sizes)) return false;
   const ValueId product = r.mul(r.unary("aten.neg.default", n.arg(1).value()), n.arg(0).value());
   const ValueId losses = r.unary("aten.log1p.default", r.unary("aten.exp.default", product));
-  return finish(r, losses, Args(r.graph(), n).integer(2, Mean), out);
+  return finish(r, losses, Args(r.graph(), n).integer(2, MeanLoss), out);
 }
 
 // self, target, weight, pos_weight, reduction
@@ -63,7 +63,7 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
   const ValueId rest = r.call("aten.rsub.Scalar", {target, 1, 1});
   ValueId losses = r.sub(r.mul(rest, x), likelihood);
   if (!a.missing(2)) losses = r.mul(losses, n.arg(2).value());
-  return finish(r, losses, a.integer(4, Mean), out);
+  return finish(r, losses, a.integer(4, MeanLoss), out);
 }
 
 // ---- with a loop of their own: smooth_l1, huber ----
@@ -71,12 +71,12 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
 // Two tensors of one dtype, and the reduction at argument `ReductionAt`.
 template <size_t ReductionAt>
 bool shape_of_losses(const Args& a, Types& out) {
-  auto reduction = a.integer(ReductionAt, Mean);
-  if (!reduction || *reduction < Elements || *reduction > Sum) return false;
+  auto reduction = a.integer(ReductionAt, MeanLoss);
+  if (!reduction || *reduction < EachLoss || *reduction > SumLoss) return false;
   Types each;
   if (!shape_elementwise<Promoted, 2, Needs::SameFloating>(a, each)) return false;
   const TensorType& t = each[0].tensor;
-  return give(out, *reduction == Elements ? t : fresh(t, {}));
+  return give(out, *reduction == EachLoss ? t : fresh(t, {}));
 }
 
 // torch refuses a negative scale.
@@ -89,7 +89,7 @@ bool shape_smooth_l1(const Args& a, Types& out) {
 bool shape_huber(const Args& a, Types& out) {
   auto delta = a.number(3, 1.0);
   if (!delta || *delta <= 0 || !shape_of_losses<2>(a, out)) return false;
-  return a.integer(2, Mean) != Elements || lay_out_like(a.tensor(0), out[0].tensor);
+  return a.integer(2, MeanLoss) != EachLoss || lay_out_like(a.tensor(0), out[0].tensor);
 }
 
 // In eager the losses are computed in place of 1 - target.
@@ -97,14 +97,14 @@ bool shape_bce(const Args& a, Types& out) {
   if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
   if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
   if (!shape_of_losses<4>(a, out)) return false;
-  return a.integer(4, Mean) != Elements || lay_out_like(a.tensor(1), out[0].tensor);
+  return a.integer(4, MeanLoss) != EachLoss || lay_out_like(a.tensor(1), out[0].tensor);
 }
 
 // In eager these are computed in place of -self.
 bool shape_soft_margin(const Args& a, Types& out) {
   constexpr size_t kSelf[] = {0};
   if (!shape_of_losses<2>(a, out)) return false;
-  if (a.integer(2, Mean) != Elements) return true;
+  if (a.integer(2, MeanLoss) != EachLoss) return true;
   auto t = elementwise_type(a, kSelf, Promoted);
   if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;
   out[0].tensor = std::move(*t);
@@ -112,15 +112,15 @@ bool shape_soft_margin(const Args& a, Types& out) {
 }
 
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
-  return Args(g, n).integer(2, Mean) == Elements && applies_floating(g, n);
+  return Args(g, n).integer(2, MeanLoss) == EachLoss && applies_floating(g, n);
 }
 
 bool reduce_losses(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
-  auto reduction = Args(r.graph(), n).integer(2, Mean);
-  if (!compares_floats(r, n) || reduction == Elements) return false;
+  auto reduction = Args(r.graph(), n).integer(2, MeanLoss);
+  if (!compares_floats(r, n) || reduction == EachLoss) return false;
   auto args = n.args;
   args.resize(std::max<size_t>(args.size(), 3));
-  args[2] = static_cast<int64_t>(Elements);
+  args[2] = static_cast<int64_t>(EachLoss);
   return finish(r, r.call(n.target, std::move(args)), reduction, out);
 }
 
@@ -165,7 +165,7 @@ bool shape_nll(const Args& a, Types& out) {
   const Sizes all_classes{x->sizes[classes]};
   if (weight && (weight->dtype != x->dtype || !known_same(weight->sizes, all_classes)))
     return false;
-  if (a.integer(3) != Elements) others.clear();
+  if (a.integer(3) != EachLoss) others.clear();
   return give(out, fresh(*x, others)) && give(out, fresh(*x, {}));
 }
 
@@ -208,27 +208,27 @@ bool reduce_nll(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType result = r.type(n.outputs[0]), target = *a.tensor(1);
   auto reduction = a.integer(3);
   if (!ir::is_floating(result.dtype) || ir::is_reduced_float(result.dtype)) return false;
-  if (!reduction || *reduction == Elements || !is_class_index(&target)) return false;
+  if (!reduction || *reduction == EachLoss || !is_class_index(&target)) return false;
   if (!target.is_row_major() || target.numel().is_const(0)) return false;
   const auto losses = r.call_multi(
-      n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(Elements), n.arg(4)});
+      n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(EachLoss), n.arg(4)});
   const ValueId sum = r.call("aten.sum.default", {losses[0]});
   const ValueId weight = total_weight(r, n, result);
-  out.push_back(*reduction == Mean ? r.div(sum, weight) : sum);
+  out.push_back(*reduction == MeanLoss ? r.div(sum, weight) : sum);
   return give(out, weight);
 }
 
 bool applies_nll(const ir::Graph& g, const ir::Node& n) {
-  return Args(g, n).integer(3) == Elements && applies_computable(g, n) &&
+  return Args(g, n).integer(3) == EachLoss && applies_computable(g, n) &&
          !g.tensor_type(n.arg(0).value()).numel().is_const(0);
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kLossOps[] = {
 #include "ops/losses.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> loss_ops() { return kRows; }
+std::span<const OpInfo> loss_ops() { return kLossOps; }
 
 }  // namespace oxy::ops

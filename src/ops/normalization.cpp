@@ -100,12 +100,17 @@ bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
 bool shape_group_norm(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto batch = a.expr(3), groups = a.expr(6);
-  if (!is_real(t) || !batch || !groups || !t->is_row_major()) return false;
+  if (!is_real(t) || !batch || !groups) return false;
+  const bool image = !t->is_row_major() && (t->dim() == 4 || t->dim() == 5);
+  const auto last = image ? suggests_channels_last(*t) : std::optional(false);
+  if (!last) return false;
   for (size_t i : {1, 2}) {
     if (!a.missing(i) && (!a.tensor(i) || a.tensor(i)->dtype != t->dtype)) return false;
   }
+  TensorType result = fresh(*t, t->sizes);
+  if (*last) result.strides = channels_last_strides(result.sizes);
   const TensorType statistics = fresh(*t, {*batch, *groups});
-  return give(out, fresh(*t, t->sizes)) && give(out, statistics) && give(out, statistics);
+  return give(out, std::move(result)) && give(out, statistics) && give(out, statistics);
 }
 
 // As eager: one scale and one shift a channel, then scale * x + shift.
@@ -115,11 +120,10 @@ bool decompose_group_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const Args a(r.graph(), n);
   auto batch = a.expr(3), channels = a.expr(4), spatial = a.expr(5), groups = a.expr(6);
   auto eps = a.number(7);
-  if (!is_real(&t) || !t.is_row_major() || !batch || !channels || !spatial || !groups || !eps)
-    return false;
+  if (!is_real(&t) || !batch || !channels || !spatial || !groups || !eps) return false;
   if (!result.is_row_major() || t.numel().is_const(0)) return false;
   const Expr per_group = sym::floordiv(*channels, *groups);
-  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId x = r.widen(r.row_major(n.arg(0).value()));
   const Moments m = moments(r, r.view(x, {*batch, *groups, per_group * *spatial}), {2}, *eps);
   const auto parameter = [&](size_t i) {
     return r.view(r.widen(n.arg(i).value()), {Expr(1), *groups, per_group});
@@ -284,12 +288,12 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   return true;
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kNormalizationOps[] = {
 #include "ops/normalization.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> normalization_ops() { return kRows; }
+std::span<const OpInfo> normalization_ops() { return kNormalizationOps; }
 
 }  // namespace oxy::ops

@@ -515,12 +515,12 @@ constexpr ShapeRule addcdiv_shape = shape_elementwise<Promoted, 3, Needs::AllFlo
 constexpr ShapeRule lerp_ends = shape_elementwise<Promoted, 2, Needs::SameFloating>;
 constexpr ShapeRule lerp_shape = shape_elementwise<Promoted, 3, Needs::SameFloating>;
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kPointwiseOps[] = {
 #include "ops/pointwise.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> pointwise_ops() { return kRows; }
+std::span<const OpInfo> pointwise_ops() { return kPointwiseOps; }
 
 }  // namespace oxy::ops

@@ -490,7 +490,7 @@ bool applies_not_empty(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0);
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kRearrangeOps[] = {
 #include "ops/rearrange.def"
 };
 
@@ -514,6 +514,6 @@ bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   return give(out, r.call("aten._pad_circular.default", {chain->operand, list_of(list)}));
 }
 
-std::span<const OpInfo> rearrange_ops() { return kRows; }
+std::span<const OpInfo> rearrange_ops() { return kRearrangeOps; }
 
 }  // namespace oxy::ops

@@ -434,12 +434,12 @@ constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>
 constexpr ReductionRule some_dims = reduce_dims<K, 1, 2>;
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kReductionOps[] = {
 #include "ops/reductions.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> reduction_ops() { return kRows; }
+std::span<const OpInfo> reduction_ops() { return kReductionOps; }
 
 }  // namespace oxy::ops

@@ -316,12 +316,12 @@ bool applies_grid(const ir::Graph& g, const ir::Node& n) {
          has_constant_sizes(t) && has_constant_sizes(*grid);
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kSamplingOps[] = {
 #include "ops/sampling.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> sampling_ops() { return kRows; }
+std::span<const OpInfo> sampling_ops() { return kSamplingOps; }
 
 }  // namespace oxy::ops

@@ -336,12 +336,12 @@ bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueI
   return give(out, r.call("aten.where.self", {holds, shaped, n.arg(0)}));
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kScatterOps[] = {
 #include "ops/scatter.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> scatter_ops() { return kRows; }
+std::span<const OpInfo> scatter_ops() { return kScatterOps; }
 
 }  // namespace oxy::ops

@@ -399,12 +399,12 @@ constexpr ShapeRule like_first = shape_like_first<ResultDType::Float, 1>;
      __VA_ARGS__)
 #define POLYNOMIAL(name, ...) WITH_NUMBERS("special_" name, "x", "n", promoted_no_half, __VA_ARGS__)
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kSpecialOps[] = {
 #include "ops/special.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> special_ops() { return kRows; }
+std::span<const OpInfo> special_ops() { return kSpecialOps; }
 
 }  // namespace oxy::ops

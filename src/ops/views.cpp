@@ -418,7 +418,7 @@ Scalar element_unfold(Element& e) {
 // ---- the operand with a part, or all of it, replaced ----
 
 // The copy has the layout of the operand, offset included.
-bool shape_scatter(const Args& a, Types& out) {
+bool shape_scattered_view(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *source = a.tensor(1);
   if (!t || !source || source->dtype != t->dtype || !t->is_dense()) return false;
   return shape_same(a, out);
@@ -476,7 +476,7 @@ bool shape_scatter_of(const Args& a, Types& out) {
   auto differ = [](Expr a, Expr b) { return sym::known_equal(a, b) == false; };
   if (have.size() != want.size() || !std::ranges::equal(have, want, std::not_fn(differ)))
     throw Unsupported("a source that has not the size of the slice");
-  return shape_scatter(a, out);
+  return shape_scattered_view(a, out);
 }
 
 constexpr uint32_t kView = View | Cheap;
@@ -493,7 +493,7 @@ constexpr uint32_t kView = View | Cheap;
   OP("aten." name "_copy." overload, "(Tensor self" parameters ") -> Tensor[]", Cheap,       \
      shape_copy_of<shape>, element)
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kViewOps[] = {
 #include "ops/views.def"
 };
 
@@ -503,6 +503,6 @@ bool shape_diagonal_scatter(const Args& a, Types& out) {
   return shape_scatter_of<shape_diagonal>(a, out);
 }
 
-std::span<const OpInfo> view_ops() { return kRows; }
+std::span<const OpInfo> view_ops() { return kViewOps; }
 
 }  // namespace oxy::ops

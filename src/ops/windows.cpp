@@ -131,13 +131,13 @@ void for_each_tap(const Window& w, F&& f) {
   }
 }
 
-struct Tap {
+struct WindowTap {
   Scalar value;
   Index at;
 };
 
 // The operand under a tap, `outside` where that is beyond its borders.
-Tap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar outside) {
+WindowTap tap_at(Element& e, const Window& w, const std::vector<int64_t>& tap, Scalar outside) {
   const size_t first = e.index.size() - w.dims();
   Index place = e.index;
   std::optional<Scalar> inside;  // nothing where it is inside for every result
@@ -183,7 +183,7 @@ Scalar max_pool(Element& e) {
   Scalar place = places ? e.b.index(first_place(e, w)) : best;
   const size_t first = e.index.size() - Dims;
   for_each_tap(w, [&](const std::vector<int64_t>& tap) {
-    const Tap t = tap_at(e, w, tap, e.c(lowest(d), d));
+    const WindowTap t = tap_at(e, w, tap, e.c(lowest(d), d));
     if (!places) {
       best = e.op(LoopOp::Max, best, t.value);
       return;
@@ -326,7 +326,7 @@ void for_each_stretched_tap(Element& e, const std::vector<Stretch>& stretch, Sca
       const Scalar place = e.b.index(Expr(tap[d]));
       inside = e.both(inside, e.op(LoopOp::Lt, place, e.b.index(length_of(stretch[d], i))));
     }
-    f(Tap{e.load(0, at, inside, outside), at});
+    f(WindowTap{e.load(0, at, inside, outside), at});
   });
 }
 
@@ -335,7 +335,7 @@ Scalar uneven_average(Element& e, const std::vector<Stretch>& stretch) {
   const size_t first = e.index.size() - stretch.size();
   Scalar sum = e.c(0, d);
   for_each_stretched_tap(e, stretch, e.c(0, e.result()),
-                         [&](const Tap& t) { sum = e.add(sum, e.cast(t.value, d)); });
+                         [&](const WindowTap& t) { sum = e.add(sum, e.cast(t.value, d)); });
   for (size_t k = 0; k < stretch.size(); ++k) {
     const Expr length = length_of(stretch[k], e.index[first + k]);
     sum = e.div(sum, e.cast(e.b.index(length), d));
@@ -358,7 +358,7 @@ Scalar adaptive_max_pool(Element& e) {
   };
   Scalar best = e.c(lowest(d), d), place = best;
   if (places) place = place_of([&](size_t k) { return first_of(stretch[k], e.index[first + k]); });
-  for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const Tap& t) {
+  for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const WindowTap& t) {
     const Scalar larger = replaces(e, t.value, best);
     best = e.where(larger, t.value, best);
     if (places) place = e.where(larger, place_of([&](size_t k) { return t.at[first + k]; }), place);
@@ -389,12 +389,12 @@ bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
   return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }
 
-constexpr OpInfo kRows[] = {
+constexpr OpInfo kWindowOps[] = {
 #include "ops/windows.def"
 };
 
 }  // namespace
 
-std::span<const OpInfo> window_ops() { return kRows; }
+std::span<const OpInfo> window_ops() { return kWindowOps; }
 
 }  // namespace oxy::ops

@@ -1,10 +1,10 @@
 // Running what was captured.
 #include "python/artefact.h"
 
-#include <traceback.h>
-
 #include <algorithm>
 
+#include "python/cpython/frames.h"
+#include "python/cpython/thread_state.h"
 #include "torch_bridge/host.h"
 
 namespace oxy::python {
@@ -71,11 +71,14 @@ void add_user_lines(py::handle exception, const py::list& frames) {
   set_with_traceback(exception);
   for (size_t i = frames.size(); i-- > 0;) {
     const auto [file, line, function] = frames[i].cast<std::tuple<std::string, int, std::string>>();
-    _PyTraceback_Add(function.c_str(), file.c_str(), line);
+    add_traceback_line(function.c_str(), file.c_str(), line);
   }
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   if (trace) PyException_SetTraceback(exception.ptr(), trace);
+  // In 3.10 a handler keeps the traceback that it began with, apart from the exception.
+  if (const auto handled = owned(handled_exception()); handled.is(exception))
+    set_handled_exception(exception.ptr());
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(trace);

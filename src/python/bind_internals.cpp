@@ -7,6 +7,8 @@
 #include "python/cpython/opcodes.h"
 #include "python/global_state.h"
 #include "python/guards/guard_program.h"
+#include "torch_bridge/shape_fallback.h"
+#include "torch_bridge/tensor_image.h"
 
 namespace oxy::python {
 namespace {
@@ -139,8 +141,6 @@ PyCodeObject* code_in(const py::object& object) {
   return reinterpret_cast<PyCodeObject*>(object.ptr());
 }
 
-py::object own(PyCodeObject* made) { return steal(reinterpret_cast<PyObject*>(made)); }
-
 int index_at(const Bytecode& bytecode, int offset) {
   for (size_t i = 0; i < bytecode.instructions.size(); ++i)
     if (bytecode.instructions[i].offset == offset) return static_cast<int>(i);
@@ -162,10 +162,10 @@ py::object function_of(const py::object& code, const py::dict& globals,
 // A function that goes on in front of the instruction at `offset`.
 py::object resume(const py::object& object, int offset, const State& state,
                   const py::dict& globals) {
-  Bytecode bytecode = disassemble(code_in(object));
+  Bytecode bytecode = plain_bytecode(code_in(object));
   ResumeCode made =
       make_resume_code(code_in(object), bytecode, index_at(bytecode, offset), state_of(state), 0);
-  return function_of(own(made.code), globals, made.name.c_str());
+  return function_of(steal(made.code), globals, made.name.c_str());
 }
 
 GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const State& before,
@@ -192,10 +192,10 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
 py::object break_at(const py::object& object, int offset, const py::object& compiled,
                     const State& before, const py::object& next, const std::vector<int>& after_next,
                     const py::object& target, const std::vector<int>& after_jump) {
-  Bytecode bytecode = disassemble(code_in(object));
+  Bytecode bytecode = plain_bytecode(code_in(object));
   GraphBreak graph_break =
       break_of(bytecode, offset, false, before, next, after_next, target, after_jump);
-  return own(make_break_code(code_in(object), bytecode, graph_break, compiled.ptr()));
+  return steal(make_break_code(code_in(object), bytecode, graph_break, compiled.ptr()));
 }
 
 // A function that is entered at the break, and calls what is on top of the stack instead of the
@@ -203,10 +203,10 @@ py::object break_at(const py::object& object, int offset, const py::object& comp
 py::object inner_break_at(const py::object& object, int offset, bool calls_top, const State& before,
                           const py::object& next, const std::vector<int>& after_next,
                           const py::dict& globals) {
-  Bytecode bytecode = disassemble(code_in(object));
+  Bytecode bytecode = plain_bytecode(code_in(object));
   GraphBreak graph_break =
       break_of(bytecode, offset, calls_top, before, next, after_next, py::none(), {});
-  return function_of(own(make_inner_break_code(code_in(object), bytecode, graph_break)), globals);
+  return function_of(steal(make_inner_break_code(code_in(object), bytecode, graph_break)), globals);
 }
 
 }  // namespace
@@ -225,6 +225,17 @@ void bind_internals(py::module_& m) {
   m.def("bytecode_inner_break", &inner_break_at, py::arg("code"), py::arg("offset"),
         py::arg("calls_top"), py::arg("before"), py::arg("next"), py::arg("after_next"),
         py::arg("globals"));
+  m.def(
+      "corrected_ops", &bridge::corrected_ops,
+      "The ops whose results torch's CPU kernels lay out otherwise than its rules for shapes say.");
+  m.def(
+      "keeps_image",
+      [](const at::Tensor& t) {
+        bridge::TensorImage image;
+        image.take(*t.unsafeGetTensorImpl());
+        return image.is_of(*t.unsafeGetTensorImpl());
+      },
+      py::arg("tensor"), "Whether guards compare this tensor's memory.");
 }
 
 }  // namespace oxy::python

@@ -253,8 +253,6 @@ void bind_aten_graph(py::module_& m) {
 void bind_recording(py::module_& m) {
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
-  m.def("torch_limit", &bridge::torch_limit, py::arg("message"),
-        "What an error of torch's on a tensor without data means, or None.");
   m.def(
       "power",
       [](const at::Tensor& base, const at::Tensor& exponent) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "python/cpython/changes.h"
+#include "python/cpython/code_object.h"
 
 namespace oxy::python {
 
@@ -30,8 +31,7 @@ BoundArguments::BoundArguments(PyFunctionObject* f, PyObject* const* args, size_
   for (size_t i = 0; i < named; i++) {
     if (locals[i] != nullptr) continue;
     if (i >= positional && f->func_kwdefaults)
-      locals[i] =
-          PyDict_GetItemWithError(f->func_kwdefaults, PyTuple_GET_ITEM(c->co_localsplusnames, i));
+      locals[i] = PyDict_GetItemWithError(f->func_kwdefaults, slot_name(c, static_cast<int>(i)));
     else if (i < positional && i + defaults >= positional)
       locals[i] =
           PyTuple_GET_ITEM(f->func_defaults, static_cast<Py_ssize_t>(i + defaults - positional));
@@ -45,9 +45,7 @@ bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values, 
   for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     size_t at = static_cast<size_t>(code->co_posonlyargcount);
-    while (at < named &&
-           PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, at), name) != 0)
-      at++;
+    while (at < named && PyUnicode_Compare(slot_name(code, static_cast<int>(at)), name) != 0) at++;
     if (at < named) {
       if (locals[at] != nullptr) return false;
       locals[at] = values[k];
@@ -73,7 +71,7 @@ PyObject* call_bound(PyObject* callable, PyCodeObject* code, PyObject* const* pa
   const size_t positional = arguments.size();
   py::list names;
   for (int i = 0; i < code->co_kwonlyargcount; i++) {
-    names.append(py::handle(PyTuple_GET_ITEM(code->co_localsplusnames, code->co_argcount + i)));
+    names.append(py::handle(slot_name(code, code->co_argcount + i)));
     arguments.push_back(named[i]);
   }
   if (code->co_flags & CO_VARKEYWORDS) {

@@ -69,8 +69,6 @@ PyObject* go_on(PyObject* self, PyObject*) {
 
 py::object globals_of(py::handle function) { return borrow(as_function(function)->func_globals); }
 
-py::object own(PyCodeObject* code) { return steal(reinterpret_cast<PyObject*>(code)); }
-
 // Nothing is left to do there but to return.
 bool only_returns(const Bytecode& bytecode, int index) {
   static constexpr std::array kQuiet = {NOP, POP_TOP, LOAD_CONST, LOAD_FAST, STORE_FAST};
@@ -162,7 +160,7 @@ ResumeTable::Resume ResumeTable::resume(const LeftFrame& frame, int index, Frame
   auto found = made_.find(key);
   if (found == made_.end()) {
     ResumeCode made = make_resume_code(code, *bytecode, index, state, next_number());
-    py::object made_code = own(made.code);
+    py::object made_code = steal(made.code);
     add_code(made_code);
     origins_[made_code.ptr()] = {borrow(reinterpret_cast<PyObject*>(code)), bytecode, made.start,
                                  made.slots};
@@ -215,19 +213,22 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
     size_t continuation = SIZE_MAX;
     if (!is_last) {
       continuation = frame.state.value_count() - frame.state.locals.size();
-      graph_break.before.null_on_stack.insert(graph_break.before.null_on_stack.end(),
-                                              {true, false});
+      std::vector<bool>& nulls = graph_break.before.null_on_stack;
+      nulls.push_back(false);
+      if (kCallsTakeNull) nulls.insert(nulls.end() - (kNullFollows ? 0 : 1), true);
     }
     std::vector<py::object> kept;
     auto go_on_at = [&](int index, bool jumps, PyObject*& function, FrameState& after) {
       if (only_returns(bytecode, index)) return;
       if (is_last) {
         after.null_on_stack = nulls_after(bytecode, frame.index, frame.state, jumps);
-        after.handling = handling_after(bytecode, frame.index, frame.state.handling,
-                                        frame.state.null_on_stack.size());
+        const size_t depth = frame.state.null_on_stack.size();
+        after.handling = handling_after(bytecode, frame.index, frame.state.handling, depth);
+        after.tracebacks = tracebacks_after(bytecode, frame.index, frame.state.tracebacks, depth);
       } else {
         after.null_on_stack = frame.state.null_on_stack;
         after.handling = frame.state.handling;
+        after.tracebacks = frame.state.tracebacks;
         after.null_on_stack.push_back(false);  // the call's result
       }
       std::vector<int> bound = frame.state.locals;
@@ -259,6 +260,8 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
                                  frame.state.null_on_stack.begin() + static_cast<ptrdiff_t>(depth));
       for (int place : frame.state.handling)
         if (static_cast<size_t>(place) < depth) after.handling.push_back(place);
+      for (int place : frame.state.tracebacks)
+        if (static_cast<size_t>(place) < depth) after.tracebacks.push_back(place);
       for (int slot : frame.state.locals)
         if (live[static_cast<size_t>(exit)][static_cast<size_t>(slot)])
           after.locals.push_back(slot);
@@ -271,12 +274,12 @@ BrokenCall make_broken_call(ResumeTable& table, std::span<const LeftFrame> left,
     if (leaves_loop) go_on_behind_loop();
     if (!leaves_loop && falls_through(last.op))
       go_on_at(group.last + 1, false, graph_break.next, graph_break.after_next);
-    if (!leaves_loop && last.target >= 0)
+    if (!leaves_loop && last.target >= 0 && !opens_block(last.op))
       go_on_at(last.target, true, graph_break.target, graph_break.after_jump);
 
     const py::object code =
-        own(i == 0 ? make_break_code(frame.code, bytecode, graph_break, compiled.ptr())
-                   : make_inner_break_code(frame.code, bytecode, graph_break));
+        steal(i == 0 ? make_break_code(frame.code, bytecode, graph_break, compiled.ptr())
+                     : make_inner_break_code(frame.code, bytecode, graph_break));
     table.add_code(code);
     const py::object globals = globals_of(frame.function);
     py::object inner;
@@ -315,6 +318,7 @@ py::object BrokenCall::arguments(std::vector<py::object> values) const {
   size_t end = values.size();
   for (size_t i = frames.size(); i-- > 0;) {
     const Inner& frame = frames[i];
+    OXY_CHECK(frame.values <= end && (!continuation || frame.continuation <= frame.values));
     std::vector<py::object> items(
         std::make_move_iterator(values.begin() + static_cast<ptrdiff_t>(end - frame.values)),
         std::make_move_iterator(values.begin() + static_cast<ptrdiff_t>(end)));

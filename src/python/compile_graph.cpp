@@ -15,7 +15,6 @@
 #include "support/check.h"
 #include "support/text.h"
 #include "support/timing.h"
-#include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/host.h"
 
 namespace oxy::python {
@@ -157,6 +156,24 @@ void show_torch_graph(pipeline::Trace& trace, const TorchIr& torch_ir) {
   trace.show(std::nullopt, "torch_graph.txt", [&] { return ir::print(torch_ir.graph); });
 }
 
+bool is_unsupported(const py::error_already_set& e) {
+  return e.matches(member_of<"oxyfuel._C", "Unsupported">());
+}
+
+// What torch raises while it runs on tensors without data may be the user's error or a limit of
+// torch's: the graph is left to eager, which tells.
+Recording record_or_leave(TorchIr& torch_ir, const py::tuple& args) {
+  try {
+    return record(torch_ir, args);
+  } catch (const py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception) || is_unsupported(e)) throw;
+    throw Unsupported(one_line(e));
+  } catch (const c10::Error& e) {
+    const std::string message = e.what_without_backtrace();
+    throw Unsupported(cat("RuntimeError: ", message.substr(0, message.find('\n'))));
+  }
+}
+
 // Records and plans under one trace. What was reached before a failure stays in the folder, with
 // the reason.
 std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple& args,
@@ -167,7 +184,7 @@ std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple
     std::optional<Recording> recording = take_captured(torch_ir, args);
     if (!recording) {
       Phase phase(trace.timeline(), "record");
-      recording = record(torch_ir, args);
+      recording = record_or_leave(torch_ir, args);
     }
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
     auto compiled = plan_of(std::move(*recording), torch_ir, args, settings, registered, trace);
@@ -182,11 +199,9 @@ std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple
 
 py::object no_plan(const char* kind, const std::string& why) { return py::make_tuple(kind, why); }
 
-// Of an error that is no word of ours: torch may have said that it cannot do this without data.
-py::object no_plan_for(const std::string& type, const std::string& message) {
-  const std::string text = cat(type, ": ", message.substr(0, message.find('\n')));
-  const char* limit = bridge::torch_limit(text);
-  return limit ? no_plan("unsupported", cat(limit, " (", text, ")")) : no_plan("failed", text);
+py::object no_plan(const char* type, const std::exception& e) {
+  const std::string_view message = e.what();
+  return no_plan("failed", cat(type, ": ", message.substr(0, message.find('\n'))));
 }
 
 }  // namespace
@@ -240,17 +255,14 @@ py::object compile_graph(const std::shared_ptr<TorchIr>& torch_ir, const py::tup
     return no_plan("unsupported", e.what());
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_Exception)) throw;
-    const auto type = e.type().attr("__name__").cast<std::string>();
-    const auto message = py::str(e.value()).cast<std::string>();
-    return type == "Unsupported" ? no_plan("unsupported", message) : no_plan_for(type, message);
+    return is_unsupported(e) ? no_plan("unsupported", py::str(e.value()).cast<std::string>())
+                             : no_plan("failed", one_line(e));
   } catch (const InternalError& e) {
-    return no_plan_for("InternalError", e.what());
+    return no_plan("InternalError", e);
   } catch (const UserError& e) {
-    return no_plan_for("UserError", e.what());
-  } catch (const c10::Error& e) {
-    return no_plan_for("RuntimeError", e.what_without_backtrace());
+    return no_plan("UserError", e);
   } catch (const std::exception& e) {
-    return no_plan_for("RuntimeError", e.what());
+    return no_plan("RuntimeError", e);
   }
 }
 

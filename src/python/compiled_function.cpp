@@ -208,14 +208,21 @@ struct Captures {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
         answers.clear();
-      } catch (py::error_already_set& e) {
-        // Code that does something else where it is compiled may be wrong there alone.
-        if (!compiling || !attempt.was_asked || !e.matches(PyExc_Exception)) throw;
-        compiling = false;
-        left_alone.clear();
-        answers.clear();
+      } catch (const py::error_already_set& e) {
+        if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
+      } catch (const Break& b) {
+        if (!b.of_torch || !stops_compiling(attempt)) throw;
       }
     }
+  }
+
+  // Code that does something else where it is compiled may be wrong there alone.
+  bool stops_compiling(const Attempt& attempt) {
+    if (!compiling || !attempt.was_asked) return false;
+    compiling = false;
+    left_alone.clear();
+    answers.clear();
+    return true;
   }
 };
 
@@ -271,10 +278,17 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   entry.eager = false;
 }
 
-// Captures the call; null where the captured code raises (`raised` says what; eager then raises
-// it). What the capture has learned before a break tells calls like this one apart from others.
+// What is said where eager does not raise what captured code has raised.
+struct Raised {
+  const char* kind = "failed";
+  std::string what;
+  std::vector<ir::Frame> stack = {};
+};
+
+// Captures the call; null where the captured code raises (eager then raises it). What the capture
+// has learned before a break tells calls like this one apart from others.
 std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArguments& bound,
-                                        std::string& raised) {
+                                        Raised& raised) {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
   entry->code = borrow(bound.code);
@@ -292,6 +306,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     captures.run(capture, -1, SIZE_MAX, break_at);
   } catch (const Break& b) {
     const bool forbidden = capture->calls.error_on_break.value_or(self->fullgraph);
+    if (forbidden && b.of_torch) {
+      raised = {"forbidden break", b.what(), b.stack};
+      return nullptr;
+    }
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
     auto in_front = capture_in_front(captures, b);
     captured = in_front != nullptr;
@@ -303,7 +321,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
           b.stack);
   } catch (py::error_already_set& e) {
     if (e.matches(PyExc_KeyboardInterrupt)) throw;
-    raised = e.what();
+    raised.what = cat("captured code raised what eager does not: ", e.what());
     return nullptr;
   }
   entry->grad = captured && entry->state.modes.grad &&
@@ -363,8 +381,7 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit and where another thread captures for long.
 std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
-                                  const BoundArguments& bound, Fetched& fetched,
-                                  std::string& raised) {
+                                  const BoundArguments& bound, Fetched& fetched, Raised& raised) {
   const CompileLock lock;
   if (lock.waited())
     if (auto e = find(self, state, bound, fetched)) return e;
@@ -410,12 +427,11 @@ PyObject* call_checked(const Call& c) {
     if (stance == Stance::EagerOnRecompile) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
     if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
-    std::string raised;
+    Raised raised;
     entry = capture(self, state, bound, fetched, raised);
     if (!entry) {
       auto result = owned(eager());
-      if (result && !raised.empty())
-        say(self, "failed", cat("captured code raised what eager does not: ", raised));
+      if (result && !raised.what.empty()) say(self, raised.kind, raised.what, raised.stack);
       return result.release().ptr();
     }
   }
@@ -529,7 +545,14 @@ PyObject* descriptor_get(PyObject* self, PyObject* object, PyObject*) {
   return boundary(body, nullptr);
 }
 
+// As a function's: pickles and copies know it by its name.
+PyObject* reduce(PyObject* o, PyObject*) {
+  auto body = [=] { return PyObject_GetAttrString(Object::of(o).function.ptr(), "__qualname__"); };
+  return boundary(body, nullptr);
+}
+
 PyMethodDef methods[] = {
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"reset", forget, METH_NOARGS, "Forgets every capture."},
     {"resumed", resumed, METH_NOARGS, "The functions behind graph breaks, compiled."},
     {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
@@ -540,12 +563,16 @@ PyMemberDef members[] = {
     {"__wrapped__", T_OBJECT_EX, offsetof(Object, state.function), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
-// What a function tells of itself: its name, documentation, signature.
+// What a function tells of itself: its name, module, documentation, signature.
 PyObject* get_attribute(PyObject* o, PyObject* name) {
+  static PyObject* const module = PyUnicode_InternFromString("__module__");
+  static PyObject* const documentation = PyUnicode_InternFromString("__doc__");
   auto body = [=] {
-    PyObject* own = PyObject_GenericGetAttr(o, name);
-    if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
-    PyErr_Clear();
+    if (name != module && name != documentation) {  // which the type has, too
+      PyObject* own = PyObject_GenericGetAttr(o, name);
+      if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return own;
+      PyErr_Clear();
+    }
     return PyObject_GetAttr(Object::of(o).function.ptr(), name);
   };
   return boundary(body, nullptr);

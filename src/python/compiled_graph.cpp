@@ -45,7 +45,7 @@ struct CompiledGraph {
     return 0;
   }
 };
-using Object = NativeObject<CompiledGraph>;
+using GraphObject = NativeObject<CompiledGraph>;
 
 // One call's arguments. The tensors are held: another thread may drop them once the GIL is
 // released.
@@ -208,10 +208,10 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   return run_eager(self, a, nullptr, kind.c_str(), why);
 }
 
-PyObject* call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* call_graph(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto body = [=] {
     const Arguments arguments({args, static_cast<size_t>(PyVectorcall_NARGS(nargsf))});
-    return call_checked(&Object::of(self), arguments, kwnames);
+    return call_checked(&GraphObject::of(self), arguments, kwnames);
   };
   return boundary(body, nullptr);
 }
@@ -227,33 +227,33 @@ PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
       return nullptr;
     made.slots.push_back({borrow(dict), borrow(key)});
   }
-  return Object::make(type, call, std::move(made));
+  return GraphObject::make(type, call_graph, std::move(made));
 }
 
-PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+PyObject* make_graph(PyTypeObject* type, PyObject* args, PyObject*) {
   return boundary([=] { return new_compiled_graph(type, args); }, nullptr);
 }
 
-PyObject* forget(PyObject* o, PyObject*) {
-  boundary([=] { Object::of(o).entries.clear(); });
+PyObject* forget_plans(PyObject* o, PyObject*) {
+  boundary([=] { GraphObject::of(o).entries.clear(); });
   Py_RETURN_NONE;
 }
 
 PyObject* plans(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
-    for (const Entry& e : Object::of(o).entries)
+    for (const Entry& e : GraphObject::of(o).entries)
       if (e.plan) out.append(e.plan);
     return out.release().ptr();
   };
   return boundary(body, nullptr);
 }
 
-PyMethodDef methods[] = {
-    {"reset", forget, METH_NOARGS, "Forgets every plan."},
+PyMethodDef graph_methods[] = {
+    {"reset", forget_plans, METH_NOARGS, "Forgets every plan."},
     {"plans", plans, METH_NOARGS, "The CompiledPlans made so far, most recently used first."},
     {nullptr, nullptr, 0, nullptr}};
-PyMemberDef members[] = {
+PyMemberDef graph_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeHead, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
@@ -290,11 +290,11 @@ bool run_executable(bridge::Executable& executable, std::span<const bridge::Inpu
 PyObject* make_compiled_graph_type() {
   static const char doc[] =
       "A graph compiled by Oxyfuel: called as the torch.fx.GraphModule that it came from.";
-  return reinterpret_cast<PyObject*>(
-      Object::type("oxyfuel._C.CompiledGraph", {{Py_tp_new, reinterpret_cast<void*>(make)},
-                                                {Py_tp_methods, methods},
-                                                {Py_tp_members, members},
-                                                {Py_tp_doc, const_cast<char*>(doc)}}));
+  return reinterpret_cast<PyObject*>(GraphObject::type(
+      "oxyfuel._C.CompiledGraph", {{Py_tp_new, reinterpret_cast<void*>(make_graph)},
+                                   {Py_tp_methods, graph_methods},
+                                   {Py_tp_members, graph_members},
+                                   {Py_tp_doc, const_cast<char*>(doc)}}));
 }
 
 }  // namespace oxy::python

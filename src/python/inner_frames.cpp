@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "python/bound_arguments.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/frames.h"
 #include "python/cpython/thread_state.h"
 
@@ -117,7 +118,7 @@ bool is_signal_handler(PyFunctionObject* function) {
     const py::object handler = get(i);
     PyObject* p =
         PyMethod_Check(handler.ptr()) ? PyMethod_GET_FUNCTION(handler.ptr()) : handler.ptr();
-    if (p == reinterpret_cast<PyObject*>(function)) return true;
+    if (PyFunction_Check(p) && PyFunction_GET_CODE(p) == function->func_code) return true;
   }
   return false;
 }
@@ -163,6 +164,36 @@ PyObject* call_compiled(FrameCompiler& table, PyFunctionObject* function, PyObje
                     });
 }
 
+// By their code, the functions that oxyfuel.disable and torch.compiler.disable make.
+bool is_disabling_code(PyCodeObject* code) {
+  constexpr std::pair<const char*, const char*> kMade[] = {
+      {"run", "oxyfuel/controls.py"},
+      {"_fn", "torch/_dynamo/eval_frame.py"},
+      {"nonrecursive_disable_wrapper", "torch/_dynamo/decorators.py"}};
+  for (const auto& [name, file] : kMade)
+    if (is_text(code->co_name, name) && text_of(code->co_filename).ends_with(file)) return true;
+  return false;
+}
+
+bool is_disabled_frame(PyFunctionObject* function) {
+  if (kFramesTellFunctions) return is_disabled(function);
+  return is_disabling_code(code_of(function));
+}
+
+const py::object& set_dynamo_callback() {
+  static const py::object& function =
+      *new py::object(py::module_::import("torch._C._dynamo.eval_frame").attr("set_eval_frame"));
+  return function;
+}
+
+// The callback that was there, if any.
+py::object take_dynamo_callback() {
+  static PyObject* const name = PyUnicode_InternFromString("torch._dynamo");
+  if (PyDict_GetItemWithError(PyImport_GetModuleDict(), name) == nullptr) return {};
+  py::object before = set_dynamo_callback()(py::none());
+  return before.is_none() ? py::object() : before;
+}
+
 bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& result) {
   if (parameters == nullptr) return false;
   if (handed != nullptr && function->func_code == handed_to) {
@@ -179,7 +210,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   if (table->has_made(function->func_code)) return false;
-  if (is_disabled(function) || is_import(function)) {  // with all that it calls
+  if (is_disabled_frame(function) || is_import(function)) {  // with all that it calls
     const InnerFrames none(nullptr);
     result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
     return true;
@@ -193,13 +224,15 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
 
 bool is_disabled(PyFunctionObject* function) {
   if (function->func_dict == nullptr) return false;
-  for (const char* mark : {"_oxyfuel_disable", "_torchdynamo_disable"})
+  for (const char* mark :
+       {"_oxyfuel_disable", "_torchdynamo_disable", "_torchdynamo_orig_callable"})
     if (PyDict_GetItemString(function->func_dict, mark) != nullptr) return true;
   return false;
 }
 
 InnerFrames::InnerFrames(std::shared_ptr<FrameCompiler> table)
-    : outer_(std::exchange(active, std::move(table))),
+    : dynamo_(take_dynamo_callback()),  // before our evaluator is there
+      outer_(std::exchange(active, std::move(table))),
       outer_none_(std::exchange(none_compiled, active == nullptr)) {
   if (active) add_frame_handler(handle_frame);
 }
@@ -208,6 +241,9 @@ InnerFrames::~InnerFrames() {
   if (active) remove_frame_handler();
   active = std::move(outer_);
   none_compiled = outer_none_;
+  if (!dynamo_) return;
+  const py::error_scope pending;
+  boundary([this] { set_dynamo_callback()(dynamo_); });
 }
 
 RefusedFrames::RefusedFrames(bool refused)

@@ -28,11 +28,12 @@ class FrameCompiler {
                          PyObject* kwnames, Handed& handed) = 0;
 };
 
-// Marked by oxyfuel.disable or torch.compiler.disable.
+// Marked by oxyfuel.disable or torch.compiler.disable, or what torch.compile has made.
 bool is_disabled(PyFunctionObject* function);
 
 // While it lives, Python functions of the user's that this thread calls are compiled by way of the
-// table; none with a null table.
+// table; none with a null table. TorchDynamo, where it is at work around it, sees none of the
+// frames inside: neither code that we have made nor our own functions.
 class InnerFrames {
  public:
   explicit InnerFrames(std::shared_ptr<FrameCompiler> table);
@@ -40,6 +41,7 @@ class InnerFrames {
   InnerFrames(const InnerFrames&) = delete;
 
  private:
+  py::object dynamo_;  // its callback for the frames of this thread; null where it has none
   std::shared_ptr<FrameCompiler> outer_;
   bool outer_none_;
 };

@@ -70,11 +70,14 @@ void bind_settings(py::module_& m) {
       [] {
         py::list rows;
         for (const Native& n : native_table())
-          rows.append(py::make_tuple(n.module, n.type, n.name, (n.traits & native::From312) != 0));
+          rows.append(py::make_tuple(n.module, n.type, n.name,
+                                     (n.traits & native::From312) != 0   ? 12
+                                     : (n.traits & native::From311) != 0 ? 11
+                                                                         : 10));
         return rows;
       },
-      "(module, type, name, whether CPython 3.11 lacks it) of what capture knows that is written "
-      "in C.");
+      "(module, type, name, the first 3.x that has it) of what capture knows that is written in "
+      "C.");
   m.def("set_stance", [](const std::string& name) { set_stance(stance_named(name)); });
   m.def("log_enabled", [](const std::string& name) { return log_enabled(artifact(name)); });
 }

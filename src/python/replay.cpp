@@ -233,7 +233,7 @@ class Replayer {
       return out;
     } catch (...) {
       inner.leave();
-      if (inner.failure()) throw Unsupported(*inner.failure());
+      if (inner.failure()) std::rethrow_exception(inner.failure());
       throw;
     }
   }
@@ -435,13 +435,19 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     out.graph = recorder.finish(tensors);
   } catch (py::error_already_set&) {
     recorder.leave();
-    if (recorder.failure()) throw Unsupported(*recorder.failure());
+    if (recorder.failure()) std::rethrow_exception(recorder.failure());
     throw;
   }
   out.graph.name = ir.graph.name;
   out.attributes = recorder.attributes();
   out.facts = recorder.facts();
   return out;
+}
+
+std::string one_line(const py::error_already_set& e) {
+  const auto message = py::str(e.value()).cast<std::string>();
+  return cat(e.type().attr("__name__").cast<std::string>(), ": ",
+             message.substr(0, message.find('\n')));
 }
 
 void expect_op(bridge::Recorder& recorder, std::string_view function) {

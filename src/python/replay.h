@@ -71,6 +71,9 @@ bridge::Recorder::Options options_of_region(const bridge::Recorder& around);
 // that the computation raised.
 Recording record(TorchIr& ir, py::handle args, const RecordOptions& options = {});
 
+// "RuntimeError: the first line of its message"
+std::string one_line(const py::error_already_set& e);
+
 // The recorder hears of the op that the function is, where its name is "torch.ops.mylib.foo" or
 // "torch.ops.mylib.foo.default".
 void expect_op(bridge::Recorder& recorder, std::string_view function);

@@ -56,8 +56,8 @@ class FencedBlock {
   size_t bytes_ = 0, mapped_ = 0;
 };
 
-struct Copy {
-  Copy(const FencedBuffer& b, Fence fence) : original(b), block(b.bytes, fence) {
+struct FencedCopy {
+  FencedCopy(const FencedBuffer& b, Fence fence) : original(b), block(b.bytes, fence) {
     if (there()) std::memcpy(block.data(), b.address, block.size());
   }
   bool there() const { return original.address != nullptr && block.size() > 0; }
@@ -80,13 +80,13 @@ Fence fence_of(std::string_view setting) {
 int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffers, Fence fence,
                   const Host& host, const SizedKernel* epilogue, size_t of_kernel) {
   if (kernel.range <= 0) return 0;
-  std::deque<Copy> copies;
+  std::deque<FencedCopy> copies;
   std::vector<void*> arguments;
   if (!kernel.parameters.empty())
     arguments.push_back(const_cast<int64_t*>(kernel.parameters.data()));
   for (const FencedBuffer& b : buffers) {
-    auto it =
-        std::ranges::find(copies, b.address, [](const Copy& c) { return c.original.address; });
+    auto it = std::ranges::find(copies, b.address,
+                                [](const FencedCopy& c) { return c.original.address; });
     const bool known = b.address != nullptr && it != copies.end();
     arguments.push_back((known ? *it : copies.emplace_back(b, fence)).block.data());
   }
@@ -109,10 +109,11 @@ int launch_fenced(const SizedKernel& kernel, std::span<const FencedBuffer> buffe
     if (s != 0) status = s;
   }
   // A buffer that was only read may lie in memory that another one is written to.
-  std::vector<const Copy*> changed;
-  for (const Copy& c : copies)
+  std::vector<const FencedCopy*> changed;
+  for (const FencedCopy& c : copies)
     if (c.changed()) changed.push_back(&c);
-  for (const Copy* c : changed) std::memcpy(c->original.address, c->block.data(), c->block.size());
+  for (const FencedCopy* c : changed)
+    std::memcpy(c->original.address, c->block.data(), c->block.size());
   return status;
 }
 

@@ -9,15 +9,15 @@ namespace {
 int64_t panels(const PlanPacking& p) { return p.n / p.width + (p.n % p.width != 0); }
 
 // Rows are taken in pieces whose cache lines are still there when the next column comes.
-constexpr int64_t kRows = 64;
+constexpr int64_t kRowsAtOnce = 64;
 
 void pack_panel(const PlanPacking& p, const float* from, int64_t columns, float* to) {
   if (p.n_stride == 1 && columns == p.width) {
     for (int64_t k = 0; k < p.k; ++k) std::copy_n(from + k * p.k_stride, p.width, to + k * p.width);
     return;
   }
-  for (int64_t first = 0; first < p.k; first += kRows) {
-    const int64_t last = std::min(p.k, first + kRows);
+  for (int64_t first = 0; first < p.k; first += kRowsAtOnce) {
+    const int64_t last = std::min(p.k, first + kRowsAtOnce);
     for (int64_t n = 0; n < p.width; ++n) {
       const float* column = from + n * p.n_stride;
       for (int64_t k = first; k < last; ++k)

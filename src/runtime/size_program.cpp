@@ -12,7 +12,7 @@ struct Row {
   std::string_view name;
   char operands;
 };
-constexpr std::array kRows = {
+constexpr std::array kSizeOps = {
 #define SIZE_OP(e, text, operands) Row{text, operands},
 #include "runtime/size_ops.def"
 #undef SIZE_OP
@@ -79,15 +79,15 @@ int64_t checked_mul(int64_t a, int64_t b) {
   return r;
 }
 
-std::string_view name(SizeOp op) { return kRows[static_cast<size_t>(op)].name; }
+std::string_view name(SizeOp op) { return kSizeOps[static_cast<size_t>(op)].name; }
 
 std::optional<SizeOp> size_op_from_name(std::string_view name) {
-  const auto it = std::ranges::find(kRows, name, &Row::name);
-  if (it == kRows.end()) return std::nullopt;
-  return static_cast<SizeOp>(it - kRows.begin());
+  const auto it = std::ranges::find(kSizeOps, name, &Row::name);
+  if (it == kSizeOps.end()) return std::nullopt;
+  return static_cast<SizeOp>(it - kSizeOps.begin());
 }
 
-bool reads_slots(SizeOp op) { return kRows[static_cast<size_t>(op)].operands == 'S'; }
+bool reads_slots(SizeOp op) { return kSizeOps[static_cast<size_t>(op)].operands == 'S'; }
 
 bool SizeProgram::is_static() const {
   return std::ranges::all_of(instructions, [](const auto& i) { return i.op == SizeOp::Constant; });

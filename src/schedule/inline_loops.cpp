@@ -30,13 +30,13 @@ struct Candidate {
 };
 
 // One load of a producer's buffer: what the consumer does with the index.
-struct Access {
+struct IndexUse {
   bool plain = true;      // each index is an axis or 0
   bool hoistable = true;  // the axes used come before those that are not
 };
 
-Access access_of(const Loop& consumer, const Inst& load) {
-  Access a;
+IndexUse index_use_of(const Loop& consumer, const Inst& load) {
+  IndexUse a;
   std::vector<Expr> used;
   for (Expr e : load.index) {
     a.plain &= has_axis(consumer.axes, e) || e.is_const(0);
@@ -111,7 +111,7 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
     for (const Inst& i : loop(r)->body) {
       if (i.op != LoopOp::Load || memory_of(program_, i.buffer) != buffer) continue;
       if (i.buffer != buffer) return false;  // through a view's own index space
-      Access a = access_of(*loop(r), i);
+      IndexUse a = index_use_of(*loop(r), i);
       plain &= a.plain && reader.repeats == 1;
       c.hoistable &= a.hoistable && (!reader.inlined || reader.hoistable);
       repeats += reader.repeats;

@@ -22,7 +22,7 @@ void walk_with_path(const Block& block, Path& path, const Visit& f) {
 }
 
 // One load or store, and how many statements come before it.
-struct Access {
+struct RowAccess {
   const Compute* statement = nullptr;
   Path path;
   size_t position = 0;
@@ -39,7 +39,7 @@ bool only_variables_of(const Path& path, Expr index) {
 // A load that an earlier pass over the same elements makes, in loops of its own beside the store's;
 // the elements of an iteration of the common loops are then all loaded before one of them is
 // stored.
-bool same_row(const Access& load, const Access& store, size_t common) {
+bool same_row(const RowAccess& load, const RowAccess& store, size_t common) {
   if (load.path.size() != store.path.size()) return false;
   for (size_t k = common; k < load.path.size(); ++k) {
     if (load.path[k]->size != store.path[k]->size) return false;
@@ -52,7 +52,7 @@ bool same_row(const Access& load, const Access& store, size_t common) {
   return index == store.statement->index && only_variables_of(store.path, index);
 }
 
-bool is_read_first(const Access& load, const Access& store) {
+bool is_read_first(const RowAccess& load, const RowAccess& store) {
   if (load.position > store.position) return false;
   const auto common =
       static_cast<size_t>(std::ranges::mismatch(load.path, store.path).in1 - load.path.begin());
@@ -132,8 +132,8 @@ int store_count(const Kernel& k, uint32_t entry) {
 
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
   if (store_count(k, written) != 1) return false;
-  Access store;
-  std::vector<Access> loads;
+  RowAccess store;
+  std::vector<RowAccess> loads;
   size_t position = 0;
   bool plain = true;
   for_each_compute(k, [&](const Compute& c, const Path& path) {
@@ -145,8 +145,8 @@ bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
   });
   const bool reordered = !store.path.empty() && !store.path.back()->annotations.empty();
   if (!loads.empty() && reordered) return false;
-  return plain &&
-         std::ranges::all_of(loads, [&](const Access& load) { return is_read_first(load, store); });
+  return plain && std::ranges::all_of(
+                      loads, [&](const RowAccess& load) { return is_read_first(load, store); });
 }
 
 void merge_entries(Kernel& k, int32_t read, uint32_t written, BufferId b, const std::string& name) {

@@ -1,6 +1,7 @@
 // Whose fault is it? A UserError is the user's (bad option, bad input) and reaches them as it is;
 // an InternalError is ours: compilation stops, the call runs in eager, and one warning says how to
-// see more (OXYFUEL_STRICT=1 raises it).
+// see more (OXYFUEL_STRICT=1 raises it). Their types are visible: one library throws what another
+// catches.
 #pragma once
 
 #include <stdexcept>
@@ -9,19 +10,19 @@
 
 namespace oxy {
 
-class UserError : public std::runtime_error {
+class [[gnu::visibility("default")]] UserError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-class InternalError : public std::runtime_error {
+class [[gnu::visibility("default")]] InternalError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 // Something that is right but that we do not compile (a sparse input, say). `what()` names it for
 // the user.
-class Unsupported : public std::runtime_error {
+class [[gnu::visibility("default")]] Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

@@ -8,28 +8,30 @@
 namespace oxy {
 namespace {
 
-constexpr ArtifactInfo kTable[] = {
+constexpr ArtifactInfo kArtifacts[] = {
 #define OXY_ARTIFACT(name, help) {#name, help},
 #include "support/artifacts.def"
 #undef OXY_ARTIFACT
 };
-static_assert(std::size(kTable) <= 32, "LogSet has 32 bits");
+static_assert(std::size(kArtifacts) <= 32, "LogSet has 32 bits");
 
-constexpr uint32_t kAll = (uint64_t{1} << std::size(kTable)) - 1;
+constexpr uint32_t kAll = (uint64_t{1} << std::size(kArtifacts)) - 1;
 
 uint32_t bits_of(std::string_view name) {
   if (name == "all") return kAll;
-  for (size_t i = 0; i < std::size(kTable); ++i)
-    if (kTable[i].name == name) return uint32_t{1} << i;
+  for (size_t i = 0; i < std::size(kArtifacts); ++i)
+    if (kArtifacts[i].name == name) return uint32_t{1} << i;
   std::string known =
-      join(kTable, ", ", [](std::string& out, const ArtifactInfo& a) { append(out, a.name); });
+      join(kArtifacts, ", ", [](std::string& out, const ArtifactInfo& a) { append(out, a.name); });
   throw UserError(cat("unknown log artefact \"", name, "\"; the known ones are: ", known, ", all"));
 }
 
 }  // namespace
 
-std::span<const ArtifactInfo> artifact_table() { return kTable; }
-std::string_view name_of(Artifact a) { return kTable[static_cast<size_t>(a)].name; }
+std::atomic<LogSet> log_configuration{};
+
+std::span<const ArtifactInfo> artifact_table() { return kArtifacts; }
+std::string_view name_of(Artifact a) { return kArtifacts[static_cast<size_t>(a)].name; }
 
 LogSet LogSet::parse(std::string_view text) {
   LogSet set;

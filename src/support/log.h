@@ -36,7 +36,7 @@ struct LogSet {
 };
 
 // The process's configuration: everything off until somebody says otherwise.
-inline std::atomic<LogSet> log_configuration{};
+extern std::atomic<LogSet> log_configuration;
 
 inline bool log_enabled(Artifact a) {
   return log_configuration.load(std::memory_order_relaxed).contains(a);

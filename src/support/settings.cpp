@@ -28,7 +28,7 @@ constexpr std::string_view default_text(std::string_view written) {
   return written;
 }
 
-constexpr SettingInfo kTable[] = {
+constexpr SettingInfo kSettings[] = {
 #define OXY_SETTING(type, name, value, env, choices, help) \
   {#name, type_of(&Settings::name), default_text(#value), env, choices, help},
 #include "support/settings.def"
@@ -44,10 +44,10 @@ std::string canonical(std::string_view name) {
 
 const SettingInfo& find(std::string_view name) {
   std::string wanted = canonical(name);
-  for (const SettingInfo& info : kTable)
+  for (const SettingInfo& info : kSettings)
     if (info.name == wanted) return info;
   std::string known =
-      join(kTable, ", ", [](std::string& out, const SettingInfo& i) { append(out, i.name); });
+      join(kSettings, ", ", [](std::string& out, const SettingInfo& i) { append(out, i.name); });
   throw UserError(cat("unknown option \"", name, "\"; the known ones are: ", known));
 }
 
@@ -92,7 +92,7 @@ bool store(const SettingInfo& info, std::string& field, std::string_view text) {
                info.choices.empty() || is_choice(info, text));
 }
 
-const Member& member_of(const SettingInfo& info) { return kMembers[&info - kTable]; }
+const Member& member_of(const SettingInfo& info) { return kMembers[&info - kSettings]; }
 
 void set_checked(Settings& s, const SettingInfo& info, std::string_view shown_name,
                  std::string_view text) {
@@ -102,11 +102,11 @@ void set_checked(Settings& s, const SettingInfo& info, std::string_view shown_na
 
 }  // namespace
 
-std::span<const SettingInfo> setting_table() { return kTable; }
+std::span<const SettingInfo> setting_table() { return kSettings; }
 
 Settings Settings::from_env() {
   Settings s;
-  for (const SettingInfo& info : kTable) {
+  for (const SettingInfo& info : kSettings) {
     if (info.env.empty()) continue;
     std::string variable(info.env);
     const char* text = std::getenv(variable.c_str());
@@ -126,7 +126,7 @@ std::string Settings::get(std::string_view name) const {
 
 std::string Settings::print() const {
   std::string out;
-  for (const SettingInfo& info : kTable) cat_to(out, info.name, " = ", get(info.name), '\n');
+  for (const SettingInfo& info : kSettings) cat_to(out, info.name, " = ", get(info.name), '\n');
   return out;
 }
 

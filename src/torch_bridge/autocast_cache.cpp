@@ -54,6 +54,18 @@ at::Tensor autocast_cast(const at::Tensor& self, at::ScalarType dtype, bool grad
 
 }  // namespace
 
+void register_autocast_ops() {
+  using torch::Library;
+  [[maybe_unused]] static const Library& ops = *[] {
+    auto* library = new Library(Library::DEF, "oxyfuel", std::nullopt, __FILE__, __LINE__);
+    library->def(
+        "autocast_cast(Tensor self, ScalarType dtype, bool grad) -> Tensor",
+        torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(autocast_cast)));
+    library->def("clear_autocast_cache() -> ()", &at::autocast::clear_cache);
+    return library;
+  }();
+}
+
 KeptCasts kept_casts_now() {
   at::autocast::increment_nesting();
   const bool inside =
@@ -71,6 +83,7 @@ bool AutocastCasts::add(const ir::Node& cast, const c10::TensorImpl* weight,
 }
 
 void AutocastCasts::ask_cache(ir::Graph& graph) const {
+  register_autocast_ops();
   for (const Cast& cast : casts_) {
     ir::Node& node = graph.node(cast.node);
     const ir::NodeKind of = graph.def(node.args[0].value()).kind;
@@ -95,10 +108,3 @@ void AutocastCasts::finish(ir::Graph& graph) const {
 }
 
 }  // namespace oxy::bridge
-
-TORCH_LIBRARY(oxyfuel, m) {
-  m.def("autocast_cast(Tensor self, ScalarType dtype, bool grad) -> Tensor",
-        torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
-                        TORCH_FN(oxy::bridge::autocast_cast)));
-  m.def("clear_autocast_cache() -> ()", &at::autocast::clear_cache);
-}

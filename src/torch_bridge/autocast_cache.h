@@ -21,6 +21,9 @@ enum class KeptCasts : uint8_t {
 };
 KeptCasts kept_casts_now();
 
+// Makes the ops known to torch, once a process.
+void register_autocast_ops();
+
 class AutocastCasts {
  public:
   explicit AutocastCasts(KeptCasts kept) : kept_(kept) {}

@@ -282,6 +282,12 @@ constexpr Correction kCorrections[] = {
 
 }  // namespace
 
+std::vector<std::string> corrected_ops() {
+  std::vector<std::string> out;
+  for (const Correction& c : kCorrections) out.emplace_back(c.target);
+  return out;
+}
+
 void correct_cpu_layouts(const std::string& target, Args args,
                          std::vector<PredictedReturn>& returns) {
   // Weights that nobody asks for are not there.

@@ -357,14 +357,41 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   op.redispatchBoxed(keys & kBelow, stack);
 }
 
+// At the first recording: until then other libraries find the key as torch has it.
+void register_kernels() {
+  using torch::Library;
+  [[maybe_unused]] static const Library& every_op = *[] {
+    auto* library = new Library(Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&hear_op>());
+    return library;
+  }();
+  [[maybe_unused]] static const Library& aten = *[] {
+    auto* library = new Library(Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    namespace ops = at::_ops;
+    library->impl("_to_copy", TORCH_FN(to_copy));
+    library->impl("as_strided", TORCH_FN(as_strided));
+    library->impl("expand", TORCH_FN(expand));
+    library->impl("unfold", TORCH_FN(unfold));
+    library->impl(
+        "unsafe_split.Tensor",
+        TORCH_FN((unsafe_split<ops::unsafe_split_Tensor, ops::split_Tensor, c10::SymInt>)));
+    library->impl("unsafe_split_with_sizes",
+                  TORCH_FN((unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
+                                         c10::SymIntArrayRef>)));
+    return library;
+  }();
+}
+
 }  // namespace
 
 ExactViews::ExactViews(Recording& recording, OpRecorder& ops, AutocastCasts& casts)
     : recording(recording),
       ops(ops),
       casts(casts),
-      before_(std::exchange(current, this)),
+      before_(current),
       was_included_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  register_kernels();
+  current = this;
   c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
@@ -380,21 +407,3 @@ at::Tensor keeping_layout(const at::Tensor& fake) {
 }
 
 }  // namespace oxy::bridge
-
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&oxy::bridge::hear_op>());
-}
-
-TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, m) {
-  m.impl("_to_copy", TORCH_FN(oxy::bridge::to_copy));
-  m.impl("as_strided", TORCH_FN(oxy::bridge::as_strided));
-  m.impl("expand", TORCH_FN(oxy::bridge::expand));
-  m.impl("unfold", TORCH_FN(oxy::bridge::unfold));
-  namespace ops = at::_ops;
-  m.impl("unsafe_split.Tensor",
-         TORCH_FN((
-             oxy::bridge::unsafe_split<ops::unsafe_split_Tensor, ops::split_Tensor, c10::SymInt>)));
-  m.impl("unsafe_split_with_sizes",
-         TORCH_FN((oxy::bridge::unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
-                                             c10::SymIntArrayRef>)));
-}

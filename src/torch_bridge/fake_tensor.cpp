@@ -24,28 +24,6 @@ int64_t value_of(sym::Expr e) {
   return e.value();
 }
 
-constexpr const char* kReadsData =
-    "an op that reads the data of its input to find its result's shape";
-
-// Words of torch's errors, and what they mean.
-constexpr std::pair<std::string_view, const char*> kLimits[] = {
-    {"there was no fake impl or Meta kernel", "an op without a shape rule in torch"},
-    {"data is not allocated yet", kReadsData},
-    {"data does not exist yet", kReadsData},
-    {"a tensor being mutated that has internal overlap",
-     "a write to a tensor that overlaps itself"},
-    {"a mutation on a view chain", "a write to as_strided of a view"},
-    {"attribute '__dynamo_disable'",
-     "an op whose rule in Python torch's own decorator cannot call"},
-    {"doesn't match the broadcast shape", "an op in place whose result has another shape"},
-    {"view size is not compatible with input tensor's size and stride",
-     "a view of a tensor whose strides do not allow it, or one that eager copies"},
-    {"cond must be a bool", "an op whose rule in Python torch cannot run"},
-    {"cannot be converted to type int64_t without overflow",
-     "a number beyond 64 bits where an op takes one"},
-    {"output has alias annotations", "an op in place that torch cannot functionalise"},
-};
-
 c10::DispatchKeySet backend_keys(c10::Device device) {
   if (!device.is_cpu() && !device.is_cuda() && !device.is_meta())
     throw Unsupported(cat("tensors on ", device.str()));
@@ -126,12 +104,6 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (is_symbolic(t)) return "a tensor with symbolic sizes";
   if (!is_dtype(static_cast<int8_t>(t.scalar_type()))) return "a tensor of an unknown dtype";
   return std::nullopt;
-}
-
-const char* torch_limit(std::string_view message) {
-  for (const auto& [words, meaning] : kLimits)
-    if (message.find(words) != std::string_view::npos) return meaning;
-  return nullptr;
 }
 
 }  // namespace oxy::bridge

@@ -36,9 +36,6 @@ void forbid_data(const at::Tensor& t);
 
 // Why a tensor cannot be recorded (sparse, quantized, a subclass, ...), or nothing.
 std::optional<std::string> why_not_recordable(const at::Tensor& t);
-// What an error means, in our words, that torch raises of a tensor without data where the same call
-// on a real one would succeed; null for a message that may be the user's own error.
-const char* torch_limit(std::string_view message);
 
 struct LazyMarks {
   bool conj = false, neg = false;

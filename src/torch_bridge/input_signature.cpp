@@ -19,7 +19,7 @@ using Storages = StorageSharing::Storages;
 constexpr size_t kFew = 8;
 
 // Keys of storage-less or lazily transformed kinds, by the words of a user.
-constexpr std::pair<DispatchKey, const char*> kKinds[] = {
+constexpr std::pair<DispatchKey, const char*> kKeyTexts[] = {
     {DispatchKey::Python, "a tensor subclass"},
     {DispatchKey::Conjugate, "a lazily conjugated tensor"},
     {DispatchKey::Negative, "a lazily negated tensor"},
@@ -77,7 +77,7 @@ const void* counter_of(const c10::VariableVersion& v) {
 }  // namespace
 
 const char* why_unsupported(const at::Tensor& t) {
-  for (auto [key, words] : kKinds)
+  for (auto [key, words] : kKeyTexts)
     if (t.key_set().has(key)) return words;
   if (t.layout() != c10::kStrided)
     return t.is_sparse() ? "a sparse tensor" : "a tensor that is not strided";

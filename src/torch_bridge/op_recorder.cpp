@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ops/args.h"
-#include "support/check.h"
+#include "torch_bridge/compat.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::bridge {
@@ -42,10 +42,13 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
   return f;
 }
 
+constexpr std::string_view kReadNumber = "aten._local_scalar_dense.default";
+
 // Unsupported for an op that no graph can have.
 void refuse(const OpFacts& f) {
   if (f.data_dependent)
-    throw Unsupported(cat(f.target, ": its result depends on data (data-dependent)"));
+    throw DataDependent(cat(f.target, ": its result depends on data (data-dependent)"),
+                        f.target == kReadNumber);
   if (f.mutates && f.written.empty())
     throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
 }
@@ -69,6 +72,13 @@ void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
     throw Unsupported(cat(f.target, ": random numbers for a tensor that is not row-major"));
 }
 
+// Unsupported for an input that the kernel refuses.
+void check_group_norm(const OpFacts& f, const at::Tensor& input) {
+  if (kGroupNormIsContiguous && !is_symbolic(input) &&
+      !input.is_contiguous(input.suggest_memory_format()))
+    throw Unsupported(cat(f.target, ": a tensor that is not contiguous"));
+}
+
 bool is_defined(const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); }
 
 // Whether the call at `base` updates running statistics, without saying so in its schema.
@@ -83,7 +93,8 @@ std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFact
   try {
     return predict_on_meta(op, args);
   } catch (const std::exception&) {
-    throw Unsupported(cat(f.target, ": the shape of its result depends on data (data-dependent)"));
+    throw DataDependent(cat(f.target, ": the shape of its result depends on data (data-dependent)"),
+                        false);
   }
 }
 
@@ -101,10 +112,16 @@ Heard heard() { return so_far; }
 // ---- ops
 
 void OpRecorder::on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) {
+  auto keep = [this] {
+    if (!r_.failure) r_.failure = std::current_exception();
+  };
   try {
     record(op, s);
-  } catch (const Unsupported& e) {
-    if (!r_.failure) r_.failure = e.what();
+  } catch (const Unsupported&) {
+    keep();
+    throw;
+  } catch (const InternalError&) {
+    keep();
     throw;
   }
 }
@@ -130,7 +147,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten.lift_fresh.default") return lift(s);
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
-  if (f.target == "aten._local_scalar_dense.default" && read_number(s)) return;
+  if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
+  if (f.target == kReadNumber && read_number(s)) return;
   refuse(f);
   if (f.target.starts_with("aten.as_strided")) {
     const c10::StorageImpl* memory = storage_of(s[base].toTensor());

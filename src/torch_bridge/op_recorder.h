@@ -2,11 +2,19 @@
 #pragma once
 
 #include "ops/op_table.h"
+#include "support/check.h"
 #include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/recording.h"
 #include "torch_bridge/shape_fallback.h"
 
 namespace oxy::bridge {
+
+// An op whose result is another one for other data: the number in a tensor, or its shape.
+class DataDependent : public Unsupported {
+ public:
+  DataDependent(const std::string& what, bool number) : Unsupported(what), is_number(number) {}
+  const bool is_number;
+};
 
 // What the recorder needs to know of one op, looked up once a recording.
 struct OpFacts {

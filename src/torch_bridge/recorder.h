@@ -5,8 +5,8 @@
 // ARCHITECTURE.md, "Recording".
 //
 // Anything that cannot be recorded ends in an exception, which torch may turn into a Python one on
-// its way; `failure` then tells the reason. The thread's state (modes, dispatch keys, grad mode) is
-// as before after `leave`.
+// its way; `failure` then is the one that it was. The thread's state (modes, dispatch keys, grad
+// mode) is as before after `leave`.
 #pragma once
 
 #include "torch_bridge/autocast_cache.h"
@@ -108,8 +108,9 @@ class Recorder {
   // Makes data access on tensors that a torch function has just returned throw.
   void seal(const at::Tensor& t) const { forbid_data(t); }
 
-  // Why an op was refused, if one was.
-  const std::optional<std::string>& failure() const { return recording_.failure; }
+  // The first exception of ours while an op was recorded: Unsupported, DataDependent or
+  // InternalError. Null where torch itself has raised.
+  const std::exception_ptr& failure() const { return recording_.failure; }
 
   // Closes the graph and leaves. `results`: what the computation returned, each tensor object once.
   // The graph's outputs are these, in order, followed by memory that several of them are views of

@@ -176,8 +176,8 @@ void Recording::check_write(const at::Tensor& wrapper) {
 }
 
 void Recording::give_up(const char* why) {
-  if (!failure) failure = why;
-  throw Unsupported(*failure);
+  if (!failure) failure = std::make_exception_ptr(Unsupported(why));
+  std::rethrow_exception(failure);
 }
 
 }  // namespace oxy::bridge

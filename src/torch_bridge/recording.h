@@ -43,7 +43,7 @@ class Recording {
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   // Memory with a view by as_strided, which reads gaps.
   std::unordered_set<const c10::StorageImpl*> strided;
-  std::optional<std::string> failure;                       // why an op was refused first
+  std::exception_ptr failure;                               // of ours, the first one
   const bool inference = c10::InferenceMode::is_enabled();  // of the caller
 
   // See Recorder.

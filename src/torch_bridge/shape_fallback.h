@@ -35,6 +35,9 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
 void correct_cpu_layouts(const std::string& target, c10::ArrayRef<c10::IValue> args,
                          std::vector<PredictedReturn>& returns);
 
+// The ops that it knows.
+std::vector<std::string> corrected_ops();
+
 // Runs the backend kernel itself on the fakes: only for ops that read metadata and no data.
 void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 

@@ -4,27 +4,16 @@
 // cached facts), so a difference says nothing.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 
+#include "torch_bridge/compat.h"
+
 namespace oxy::bridge {
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"
-// May name the protected members. The private one and those of SizesAndStrides lie where take()
-// finds them, or else no image is taken.
-struct TensorImplLayout : c10::TensorImpl {
-  static constexpr size_t dims() { return offsetof(TensorImplLayout, sizes_and_strides_); }
-  static constexpr size_t rest() { return offsetof(TensorImplLayout, storage_offset_); }
-  static constexpr size_t end() { return offsetof(TensorImplLayout, key_set_) + sizeof(key_set_); }
-  static constexpr size_t autograd() {
-    return offsetof(TensorImplLayout, storage_) + sizeof(storage_);
-  }
-};
-#pragma GCC diagnostic pop
-
+// The members of SizesAndStrides and the private one of TensorImpl lie where take() finds them, or
+// else no image is taken.
 class TensorImage {
   using Layout = TensorImplLayout;
   using Meta = torch::autograd::AutogradMeta;

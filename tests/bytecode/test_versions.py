@@ -62,7 +62,7 @@ def test_the_standard_library_of(minor):
     assert "code objects" in said
 
 
-@pytest.mark.parametrize("minor", [10, 13])
+@pytest.mark.parametrize("minor", [9])
 def test_importing_oxyfuel_says_which_versions_it_captures(minor):
     python = interpreter((3, minor))
     done = subprocess.run(
@@ -74,6 +74,6 @@ def test_importing_oxyfuel_says_which_versions_it_captures(minor):
     )
     assert done.returncode != 0
     assert (
-        f"ImportError: Oxyfuel captures code of CPython 3.11 and 3.12; this is 3.{minor}"
+        f"ImportError: Oxyfuel captures code of CPython 3.10 to 3.13; this is 3.{minor}"
         in done.stderr
     )

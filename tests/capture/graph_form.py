@@ -24,6 +24,8 @@ _INPLACE_OPERATORS = {
     getattr(operator, name)
     for name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior")
 } | {operator.ixor, operator.ilshift, operator.irshift, operator.imatmul}
+# The ops that TorchDynamo of torch 2.15 has in the place of attributes of tensors.
+_ATTRIBUTES = {"numpy_T": "T", "mT": "mT"}
 _OPERATOR_MODULES = ("_operator", "operator")
 _OPAQUE_TYPES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _METHOD_TYPES = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -72,6 +74,8 @@ class _Normaliser:
     def _call(self, node: fx.Node) -> NormalCall:
         kind, target = self._kind_and_target(node)
         args = ", ".join(self._text(a) for a in node.args)
+        if target.startswith("torch._ops.aten.") and node.target.__name__ in _ATTRIBUTES:
+            target, args = "builtins.getattr", f"{args}, {_ATTRIBUTES[node.target.__name__]!r}"
         kwargs = ", ".join(f"{k}={self._text(v)}" for k, v in sorted(node.kwargs.items()))
         written = _written(node)
         if written is None:

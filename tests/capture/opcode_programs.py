@@ -7,6 +7,13 @@ have a graph break by what they do, `LEFT_OUT` the opcodes that no function whic
 have.
 """
 
+import sys
+
+# Of 3.10 alone.
+LEFT_OUT_OF_310 = {
+    "SETUP_ASYNC_WITH": "only in coroutines, which are left alone",
+}
+
 LEFT_OUT = {
     "ASYNC_GEN_WRAP": "only in asynchronous generators, which are left alone",
     "BEFORE_ASYNC_WITH": "only in coroutines, which are left alone",
@@ -303,10 +310,11 @@ def main(x, n, items, table, thing):
         return x, m.name, k, e.args
 """,
 )
-program(
-    "except star",
-    "CHECK_EG_MATCH PREP_RERAISE_STAR",
-    """
+if sys.version_info >= (3, 11):
+    program(
+        "except star",
+        "CHECK_EG_MATCH PREP_RERAISE_STAR",
+        """
 def main(x, n, items, table, thing):
     out = []
     try:
@@ -317,7 +325,7 @@ def main(x, n, items, table, thing):
         out.append(str(e))
     return out, x + 1
 """,
-)
+    )
 program(
     "generators",
     "GET_YIELD_FROM_ITER JUMP_BACKWARD_NO_INTERRUPT RETURN_GENERATOR SEND YIELD_VALUE",
@@ -358,6 +366,44 @@ def main(x, n, items, table, thing):
             return super().method(p) + self.size
     o = Local(1, 2)
     return o.method(n), x * Local.other, Local.__annotations__, hasattr(o, "gone")
+""",
+)
+program(
+    "operators in place",
+    "BINARY_OP",
+    """
+def main(x, n, items, table, thing):
+    k, s, y = n + 40, {1, 2}, x + 1
+    k //= 3
+    k <<= 2
+    k >>= 1
+    k %= 7
+    k *= 5
+    k **= 2
+    k &= 0xff
+    k |= 3
+    k ^= n
+    s &= {2, 3}
+    s |= {n + 9}
+    y *= k
+    y /= 3
+    y @= x
+    y -= 1
+    items *= 2
+    items += [k]
+    return k, s, y
+""",
+)
+program(
+    "a pattern with many names",
+    "MATCH_KEYS",
+    """
+def main(x, n, items, table, thing):
+    match ([n, items, table, 3], 4):
+        case ([a, [b, *c], {"a": d, **rest}, e], f) if e == 3:
+            return a, b, c, d, rest, e, f, x + a
+        case _:
+            return x
 """,
 )
 program(

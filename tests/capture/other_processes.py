@@ -6,12 +6,9 @@ import sys
 import textwrap
 import traceback
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
-
-PACKAGE_FOLDER = Path(__file__).parent.parent.parent / "python"
 
 
 def in_a_fork(check):
@@ -37,9 +34,7 @@ def in_a_fork(check):
 def run_program(text, folder, seconds=120):
     """(exit status, stdout, stderr) of a program."""
     (folder / "program.py").write_text(textwrap.dedent(text))
-    path = os.environ.get("PYTHONPATH", str(PACKAGE_FOLDER))
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, timeout=seconds,
-    )  # fmt: skip
+        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=seconds
+    )
     return done.returncode, done.stdout, done.stderr

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 import torch
@@ -395,8 +394,7 @@ def test_everything_is_captured_from_the_import_on(tmp_path, seconds):
             """
         )
     )
-    package = Path(__file__).parent.parent.parent / "python"
-    environment = {**os.environ, "OXYFUEL_CAPTURE": "all", "PYTHONPATH": str(package)}
+    environment = {**os.environ, "OXYFUEL_CAPTURE": "all"}
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, env=environment, capture_output=True,
         text=True, timeout=seconds,

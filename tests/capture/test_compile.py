@@ -1,6 +1,8 @@
 """oxyfuel.compile as a user meets it: results, recompilation, fall back, modules, bad arguments."""
 
+import copy
 import gc
+import inspect
 import pickle
 import sys
 
@@ -165,3 +167,22 @@ def test_outputs_of_a_plan_are_what_they_are_in_eager():
         a, b, seen, same, view, (total,), three = c(x, y)
         assert a is b and seen is y and same is x and view.data_ptr() == x.data_ptr()
         assert torch.equal(y, torch.full((2,), float(i))) and total == 8 and three == 3
+
+
+@oxyfuel.compile
+def named(x):
+    """What it says."""
+    return x + 1
+
+
+def test_it_tells_of_itself_what_the_function_does():
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        assert getattr(named, name) == getattr(named.__wrapped__, name)
+    assert inspect.signature(named) == inspect.signature(named.__wrapped__)
+
+
+def test_pickles_and_copies_are_by_name():
+    assert pickle.loads(pickle.dumps(named)) is named
+    assert copy.copy(named) is named and copy.deepcopy([named])[0] is named
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(oxyfuel.compile(named.__wrapped__))

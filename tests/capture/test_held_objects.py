@@ -4,8 +4,10 @@ import abc
 import enum
 import functools
 import operator
+import sys
 
 import pytest
+import torch
 
 import oxyfuel
 
@@ -166,3 +168,40 @@ def test_a_partial_of_a_partial():
         marked,
     ):
         assert compiled(inner) == called(inner)
+
+
+def test_an_instance_keeps_its_dict():
+    """Captures rely on a dict whose every write can be seen; its owner does not notice."""
+
+    class Thing:
+        pass
+
+    thing, empty = Thing(), Thing()
+    thing.first, thing.scale, thing.last = 1, 2, []
+    own, names = vars(thing), iter(vars(thing))
+    assert next(names) == "first"
+    references = sys.getrefcount(thing.last)
+    scaled = oxyfuel.compile(lambda x: x * thing.scale)
+    x = torch.ones(3)
+    for _ in range(2):
+        assert scaled(x).tolist() == [2] * 3
+    assert list(names) == ["scale", "last"] and list(own) == ["first", "scale", "last"]
+    after = sys.getrefcount(thing.last)
+    assert vars(thing) is own and after == references
+    for value in (3, 4.5, 3):
+        thing.scale = value
+        assert scaled(x).tolist() == [value] * 3
+        assert own["scale"] == value
+    del thing.scale
+    with pytest.raises(AttributeError, match="scale"):
+        scaled(x)
+    Thing.scale = 7
+    assert scaled(x).tolist() == [7] * 3
+
+    or_five = oxyfuel.compile(lambda x: x * getattr(empty, "own", 5))
+    assert [or_five(x).tolist() for _ in range(2)] == [[5] * 3] * 2
+    assert vars(empty) == {}
+    empty.own = 6
+    assert or_five(x).tolist() == [6] * 3
+    empty.__dict__ = {"own": 8}
+    assert or_five(x).tolist() == [8] * 3

@@ -41,9 +41,9 @@ def is_there(module, type_name, name):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: ".".join(part for part in r[:3] if part))
 def test_each_row_names_something(row):
-    module, type_name, name, from_312 = row
-    if from_312 and sys.version_info < (3, 12):
-        pytest.skip("CPython 3.12 has it")
+    module, type_name, name, since = row
+    if sys.version_info < (3, since):
+        pytest.skip(f"CPython 3.{since} has it")
     assert is_there(module, type_name, name)
 
 

@@ -1,5 +1,5 @@
-"""Every opcode of CPython 3.11: each program of opcode_programs.py gives plain Python's result,
-also with a forced break in front of any instruction."""
+"""Every opcode of CPython 3.10 and 3.11: each program of opcode_programs.py gives plain Python's
+result, also with a forced break in front of any instruction."""
 
 import dis
 import opcode
@@ -8,7 +8,7 @@ import sys
 import types
 
 import pytest
-from opcode_programs import BREAKS, LEFT_OUT, PROGRAMS
+from opcode_programs import BREAKS, LEFT_OUT, LEFT_OUT_OF_310, PROGRAMS
 
 import oxyfuel
 
@@ -36,6 +36,16 @@ def test_each_opcode_has_a_program_or_a_reason():
         assert not missing, f"{missing} not in{text}"
         listed |= names
     assert listed == set(opcode.opmap)
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="the opcodes of 3.10")
+def test_each_opcode_of_310_has_a_program_or_a_reason():
+    there = set()
+    for _, text in PROGRAMS.values():
+        there |= opcodes_of(compile(text, "<program>", "exec"))
+    left_out = set(LEFT_OUT) & set(opcode.opmap) | set(LEFT_OUT_OF_310)
+    assert there | left_out == set(opcode.opmap)
+    assert not there & left_out
 
 
 @EVERY

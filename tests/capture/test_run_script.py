@@ -6,15 +6,12 @@ import subprocess
 import sys
 import textwrap
 import zipfile
-from pathlib import Path
 
 import pytest
 
-PACKAGE_FOLDER = Path(__file__).parent.parent.parent / "python"
-
 
 def run(folder, *arguments, expected=0):
-    environment = {**os.environ, "OXYFUEL_STRICT": "1", "PYTHONPATH": str(PACKAGE_FOLDER)}
+    environment = {**os.environ, "OXYFUEL_STRICT": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "oxyfuel", *arguments],
         cwd=folder,
@@ -141,3 +138,58 @@ def test_foreign_options_are_left_out_and_said(tmp_path, write):
     done = run(tmp_path, "program.py")
     assert "recompile_limit" in done.stderr and "triton.cudagraphs" in done.stderr
     assert done.stdout.startswith("2.0\n") and "aot_eager, eager, native" in done.stdout
+
+
+PROCESSES = """
+    import concurrent.futures
+    import multiprocessing
+    import pickle
+    import sys
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.linear(x).relu()
+
+    @torch.compile
+    def add(x, y):
+        return x.sin() + y
+
+    def is_ours(_=None):
+        import oxyfuel
+        assert add(torch.ones(2), 1).tolist() == (torch.ones(2).sin() + 1).tolist()
+        return oxyfuel.stats()["graphs"]
+
+    def in_another(_):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(is_ours)
+
+    def forward(net):
+        with torch.no_grad():
+            return net(torch.ones(3)).tolist()
+
+    if __name__ == "__main__":
+        net = torch.compile(Net())
+        found = [is_ours()]
+        for method in ("spawn", "fork", "forkserver"):
+            context = multiprocessing.get_context(method)
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+                found.append(pool.submit(is_ours).result())
+                assert pool.submit(forward, net).result() == forward(net)
+        found.append(in_another(None))
+        print(found)
+        assert type(pickle.loads(pickle.dumps(net))) is Net
+        assert pickle.loads(pickle.dumps(add)) is add
+        sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["program.py"], ["-m", "program"]], ids=["script", "module"])
+def test_processes_that_the_program_starts(tmp_path, write, arguments):
+    write("program.py", PROCESSES)
+    done = run(tmp_path, *arguments, expected=3)
+    assert (done.stdout, done.stderr) == ("[1, 1, 2, 1, 1]\n", "")  # a fork has its parent's two

@@ -5,11 +5,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-
-PACKAGE_FOLDER = Path(__file__).parent.parent.parent / "python"
 
 BLOCK = """
 import sys
@@ -110,7 +107,7 @@ MODELS = {
 
 
 def run(program):
-    environment = {**os.environ, "OXYFUEL_STRICT": "1", "PYTHONPATH": str(PACKAGE_FOLDER)}
+    environment = {**os.environ, "OXYFUEL_STRICT": "1"}
     done = subprocess.run(
         [sys.executable, "-c", BLOCK + textwrap.dedent(program)],
         env=environment,

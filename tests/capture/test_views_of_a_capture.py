@@ -50,5 +50,5 @@ def test_bytecode_of_one_graph(capfd):
 def test_the_trace_folder_starts_at_bytecode(tmp_path):
     oxyfuel.compile(f, options={"trace": str(tmp_path)})(torch.ones(2))
     (folder,) = tmp_path.rglob("torch_graph.txt")
-    assert "BINARY_OP" in (folder.parent / "bytecode.txt").read_text()
+    assert "BINARY_" in (folder.parent / "bytecode.txt").read_text()
     assert "operator.add" in folder.read_text()

@@ -34,7 +34,7 @@ def wave_inputs(rows=6):
 
 def python(program, **environment):
     """A fresh process; a variable that is None is taken away."""
-    merged = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **environment}
+    merged = {**os.environ, **environment}
     merged = {k: v for k, v in merged.items() if v is not None}
     done = subprocess.run(
         [sys.executable, "-c", program], env=merged, capture_output=True, text=True
@@ -72,6 +72,61 @@ def test_with_and_without_an_import(line):
         pytest.skip("the entry point is not installed")
     right, graphs, fallbacks, kernels = python(PROGRAM.format(line)).split()
     assert (right, graphs, fallbacks) == ("True", "1", "0") and int(kernels) > 0
+
+
+@pytest.mark.skipif(not entry_point_is_installed(), reason="the entry point is not installed")
+def test_without_an_import_in_a_script_and_its_processes(tmp_path):
+    """A user's program in a folder of theirs, which never names Oxyfuel but as a backend."""
+    (tmp_path / "program.py").write_text(
+        """
+import multiprocessing
+import sys
+import torch
+
+assert "oxyfuel" not in sys.modules
+
+@torch.compile(backend="oxyfuel")
+def f(x):
+    return x.sin() + 1
+
+def work(n):
+    x = torch.full((n,), 2.0)
+    assert torch.equal(f(x), x.sin() + 1)
+    return sys.modules["oxyfuel"].stats()["graphs"]
+
+if __name__ == "__main__":
+    assert "oxyfuel" in torch.compiler.list_backends()
+    found = [work(3)]
+    for method in ("spawn", "fork"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            found.append(pool.apply(work, (3,)))
+    print(found)
+"""
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**environment, "OXYFUEL_STRICT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1, 1, 1]\n"
+
+
+def test_a_package_that_is_not_installed_registers_its_name():
+    program = """
+import importlib.metadata
+def absent(name):
+    raise importlib.metadata.PackageNotFoundError(name)
+importlib.metadata.distribution = absent
+import oxyfuel, torch
+assert "oxyfuel" in torch._dynamo.backends.registry._COMPILER_FNS
+f = torch.compile(lambda x: x + 1, backend="oxyfuel")
+print(f(torch.ones(1)).item(), oxyfuel.stats()["graphs"])
+"""
+    assert python(program) == "2.0 1\n"
 
 
 def test_no_home_and_no_compiler():

@@ -1,15 +1,13 @@
 """Where memory runs out, a call has happened as in eager or not at all: never a second time."""
 
 import ctypes
-import pathlib
 import warnings
 
 import pytest
 import torch
+from run_text_tests import find_tool
 
 import oxyfuel
-
-BUILT = pathlib.Path(__file__).parents[2] / "build/Release/libfailing_allocator.so"
 
 
 def in_place_and_sum(x, y):
@@ -67,7 +65,7 @@ def arguments():
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_allocation_fails_once(program, monkeypatch):
     monkeypatch.setenv("OXYFUEL_STRICT", "0")
-    allocator = ctypes.CDLL(BUILT)
+    allocator = ctypes.CDLL(find_tool("libfailing_allocator.so"))
     allocator.allocation_has_failed.restype = ctypes.c_bool
     oxyfuel.reset()
 

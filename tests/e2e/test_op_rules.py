@@ -8,7 +8,6 @@ rules by the scalar evaluator of `oxy-ops --check`.
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from op_cases import all_cases
+from run_text_tests import find_tool
 
 import ops_page
 from ops_page import DTYPES
@@ -29,19 +29,9 @@ from ops_page import DTYPES
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def tool() -> Path:
-    """The newest oxy-ops under build/, or the one in the folder OXYFUEL_BUILD."""
-    if "OXYFUEL_BUILD" in os.environ:
-        return Path(os.environ["OXYFUEL_BUILD"]) / "oxy-ops"
-    found = sorted((ROOT / "build").glob("*/oxy-ops"), key=lambda p: p.stat().st_mtime)
-    if not found:
-        pytest.skip("oxy-ops is not built")
-    return found[-1]
-
-
 def run_tool(*options: str, text: str = "") -> str:
     done = subprocess.run(
-        [tool(), *options], input=text, capture_output=True, text=True, check=True
+        [find_tool("oxy-ops"), *options], input=text, capture_output=True, text=True, check=True
     )
     return done.stdout
 
@@ -61,7 +51,9 @@ def test_schemas():
 
 def test_page():
     """docs/ops.md is what tools/ops_page.py writes."""
-    assert ops_page.page(tool()) == ops_page.PAGE.read_text(), "run python tools/ops_page.py"
+    assert ops_page.page(find_tool("oxy-ops")) == ops_page.PAGE.read_text(), (
+        "run python tools/ops_page.py"
+    )
 
 
 # ---- the text of a call ----

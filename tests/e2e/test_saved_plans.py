@@ -3,13 +3,13 @@
 import pathlib
 import random
 import re
-import shutil
 import subprocess
 
 import numpy
 import pytest
 import torch
-from saved_plans import ROOT, check, check_changed_files, copy_of, kept_plans, run
+from run_text_tests import find_tool
+from saved_plans import check, check_changed_files, copy_of, kept_plans, run
 
 import oxyfuel
 from oxyfuel import _C
@@ -203,8 +203,8 @@ def test_plans_whose_numbers_are_changed_run_or_are_errors(text, inputs):
 
 
 def tool(*arguments):
-    program = pathlib.Path(shutil.which("oxy-run", path=ROOT / "build/Release") or "oxy-run")
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    command = [find_tool("oxy-run"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_oxy_run(tmp_path):

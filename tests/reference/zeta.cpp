@@ -9,7 +9,7 @@
 namespace oxy::ops {
 namespace {
 
-constexpr double kPrecision = 0x1p-53;
+constexpr double kZetaPrecision = 0x1p-53;
 // The sum from the last term `power` = w^-x on.
 double corrected(double sum, double x, double w, double power) {
   sum += power * w / (x - 1) - power / 2;
@@ -19,7 +19,7 @@ double corrected(double sum, double x, double w, double power) {
     power /= w;
     const double term = rising * power / factor;
     sum += term;
-    if (std::abs(term / sum) < kPrecision) break;
+    if (std::abs(term / sum) < kZetaPrecision) break;
     rising *= x + k++;
     power /= w;
   }
@@ -38,7 +38,7 @@ double hurwitz_zeta(double x, double q) {
     q += 1;
     power = std::pow(q, -x);
     sum += power;
-    if (std::abs(power) < kPrecision * sum) return sum;
+    if (std::abs(power) < kZetaPrecision * sum) return sum;
   }
   return corrected(sum, x, q, power);
 }

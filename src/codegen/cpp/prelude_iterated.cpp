@@ -46,7 +46,7 @@ constexpr std::string_view kGamma =
 }
 )";
 
-constexpr Piece kPieces[] = {
+constexpr Piece kIteratedPieces[] = {
     {"some", "", 1, 0, "OXY_INLINE b8 @@($T x) { return x != 0; }\n"},
     {"some", "", 2, 0, R"(OXY_INLINE b8 @@($T x) {
   b8 r = false;
@@ -335,7 +335,7 @@ constexpr Piece kPieces[] = {
 
 }  // namespace
 
-std::span<const Piece> iterated_pieces() { return kPieces; }
+std::span<const Piece> iterated_pieces() { return kIteratedPieces; }
 
 std::span<const double> piece_numbers(std::string_view name) {
   if (name == "zeta_factors") return ops::kZetaFactors;

@@ -11,7 +11,7 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-constexpr Piece kPieces[] = {
+constexpr Piece kMathPieces[] = {
     // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it
     // in the low bits.
     {"exp_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r) {
@@ -279,6 +279,6 @@ constexpr Piece kPieces[] = {
 
 }  // namespace
 
-std::span<const Piece> math_pieces() { return kPieces; }
+std::span<const Piece> math_pieces() { return kMathPieces; }
 
 }  // namespace oxy::codegen::cpp

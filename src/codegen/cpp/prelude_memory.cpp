@@ -6,7 +6,7 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-constexpr Piece kPieces[] = {
+constexpr Piece kMemoryPieces[] = {
     {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
     {"iota", "", 2, 0, "OXY_INLINE $T @@() { return ($T){$IOTA}; }\n"},
@@ -346,6 +346,6 @@ constexpr Piece kPieces[] = {
 
 }  // namespace
 
-std::span<const Piece> memory_pieces() { return kPieces; }
+std::span<const Piece> memory_pieces() { return kMemoryPieces; }
 
 }  // namespace oxy::codegen::cpp

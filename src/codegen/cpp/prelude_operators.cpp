@@ -93,7 +93,7 @@ constexpr std::string_view kArg = R"(OXY_INLINE i64 @@($T v, $i64 at) {
 }
 )";
 
-constexpr Piece kPieces[] = {
+constexpr Piece kOperatorPieces[] = {
     {"select", "b8", 1, 0, "OXY_INLINE b8 @@(b8 m, b8 a, b8 b) { return m ? a : b; }\n"},
     {"select", "", 1, 0, "OXY_INLINE $T @@(b8 m, $T a, $T b) { return m ? a : b; }\n"},
     {"select", "4", 2, 0, "OXY_INLINE $T @@($i32 m, $T a, $T b) { return m ? a : b; }\n"},
@@ -437,6 +437,6 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 
 }  // namespace
 
-std::span<const Piece> operator_pieces() { return kPieces; }
+std::span<const Piece> operator_pieces() { return kOperatorPieces; }
 
 }  // namespace oxy::codegen::cpp

@@ -67,7 +67,8 @@ Layout lay_out(const Bytecode& bytecode) {
     OXY_CHECK(!jump || named_target(in) == in.target || code[named_target(in)].op == END_FOR,
               "the end of a loop");
     out.ops.push_back(jump ? jump_towards(in.op, in.target <= i) : in.op);
-    out.args.push_back(jump ? 0 : in.arg);
+    const bool cell = opcode_info(in.op).argument == Argument::cell;
+    out.args.push_back(jump ? 0 : in.arg - (cell ? bytecode.first_cell : 0));
   }
   auto behind = [&](int at) {
     return out.start[at] + out.prefixes[at] + 1 + opcode_info(out.ops[at]).caches;

@@ -21,7 +21,7 @@ struct Location {
 
 struct Instruction {
   uint8_t op = 0;
-  uint32_t arg = 0;     // of a jump: meaningless, see target
+  uint32_t arg = 0;     // of a jump: meaningless, see target; of a cell: its slot
   int32_t target = -1;  // of a jump: the index of the instruction that follows it
   int32_t offset = -1;  // in bytes, where the code came from; -1 for one that was made
   Location location;
@@ -37,6 +37,7 @@ struct ExceptionRange {
 struct Bytecode {
   std::vector<Instruction> instructions;
   std::vector<ExceptionRange> ranges;  // as CPython keeps them: disjoint, ascending
+  int first_cell = 0;                  // the slot that CPython counts cells from
 
   // The range that covers the instruction; nullptr where there is none.
   const ExceptionRange* range_at(size_t index) const {
@@ -49,6 +50,10 @@ struct Bytecode {
 
 // Takes the bytecode of a code object apart. Never fails on code that CPython made.
 Bytecode disassemble(PyCodeObject* code);
+
+// The same with plain instructions alone (plain_steps): what captures and the code around breaks
+// are made of.
+Bytecode plain_bytecode(PyCodeObject* code);
 
 // A code object like `like` (names, constants, locals, flags ...) with this bytecode; a new
 // reference, nullptr with an exception set.
@@ -63,6 +68,7 @@ std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObjec
 
 // What tests see of it, also for a Python without torch. All take a code object; offsets in bytes.
 //   bytecode_round_trip   the code object, taken apart and put together
+//   bytecode_plain        the same of plain instructions alone
 //   bytecode_text         to_text()
 //   bytecode_instructions [(offset, name, argument, offset of the jump's target or None, (line,
 //                         end_line, column, end_column) with None for what is not there)]

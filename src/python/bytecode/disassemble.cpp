@@ -11,6 +11,7 @@ Bytecode disassemble(PyCodeObject* code) {
   const std::string_view bytes = bytes_view(held.get());
   const int units = static_cast<int>(bytes.size() / 2);
   Bytecode out;
+  out.first_cell = first_cell_argument(code);
   std::vector<int> index_at(units + 1, -1);  // the instruction at a code unit, -1 within caches
   auto index_of = [&](int unit) {
     OXY_CHECK(unit >= 0 && unit <= units && index_at[unit] >= 0, "no instruction at ", 2 * unit);
@@ -29,6 +30,7 @@ Bytecode disassemble(PyCodeObject* code) {
     }
     in.offset = 2 * unit;
     in.location = locations[unit];
+    if (opcode_info(in.op).argument == Argument::cell) in.arg += out.first_cell;
     out.instructions.push_back(in);
     unit += opcode_info(in.op).caches;
   }
@@ -50,6 +52,28 @@ Bytecode disassemble(PyCodeObject* code) {
   out.ranges = read_ranges(range_table(code));
   for (ExceptionRange& range : out.ranges)
     for (int32_t* place : {&range.start, &range.end, &range.target}) *place = index_of(*place);
+  return out;
+}
+
+Bytecode plain_bytecode(PyCodeObject* code) {
+  Bytecode out = disassemble(code);
+  std::vector<Instruction> plain;
+  std::vector<int32_t> moved;  // where each instruction is now, and the end
+  for (const Instruction& in : out.instructions) {
+    moved.push_back(static_cast<int32_t>(plain.size()));
+    const PlainSteps steps = plain_steps(in.op, in.arg);
+    for (int i = 0; i < steps.count; ++i) {
+      plain.push_back(in);
+      plain.back().op = steps.op[i];
+      plain.back().arg = steps.arg[i];
+    }
+  }
+  moved.push_back(static_cast<int32_t>(plain.size()));
+  for (Instruction& in : plain)
+    if (in.target >= 0) in.target = moved[in.target];
+  for (ExceptionRange& range : out.ranges)
+    for (int32_t* place : {&range.start, &range.end, &range.target}) *place = moved[*place];
+  out.instructions = std::move(plain);
   return out;
 }
 

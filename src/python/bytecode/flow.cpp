@@ -74,8 +74,7 @@ std::vector<ExceptionRange> ranges_of_blocks(const Bytecode& bytecode, int flags
     Blocks next = *open[at];
     // The handler is outside the block.
     if (in.target >= 0) reach(in.target, next);
-    if (in.op == SETUP_FINALLY || in.op == SETUP_WITH || in.op == SETUP_ASYNC_WITH)
-      next.push_back(in.target);
+    if (opens_block(in.op)) next.push_back(in.target);
     if (in.op == POP_BLOCK && !next.empty()) next.pop_back();
     if (falls_through(in.op)) reach(at + 1, std::move(next));
   }

@@ -32,7 +32,11 @@ PyObject* round_trip(const Bytecode& bytecode, PyCodeObject* code) {
   return reinterpret_cast<PyObject*>(assemble(bytecode, code));
 }
 
-PyObject* text(const Bytecode& bytecode, PyCodeObject* code) {
+PyObject* plain(const Bytecode&, PyCodeObject* code) {
+  return reinterpret_cast<PyObject*>(assemble(plain_bytecode(code), code));
+}
+
+PyObject* text_of_code(const Bytecode& bytecode, PyCodeObject* code) {
   return PyUnicode_FromString(to_text(bytecode, code).c_str());
 }
 
@@ -94,7 +98,8 @@ PyObject* call(PyObject*, PyObject* object) {
 }  // namespace
 
 PyMethodDef bytecode_functions[] = {{"bytecode_round_trip", call<round_trip>, METH_O, nullptr},
-                                    {"bytecode_text", call<text>, METH_O, nullptr},
+                                    {"bytecode_plain", call<plain>, METH_O, nullptr},
+                                    {"bytecode_text", call<text_of_code>, METH_O, nullptr},
                                     {"bytecode_instructions", call<instructions>, METH_O, nullptr},
                                     {"bytecode_ranges", call<ranges>, METH_O, nullptr},
                                     {"bytecode_depths", call<depths>, METH_O, nullptr},

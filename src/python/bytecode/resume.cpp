@@ -3,8 +3,10 @@
 #include "python/bytecode/resume.h"
 
 #include "python/bytecode/assemble.h"
+#include "python/cpython/boundary.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/reference.h"
+#include "python/cpython/thread_state.h"
 #include "support/check.h"
 #include "support/text.h"
 
@@ -30,16 +32,65 @@ void add_temporaries(std::vector<std::string>& variables, int count) {
   for (int i = 0; i < count; ++i) variables.push_back(cat("___temporary", i));
 }
 
+PyObject* parts_of(PyObject*, PyObject* exception) {
+  return boundary(
+      [=] {
+        const Reference trace(PyException_GetTraceback(exception));
+        return PyTuple_Pack(3, Py_TYPE(exception), exception, trace ? trace.get() : Py_None);
+      },
+      nullptr);
+}
+
+PyObject* current_exception(PyObject*, PyObject*) {
+  return boundary(
+      [] {
+        PyObject* handled = handled_exception();
+        return handled ? handled : Py_NewRef(Py_None);
+      },
+      nullptr);
+}
+
+PyObject* current_exception_function() {
+  static PyMethodDef method = {"handled", current_exception, METH_NOARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, nullptr);
+  return function;
+}
+
+// The handlers of the blocks that are open in front of an instruction, the outermost first. None
+// where there is a table of ranges.
+std::vector<ExceptionRange> open_blocks(const Bytecode& bytecode, int index) {
+  std::vector<ExceptionRange> blocks;
+  if (!kHasBlocks) return blocks;
+  for (const auto* range = bytecode.range_at(static_cast<size_t>(index)); range != nullptr;
+       range = bytecode.range_at(static_cast<size_t>(range->target)))
+    blocks.push_back(*range);
+  std::ranges::reverse(blocks);
+  return blocks;
+}
+
+bool contains(const std::vector<int>& places, size_t place) {
+  return std::ranges::find(places, static_cast<int>(place)) != places.end();
+}
+
+// Part of the values that 3.10 has on the stack for an exception, below the one that stands for it
+// or above.
+bool comes_with_exception(const FrameState& state, size_t place) {
+  return kHasBlocks && (contains(state.handling, place + 1) ||
+                        contains(state.handling, place + 2) || contains(state.tracebacks, place));
+}
+
 // Instructions behind each other, and the original's with their slots moved.
 class CodeBuilder {
  public:
-  // At the location of the instruction `at`.
+  // At the location of the instruction `at`; the new code has so many local variables.
   CodeBuilder(PyCodeObject* original, const Bytecode& bytecode, int at,
-              const std::vector<int>& moved)
+              const std::vector<int>& moved, size_t variables)
       : bytecode_(bytecode),
         moved_(moved),
         original_(original),
-        location_(bytecode.instructions[at].location) {}
+        location_(bytecode.instructions[at].location) {
+    if (kHasBlocks) code.first_cell = static_cast<int>(variables);
+  }
 
   int size() const { return static_cast<int>(code.instructions.size()); }
 
@@ -62,25 +113,58 @@ class CodeBuilder {
 
   void call(int arguments) {
     if (kHasPrecall) add(PRECALL, arguments);
-    add(CALL, arguments);
+    add(kCallsTakeNull ? CALL : CALL_FUNCTION, arguments);
   }
 
-  // Puts what lies in slots, one for each value from `slot` on, onto the stack again. An exception
-  // becomes the one that is being handled, and what was so before takes its place.
-  void restore_stack(const FrameState& state, int slot, bool nulls_have_slots = false) {
-    auto handling = state.handling.begin();
-    for (size_t place = 0; place < state.null_on_stack.size(); ++place) {
-      const bool null = state.null_on_stack[place];
-      if (null)
-        add(PUSH_NULL);
-      else
-        take(slot);
-      if (!null || nulls_have_slots) ++slot;
-      if (handling == state.handling.end() || *handling != static_cast<int>(place)) continue;
-      ++handling;
-      add(PUSH_EXC_INFO);
-      add(POP_TOP);
+  // What a call takes below its arguments.
+  void load_callable(PyObject* function) {
+    if (kCallsTakeNull && !kNullFollows) push_null();
+    load_constant(function);
+    if (kNullFollows) push_null();
+  }
+
+  void push_null() {
+    if (kCallsTakeNull) {
+      add(PUSH_NULL);
+      return;
     }
+    // An attribute that is no method comes with a NULL below it.
+    load_constant(Py_None);
+    add(LOAD_METHOD, static_cast<uint32_t>(PyTuple_GET_SIZE(original_->co_names)));
+    add(POP_TOP);
+    names_ = {"__class__"};
+  }
+
+  // Puts what lies in slots, one for each value from `slot` on, onto the stack again, as it is in
+  // front of the original's instruction `at`, with the blocks that are open there. An exception
+  // becomes the one that is being handled, and what was so before takes its place.
+  void restore_stack(const FrameState& state, int slot, int at, bool nulls_have_slots = false) {
+    const std::vector<ExceptionRange> blocks = open_blocks(bytecode_, at);
+    auto block = blocks.begin();
+    auto open = [&](size_t depth) {
+      for (; block != blocks.end() && block->depth == static_cast<int>(depth); ++block) {
+        to_original_.push_back(add(SETUP_FINALLY));
+        code.instructions.back().target = block->target;
+      }
+    };
+    const size_t depth = state.null_on_stack.size();
+    for (size_t place = 0; place < depth; ++place) {
+      open(place);
+      const bool null = state.null_on_stack[place];
+      if (contains(state.handling, place))
+        handle_again(slot, contains(state.tracebacks, place + 1));
+      else if (!null)
+        take(slot);
+      else if (!comes_with_exception(state, place))
+        push_null();
+      if (!null || nulls_have_slots) ++slot;
+    }
+    open(depth);
+  }
+
+  // Where the original starts is known: blocks lead to its handlers.
+  void aim_blocks(int start) {
+    for (const int at : to_original_) code.instructions[at].target += start;
   }
 
   // An instruction of the original. Its target stays.
@@ -106,13 +190,17 @@ class CodeBuilder {
 
   PyCodeObject* make(int arguments, const Reference& variables, const Reference& cells,
                      const Reference& frees, PyObject* qualified_name) const {
+    const Reference more_names = to_tuple(names_);
+    const Reference names(more_names ? PySequence_Concat(original_->co_names, more_names.get())
+                                     : nullptr);
     Reference added(PyTuple_New(static_cast<Py_ssize_t>(constants_.size())));
     for (size_t i = 0; added && i < constants_.size(); ++i)
       PyTuple_SET_ITEM(added.get(), static_cast<Py_ssize_t>(i), Py_NewRef(constants_[i]));
     const Reference constants(added ? PySequence_Concat(original_->co_consts, added.get())
                                     : nullptr);
-    if (!variables || !cells || !frees || !constants) return nullptr;
+    if (!variables || !cells || !frees || !constants || !names) return nullptr;
     CodeParts parts = parts_like(original_, cells.get(), frees.get());
+    parts.names = names.get();
     parts.arguments = arguments;
     parts.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
     parts.constants = constants.get();
@@ -127,10 +215,33 @@ class CodeBuilder {
   const Bytecode& bytecode_;
   const std::vector<int>& moved_;  // where each slot of the original is now
 
+  bool opens_blocks() const { return !to_original_.empty(); }
+  std::vector<int> to_original_;  // instructions whose target is the original's
+
  private:
+  // The exception in a slot is what is being handled, and in its place is what was before; in 3.10
+  // with its traceback above if that stays.
+  void handle_again(int slot, bool with_traceback) {
+    if (!kHasBlocks) {
+      take(slot);
+      add(PUSH_EXC_INFO);
+      add(POP_TOP);
+      return;
+    }
+    const int block = add(SETUP_FINALLY);
+    load_callable(raised_parts());
+    take(slot);
+    call(1);
+    add(UNPACK_SEQUENCE, 3);
+    add(RERAISE);
+    code.instructions[block].target = size();
+    for (int values = with_traceback ? 2 : 3; values > 0; --values) add(POP_TOP);
+  }
+
   PyCodeObject* original_;
   Location location_;
   std::vector<PyObject*> constants_;  // added to the original's; borrowed
+  std::vector<std::string> names_;    // the same
 };
 
 // Where a frame that starts in the middle keeps the original's slots: the arguments, then the other
@@ -139,7 +250,7 @@ class CodeBuilder {
 class ResumeLayout {
  public:
   ResumeLayout(PyCodeObject* code, const FrameState& state, int temporaries)
-      : moved(code->co_nlocalsplus, -1), code_(code), state_(state) {
+      : moved(slot_count(code), -1), code_(code), state_(state) {
     OXY_CHECK((code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
     // super() looks for its object in slot 0, a cell where it is one.
     const bool keeps_first = reads_first_argument(code);
@@ -160,7 +271,7 @@ class ResumeLayout {
       variables_[0] = slot_text(code, 0);
       if (is_cell(code, 0)) cells_.push_back(variables_[0]);
     }
-    for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
+    for (int slot = 0; slot < slot_count(code); ++slot) {
       if (moved[slot] >= 0 || is_cell(code, slot)) continue;
       moved[slot] = static_cast<int>(variables_.size());
       variables_.push_back(slot_text(code, slot));
@@ -170,7 +281,7 @@ class ResumeLayout {
     // A variable of this frame's own stays one: the exception for an unbound one says which it is.
     int next = static_cast<int>(variables_.size());
     for (const bool free : {false, true}) {
-      for (int slot = 0; slot < code->co_nlocalsplus; ++slot) {
+      for (int slot = 0; slot < slot_count(code); ++slot) {
         if (moved[slot] >= 0 || (local_kind(code, slot) == kFree) != free) continue;
         moved[slot] = next++;
         (free ? frees_ : cells_).push_back(slot_text(code, slot));
@@ -178,14 +289,23 @@ class ResumeLayout {
     }
   }
 
-  // RESUME, then the state as it was.
-  void restore_state(CodeBuilder& builder) const {
-    if (code_->co_flags & CO_GENERATOR) {
+  // The beginning of each code, then the state as it was in front of the instruction `at`.
+  void restore_state(CodeBuilder& builder, int at) const {
+    const bool generator = code_->co_flags & CO_GENERATOR;
+    if (generator && kHasResume) {
       builder.add(RETURN_GENERATOR);
       builder.add(POP_TOP);
+    } else if (generator) {
+      builder.add(GEN_START);
     }
-    builder.add(RESUME);
-    builder.restore_stack(state_, 0);
+    if (kHasResume) builder.add(RESUME);
+    // An argument with a cell's name has become the contents of a cell.
+    const int first_cell = kCellsMadeAtEntry ? cell_of_parameter(code_, 0) : -1;
+    if (first_cell >= 0 && moved[0] == 0 && arguments_ > 0) {
+      builder.add(LOAD_DEREF, moved[first_cell]);
+      builder.add(STORE_FAST, 0);
+    }
+    builder.restore_stack(state_, 0, at);
     // In the arguments' order: what arrives in slot 0 leaves it before the first argument comes.
     for (size_t i = 0; i < state_.locals.size(); ++i) {
       int slot = moved[state_.locals[i]];
@@ -199,6 +319,8 @@ class ResumeLayout {
     return builder.make(arguments_, to_tuple(variables_), to_tuple(cells_), to_tuple(frees_),
                         qualified_name);
   }
+
+  size_t variable_count() const { return variables_.size(); }
 
   std::vector<int> moved;  // where each slot of the original is now
   int first_temporary = 0;
@@ -215,11 +337,17 @@ class ResumeLayout {
 ResumeCode resume_at(PyCodeObject* code, const Bytecode& bytecode, int index,
                      const FrameState& state, int first, bool sent) {
   const ResumeLayout layout(code, state, 0);
-  CodeBuilder builder(code, bytecode, index, layout.moved);
-  layout.restore_state(builder);
+  CodeBuilder builder(code, bytecode, index, layout.moved, layout.variable_count());
+  layout.restore_state(builder, first);
   if (sent) builder.load_constant(Py_None);
+  const bool delegates = sent && bytecode.instructions[index].op == YIELD_FROM;
+  if (delegates) {  // whoever closes the generator looks for the instruction behind its yield
+    builder.add(YIELD_VALUE);
+    builder.copy(bytecode.instructions[index]);
+  }
   const int jump = builder.add(JUMP_FORWARD), start = builder.copy_all();
-  builder.code.instructions[jump].target = start + first;
+  builder.code.instructions[jump].target = start + first + (delegates ? 1 : 0);
+  builder.aim_blocks(start);
   return {layout.make(builder, qualified_name(code)), start, layout.moved, {}};
 }
 
@@ -233,49 +361,61 @@ int temporaries_of(const GraphBreak& b) {
 class BreakWriter : public CodeBuilder {
  public:
   BreakWriter(PyCodeObject* code, const Bytecode& bytecode, const GraphBreak& graph_break,
-              const std::vector<int>& moved, int first_temporary)
-      : CodeBuilder(code, bytecode, graph_break.index, moved),
+              const std::vector<int>& moved, size_t variables, int first_temporary)
+      : CodeBuilder(code, bytecode, graph_break.index, moved, variables),
         break_(graph_break),
         first_temporary_(first_temporary) {}
 
   // With the frame's state in place.
   void write() {
     const int begin = size();
+    if (kRaisesInFront) add(NOP);
     if (break_.calls_top)
       call(0);
     else
       copy_instruction();
     const int end = size(), index = group_of(bytecode_, break_.index).last;
     int go_on = -1;
+    if (!break_.calls_top && opens_block(code.instructions[end - 1].op))
+      to_original_.push_back(end - 1);
     if (break_.next)
-      resume(break_.next, break_.after_next);
+      resume(break_.next, break_.after_next, index + 1);
     else if (falls_through(bytecode_.instructions[index].op))
       go_on = add(JUMP_FORWARD);
     const Instruction last = code.instructions[end - 1];
-    const bool jumps = last.target >= 0;
+    const bool jumps = last.target >= 0 && !opens_block(last.op);
     if (jumps && break_.target) {
-      if (named_target(last) != last.target) add(END_FOR);
+      end_loop(last);
       code.instructions[end - 1].target = size();
-      resume(break_.target, break_.after_jump);
+      resume(break_.target, break_.after_jump, last.target);
     }
-    const int original = append_original(begin, end, go_on >= 0 || (jumps && !break_.target));
+    const int original =
+        append_original(begin, end, go_on >= 0 || (jumps && !break_.target) || opens_blocks());
+    aim_blocks(original);
     if (go_on >= 0) code.instructions[go_on].target = original + index + 1;
     if (jumps && !break_.target) code.instructions[end - 1].target += original;
     if (!break_.exit) return;
     // Behind the original, where the loop that goes on there jumps to at its end.
     const Instruction& head = bytecode_.instructions[break_.loop];
-    if (named_target(head) != head.target) add(END_FOR);
+    end_loop(head);
     code.instructions[original + break_.loop].target = size();
-    resume(break_.exit, break_.after_exit);
+    resume(break_.exit, break_.after_exit, head.target);
     if (index == break_.loop)
       code.instructions[end - 1].target = code.instructions[original + index].target;
   }
 
  private:
+  // What the jump skips.
+  void end_loop(const Instruction& jump) {
+    for (int at = named_target(jump); at < jump.target; ++at)
+      add(at == named_target(jump) ? END_FOR : POP_TOP);
+  }
+
   void copy_instruction() {
     InstructionGroup group = group_of(bytecode_, break_.index);
     for (int at = group.first; at <= group.last; ++at) {
       const Instruction& in = bytecode_.instructions[at];
+      if (takes_bool(in.op)) add(TO_BOOL);
       copy(in);
       if (!loads_method(in.op, in.arg)) continue;
       // Of its two results the one that is the same on every path.
@@ -284,36 +424,57 @@ class BreakWriter : public CodeBuilder {
         copied.op = LOAD_ATTR;
       else
         copied.arg &= ~1U;
-      add(PUSH_NULL);
-      add(SWAP, 2);
+      push_null();
+      if (kHasBlocks)
+        add(ROT_TWO);
+      else if (!kNullFollows)
+        add(SWAP, 2);
     }
   }
 
-  // STORE_FAST of a NULL is how a NULL leaves the stack: the slot is unbound then.
-  void resume(PyObject* function, const FrameState& state) {
+  // Calls what goes on at the original's instruction `at`, out of all blocks. STORE_FAST of a NULL
+  // is how a NULL leaves the stack: the slot is unbound then.
+  void resume(PyObject* function, const FrameState& state, int at) {
     const std::vector<bool>& nulls = state.null_on_stack;
     auto temporary = [&](size_t i) { return first_temporary_ + static_cast<int>(i); };
-    auto handling = state.handling.rbegin();
+    const std::vector<ExceptionRange> blocks = open_blocks(bytecode_, at);
+    auto block = blocks.rbegin();
+    auto close = [&](size_t depth) {
+      for (; block != blocks.rend() && block->depth == static_cast<int>(depth); ++block)
+        add(POP_BLOCK);
+    };
     for (size_t i = nulls.size(); i-- > 0;) {
-      if (handling == state.handling.rend() || *handling != static_cast<int>(i)) {
+      close(i + 1);
+      if (contains(state.tracebacks, i)) {
+        add(POP_TOP);
+      } else if (!contains(state.handling, i)) {
         add(STORE_FAST, temporary(i));
-        continue;
+      } else {
+        load_handled();
+        add(STORE_FAST, temporary(i));
+        add(POP_EXCEPT);
+        if (kHasBlocks) i -= 2;
       }
-      // PUSH_EXC_INFO of anything tells what is being handled.
-      ++handling;
-      load_constant(Py_None);
-      add(PUSH_EXC_INFO);
-      add(POP_TOP);
-      add(STORE_FAST, temporary(i));
-      add(POP_EXCEPT);
     }
-    add(PUSH_NULL);
-    load_constant(function);
+    close(0);
+    load_callable(function);
     for (size_t i = 0; i < nulls.size(); ++i)
       if (!nulls[i]) take(temporary(i));
     for (int slot : state.locals) add(LOAD_FAST, moved_[slot]);
     call(static_cast<int>(state.value_count()));
     add(RETURN_VALUE);
+  }
+
+  // The exception that is being handled.
+  void load_handled() {
+    if (kHasBlocks) {
+      load_callable(current_exception_function());
+      return call(0);
+    }
+    // PUSH_EXC_INFO of anything tells it.
+    load_constant(Py_None);
+    add(PUSH_EXC_INFO);
+    add(POP_TOP);
   }
 
   // The original, where it is needed: the broken instruction raises to its handlers.
@@ -342,6 +503,9 @@ InstructionGroup group_of(const Bytecode& bytecode, int index) {
   if (op(group.first) == CALL && op(group.first - 1) == PRECALL) --group.first;
   if ((op(group.first) == PRECALL || op(group.first) == CALL) && op(group.first - 1) == KW_NAMES)
     --group.first;
+  while (op(group.first) == SET_FUNCTION_ATTRIBUTE) --group.first;
+  if (op(group.first) == MAKE_FUNCTION)
+    while (op(group.last + 1) == SET_FUNCTION_ATTRIBUTE) ++group.last;
   if (op(group.last) == KW_NAMES) ++group.last;
   if (op(group.last) == PRECALL) ++group.last;
   return group;
@@ -358,21 +522,22 @@ ResumeCode make_resume_code(PyCodeObject* code, const Bytecode& bytecode, int in
 
 PyCodeObject* make_generator_code(PyCodeObject* code, const Bytecode& bytecode, int index,
                                   const FrameState& state) {
-  OXY_CHECK((code->co_flags & CO_GENERATOR) && bytecode.instructions[index].op == YIELD_VALUE);
+  [[maybe_unused]] const uint8_t op = bytecode.instructions[index].op;
+  OXY_CHECK((code->co_flags & CO_GENERATOR) && (op == YIELD_VALUE || op == YIELD_FROM));
   return resume_at(code, bytecode, index, state, index, true).code;
 }
 
 PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name) {
   Reference function(PyFunction_New(reinterpret_cast<PyObject*>(code), globals));
-  Reference closure(PyTuple_New(code->co_nfreevars));
+  const int frees = free_count(code);
+  Reference closure(PyTuple_New(frees));
   if (!function || !closure) return nullptr;
-  for (int i = 0; i < code->co_nfreevars; ++i) {
+  for (int i = 0; i < frees; ++i) {
     PyObject* cell = PyCell_New(nullptr);
     if (!cell) return nullptr;
     PyTuple_SET_ITEM(closure.get(), i, cell);
   }
-  if (code->co_nfreevars && PyFunction_SetClosure(function.get(), closure.get()) < 0)
-    return nullptr;
+  if (frees > 0 && PyFunction_SetClosure(function.get(), closure.get()) < 0) return nullptr;
   Reference given(name ? PyUnicode_FromString(name) : nullptr);
   if (name && (!given || PyObject_SetAttrString(function.get(), "__name__", given.get()) < 0))
     return nullptr;
@@ -383,25 +548,23 @@ PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name)
 PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
                               const GraphBreak& graph_break, PyObject* compiled) {
   OXY_CHECK((code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) == 0);
-  const int parameters = code->co_argcount + code->co_kwonlyargcount +
-                         ((code->co_flags & CO_VARARGS) != 0) +
-                         ((code->co_flags & CO_VARKEYWORDS) != 0);
+  const int parameters = parameter_count(code);
   const int temporaries = temporaries_of(graph_break), first_temporary = code->co_nlocals + 1;
   std::vector<int> moved;
-  for (int slot = 0; slot < code->co_nlocalsplus; ++slot)
+  for (int slot = 0; slot < slot_count(code); ++slot)
     moved.push_back(slot + (slot >= parameters) + (slot >= code->co_nlocals ? temporaries : 0));
   std::vector<std::string> variables;
   for (int slot = 0; slot < code->co_nlocals; ++slot) variables.push_back(slot_text(code, slot));
   variables.insert(variables.begin() + parameters, "___inputs");
   add_temporaries(variables, temporaries);
-  BreakWriter writer(code, bytecode, graph_break, moved, first_temporary);
+  BreakWriter writer(code, bytecode, graph_break, moved, variables.size(), first_temporary);
   // Cells are made and arguments are in place behind RESUME.
   for (const Instruction& in : bytecode.instructions) {
+    if (!kHasResume) break;
     writer.copy(in);
     if (in.op == RESUME) break;
   }
-  writer.add(PUSH_NULL);
-  writer.load_constant(compiled);
+  writer.load_callable(compiled);
   writer.take(parameters);
   writer.call(1);
   const FrameState& before = graph_break.before;
@@ -411,9 +574,9 @@ PyCodeObject* make_break_code(PyCodeObject* code, const Bytecode& bytecode,
   for (int slot : before.locals) writer.add(STORE_FAST, moved[slot]);
   // What was given for the others is not kept.
   for (int slot = 0; slot < parameters; ++slot)
-    if (!is_cell(code, slot) && std::ranges::count(before.locals, slot) == 0)
+    if (cell_of_parameter(code, slot) < 0 && std::ranges::count(before.locals, slot) == 0)
       writer.add(DELETE_FAST, moved[slot]);
-  writer.restore_stack(before, first_temporary, true);
+  writer.restore_stack(before, first_temporary, graph_break.index, true);
   writer.write();
   return writer.make(parameters + 1, to_tuple(variables), cell_names(code), free_names(code),
                      qualified_name(code));
@@ -423,52 +586,17 @@ PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode
                                     const GraphBreak& graph_break) {
   OXY_CHECK((code->co_flags & CO_GENERATOR) == 0);
   const ResumeLayout layout(code, graph_break.before, temporaries_of(graph_break));
-  BreakWriter writer(code, bytecode, graph_break, layout.moved, layout.first_temporary);
-  layout.restore_state(writer);
+  BreakWriter writer(code, bytecode, graph_break, layout.moved, layout.variable_count(),
+                     layout.first_temporary);
+  layout.restore_state(writer, graph_break.index);
   writer.write();
   return layout.make(writer, code->co_name);
 }
 
-std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& state,
-                              bool jumps) {
-  std::vector<bool> before = state.null_on_stack;
-  const auto [first, last] = group_of(bytecode, index);
-  const Instruction& in = bytecode.instructions[last];
-  size_t depth = before.size() + static_cast<size_t>(stack_effect(in.op, in.arg, jumps));
-  for (int at = first; at < last; ++at)
-    depth += static_cast<size_t>(
-        stack_effect(bytecode.instructions[at].op, bytecode.instructions[at].arg, false));
-  // The NULLs that it takes away.
-  size_t taken = in.op == CALL ? in.arg + 2 : in.op == CALL_FUNCTION_EX ? 3 + (in.arg & 1) : 0;
-  if (in.op == SWAP) {
-    const bool top = before.back(), other = before[depth - in.arg];
-    before.back() = other;
-    before[depth - in.arg] = top;
-  }
-  const bool pushes_null = in.op == PUSH_NULL || (in.op == COPY && before[before.size() - in.arg]);
-  before.resize(before.size() - taken);
-  before.resize(depth, false);
-  if (pushes_null) before.back() = true;
-  if (in.op == LOAD_FAST_AND_CLEAR) before.back() = std::ranges::count(state.locals, in.arg) == 0;
-  if (loads_method(in.op, in.arg) || (in.op == LOAD_GLOBAL && (in.arg & 1)))
-    before[depth - 2] = true;
-  return before;
-}
-
-std::vector<int> handling_after(const Bytecode& bytecode, int index, std::vector<int> before,
-                                size_t depth) {
-  const Instruction& in = bytecode.instructions[group_of(bytecode, index).last];
-  const int top = static_cast<int>(depth) - 1, other = top - static_cast<int>(in.arg) + 1;
-  if (in.op == PUSH_EXC_INFO) before.push_back(top);
-  if (before.empty()) return before;
-  int& last = before.back();
-  if (in.op == POP_EXCEPT)
-    before.pop_back();
-  else if (in.op == COPY && last == other)
-    last = top + 1;
-  else if (in.op == SWAP)
-    last = last == top ? other : last == other ? top : last;
-  return before;
+PyObject* raised_parts() {
+  static PyMethodDef method = {"parts_of_exception", parts_of, METH_O, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, nullptr);
+  return function;
 }
 
 }  // namespace oxy::python

@@ -3,7 +3,9 @@
 //
 // Frames of generators are not left like this, but there is code for a generator that stands at a
 // yield. An exception that is being handled travels like a value on the stack, in the place of what
-// POP_EXCEPT takes. Naming any of a call's KW_NAMES, PRECALL (of 3.11) and CALL means all.
+// POP_EXCEPT takes; of the three values that this is in 3.10 the upper one, with NULLs below it.
+// Naming any of a call's KW_NAMES, PRECALL (of 3.11) and CALL means all, and so does any of
+// MAKE_FUNCTION and the SET_FUNCTION_ATTRIBUTEs (of 3.13) behind it.
 #pragma once
 
 #include "python/bytecode/code.h"
@@ -14,6 +16,7 @@ namespace oxy::python {
 struct FrameState {
   std::vector<bool> null_on_stack;  // an entry for each place of the stack, bottom first
   std::vector<int> handling;        // places of the stack that POP_EXCEPT takes; never NULL
+  std::vector<int> tracebacks;      // of 3.10: those with such an exception's traceback; NULL here
   std::vector<int> locals;  // slots that are live and bound; every cell that is there is among them
   size_t value_count() const;  // of the stack and the locals
   friend auto operator<=>(const FrameState&, const FrameState&) = default;
@@ -50,7 +53,7 @@ PyObject* make_function(PyCodeObject* code, PyObject* globals, const char* name 
 
 struct GraphBreak {
   int index = 0;             // the instruction that breaks
-  bool calls_top = false;    // instead of it: a call of what is on top of the stack, over a NULL
+  bool calls_top = false;    // instead of it: a call of what is on top of the stack, with its NULL
   FrameState before;         // what the frame has in front of it
   PyObject* next = nullptr;  // the resume function behind the instruction; nullptr: goes on here
   FrameState after_next;
@@ -76,8 +79,15 @@ PyCodeObject* make_inner_break_code(PyCodeObject* code, const Bytecode& bytecode
 std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameState& before,
                               bool jumps);
 
-// FrameState::handling after an instruction; `depth` of the stack before it.
+// FrameState::handling and FrameState::tracebacks after an instruction; `depth` of the stack before
+// it.
 std::vector<int> handling_after(const Bytecode& bytecode, int index, std::vector<int> before,
                                 size_t depth);
+std::vector<int> tracebacks_after(const Bytecode& bytecode, int index, std::vector<int> before,
+                                  size_t depth);
+
+// A function of an exception: its class, itself, its traceback. By its way 3.10 makes an exception
+// the one that is being handled. Borrowed.
+PyObject* raised_parts();
 
 }  // namespace oxy::python

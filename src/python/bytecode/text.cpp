@@ -85,7 +85,7 @@ std::string argument_text(PyCodeObject* code, const Instruction& in, const Layou
       return with_second(code, in, "NULL|self");
     case Argument::local:
     case Argument::cell:
-      return slot_text(code, slot_of(code, opcode_info(in.op).argument, in.arg));
+      return slot_text(code, in.arg);
     case Argument::two_locals:
       return cat(slot_text(code, in.arg >> 4), ", ", slot_text(code, in.arg & 15));
     case Argument::compare:

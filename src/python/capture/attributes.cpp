@@ -14,8 +14,10 @@ bool is_property(PyObject* descriptor) {
 
 // As a property: Enum.value.
 bool is_enum_property(PyObject* descriptor) {
-  return Py_TYPE(descriptor) == as_type(member_of<"enum", "property">()) &&
-         !py::handle(descriptor).attr("fget").is_none();
+  static const py::object& kind = *new py::object(  // 3.10 has no class of its own for them
+      py::getattr(py::module_::import("enum"), "property",
+                  py::module_::import("types").attr("DynamicClassAttribute")));
+  return Py_TYPE(descriptor) == as_type(kind) && !py::handle(descriptor).attr("fget").is_none();
 }
 
 // What is written to it, its `Writes`, are its items and no slots.
@@ -32,8 +34,9 @@ void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
   error->obj = Py_NewRef(o.ptr());
 }
 
-[[noreturn]] void no_attribute(PyTypeObject* type, py::handle name) {
-  raise(PyExc_AttributeError, "'", type->tp_name, "' object has no attribute '", text(name), "'");
+[[noreturn]] void no_attribute(PyTypeObject* type, py::handle name, const char* more = "") {
+  raise(PyExc_AttributeError, "'", type->tp_name, "' object has no attribute '", text(name), "'",
+        more);
 }
 
 // A type written in C that finds attributes in a way of its own.
@@ -173,7 +176,7 @@ py::object Objects::module_member(py::handle module, py::handle name) {
     effects().dict_get(members, name);  // guards that it is not there
     return calls().call(computes, {borrow(module), borrow(name)});
   }
-  if (Py_TYPE(found.ptr()) == &_PyMethodWrapper_Type) return found;
+  if (is_method_wrapper(found.ptr())) return found;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, "the module attribute ", text(name));
   return found;
@@ -385,7 +388,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   } else if (!written_on_type) {
     heap().guard(GuardKind::Missing, on_type);
   }
-  const bool has_dict = type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
+  const bool has_dict = has_instance_dict(type);
   if (has_dict && is_existing_tuple(o)) {
     // It stands for its items, which are wrapped; its other attributes are not.
     const Tracked& k = *heap().tracked(o);
@@ -465,8 +468,8 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
     }
     if (writes_items(o)) throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
     effects().write_attribute(o, name, value);
-  } else if (data || (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT))) {
-    if (descriptor == nullptr) no_attribute(type, name);
+  } else if (data || !has_instance_dict(type)) {
+    if (descriptor == nullptr) no_attribute(type, name, kNoDictToSet);
     refuse_store(type, name);
   } else if (value) {
     effects().dict_write(instance_dict(o), name, value);

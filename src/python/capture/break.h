@@ -28,6 +28,8 @@ class Break : public std::runtime_error {
   // would be captured for itself: the loop whose FOR_ITER is at this instruction is better left to
   // eager.
   bool of_sizes = false;
+  // torch has raised on tensors without data: where eager raises too, that is the user's error.
+  bool of_torch = false;
   int loop = -1;
 };
 

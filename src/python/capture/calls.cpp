@@ -5,7 +5,9 @@
 #include "python/capture/capture.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {
@@ -32,7 +34,7 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
     if ((flags & (METH_NOARGS | METH_O)) == 0) return true;
     return args.size() == ((flags & METH_O) != 0 ? 1 : 0) && kwargs.empty();
   }
-  if (Py_TYPE(callable) != &_PyMethodWrapper_Type) return true;
+  if (!is_method_wrapper(callable)) return true;
   const py::object signature = steal(PyObject_GetAttrString(callable, "__text_signature__"));
   if (signature.is_none()) return true;
   const auto text = signature.cast<std::string>();  // ($self, key, value, /)
@@ -223,7 +225,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
       PyObject_TypeCheck(args[0].ptr(), as_type(partial)))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
-  if (PyCFunction_Check(p) || is_unbound_native(p) || Py_TYPE(p) == &_PyMethodWrapper_Type ||
+  if (PyCFunction_Check(p) || is_unbound_native(p) || is_method_wrapper(p) ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));
   if (Py_TYPE(p) == compiled_type) {
@@ -354,7 +356,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   const auto positional = static_cast<size_t>(code->co_argcount);
   const auto named = positional + static_cast<size_t>(code->co_kwonlyargcount);
   const bool fresh = heap().is_made_here(function);
-  std::vector<py::object> fast(static_cast<size_t>(code->co_nlocalsplus));
+  std::vector<py::object> fast(static_cast<size_t>(slot_count(code)));
   const size_t taken = std::min(args.size(), positional);
   for (size_t i = 0; i < taken; i++) fast[i] = std::move(args[i]);
   size_t slot = named;
@@ -370,7 +372,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   for (auto& [key, value] : kwargs) {
     size_t at = named;
     for (size_t i = static_cast<size_t>(code->co_posonlyargcount); i < named; i++)
-      if (PyUnicode_Compare(PyTuple_GET_ITEM(code->co_localsplusnames, i), key.ptr()) == 0) at = i;
+      if (PyUnicode_Compare(slot_name(code, static_cast<int>(i)), key.ptr()) == 0) at = i;
     if (at == named && (code->co_flags & CO_VARKEYWORDS))
       extra.emplace_back(key, value);
     else if (at == named || fast[at])
@@ -383,7 +385,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   const Py_ssize_t defaults = f->func_defaults ? PyTuple_GET_SIZE(f->func_defaults) : 0;
   for (size_t i = 0; i < named; i++) {
     if (fast[i]) continue;
-    py::object key = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i));
+    py::object key = borrow(slot_name(code, static_cast<int>(i)));
     if (i < positional) {
       const auto d = static_cast<Py_ssize_t>(i) - static_cast<Py_ssize_t>(positional) + defaults;
       if (d >= 0) {
@@ -419,6 +421,9 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   const bool direct = std::exchange(frames().direct, false);
+  // What the caller's stack keeps until the call is over.
+  const Arguments kept = kCallersKeepArguments ? args : Arguments();
+  const Keywords kept_by_name = kCallersKeepArguments ? kwargs : Keywords();
   auto frame = std::make_unique<TracedFrame>(function);
   frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
   if (code->co_flags & CO_GENERATOR) return iterators().make_generator(std::move(frame));
@@ -497,9 +502,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
     for (auto& a : args) {
       if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
       // An exception keeps its arguments, a group looks at the list of its exceptions.
-      if (exception &&
-          !(heap().exists(a) && PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseExceptionGroup)))
-        continue;
+      if (exception && !(heap().exists(a) && is_exception_group_class(t))) continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
                           (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&

@@ -42,7 +42,7 @@ bool is_unbound_native(PyObject* o) {
 bool is_bound_method(PyObject* o) { return PyMethod_Check(o) || method_descriptor(o) != nullptr; }
 
 PyObject* method_descriptor(PyObject* bound) {
-  const bool is_slot = Py_TYPE(bound) == &_PyMethodWrapper_Type;
+  const bool is_slot = is_method_wrapper(bound);
   const PyTypeObject* wanted = is_slot ? &PyWrapperDescr_Type : &PyMethodDescr_Type;
   if (!is_slot && (!PyCFunction_Check(bound) || PyCFunction_GET_SELF(bound) == nullptr))
     return nullptr;
@@ -73,7 +73,7 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
   graphs.ir->code = borrow(f->func_code);
   for (size_t i = 0; i < bound.size(); i++) {
     if (!bound[i]) continue;
-    const auto name = borrow(PyTuple_GET_ITEM(code->co_localsplusnames, i)).cast<std::string>();
+    const auto name = borrow(slot_name(code, static_cast<int>(i))).cast<std::string>();
     const SourceId source = heap.sources.local(static_cast<int64_t>(i), name);
     const bool deferred = is_constant(bound[i].ptr()) || numbers.holds_varying(bound[i], source);
     frame.fast[i] = deferred ? numbers.defer(bound[i], source) : heap.wrap(bound[i], source);
@@ -134,12 +134,15 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
     if (handled != f.handled.end() && handled->place == place) {
       state.handling.push_back(static_cast<int>(place));
       values.push_back((handled++)->exception);
+    } else if (o && o.is(traceback_mark())) {
+      state.tracebacks.push_back(static_cast<int>(place));
+      state.null_on_stack.back() = true;
     } else if (o) {
       values.push_back(o);
     }
   }
   const bool shows_all = reads_own_frame(f.code);
-  for (int slot = 0; slot < f.code->co_nlocalsplus; slot++) {
+  for (int slot = 0; slot < slot_count(f.code); slot++) {
     const py::object& o = f.fast[static_cast<size_t>(slot)];
     if (!o) continue;
     // What Python runs when such a value dies, the end of a generator's body above all, comes when

@@ -8,6 +8,7 @@
 #include "python/capture/natives.h"
 #include "python/cpython/changes.h"
 #include "python/cpython/compile_lock.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 #include "support/check.h"
 
@@ -308,7 +309,7 @@ Done Calls::reduce_plain(py::handle o) {
   PyTypeObject* type = Py_TYPE(p);
   if (heap().is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
       type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p) ||
-      (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)))
+      !has_instance_dict(type))
     return std::nullopt;
   for (PyTypeObject* base = type; base != nullptr; base = base->tp_base)
     if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) && base != &PyBaseObject_Type) return std::nullopt;

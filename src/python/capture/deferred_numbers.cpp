@@ -6,6 +6,7 @@
 // attributes; only the instructions listed here meet them.
 #include "python/capture/capture.h"
 #include "python/cpython/opcodes.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {
@@ -24,10 +25,17 @@ constexpr std::array<bool, 256> kLooksAtNothing = [] {
                  LOAD_CLOSURE, STORE_FAST,      DELETE_FAST, STORE_GLOBAL, STORE_DEREF,
                  POP_TOP,      PUSH_NULL,       COPY,        SWAP,         JUMP_FORWARD,
                  PRECALL,      KW_NAMES,        RESUME,      RETURN_CONST, NOP,
-                 COMPARE_OP})
+                 COMPARE_OP,   DUP_TOP,         DUP_TOP_TWO, ROT_TWO,      ROT_THREE,
+                 ROT_FOUR,     ROT_N,           POP_BLOCK,   SETUP_FINALLY})
     table[static_cast<size_t>(op)] = true;
   return table;
 }();
+
+// What the call that comes next calls, with `count` arguments.
+Callee next_callee(const TracedFrame& f, size_t count) {
+  const bool is_method = f.bytecode->instructions[f.next].op == CALL_METHOD;
+  return callee_below(f, f.stack.size() - count, kCallsTakeNull || is_method);
+}
 
 // A function whose frame is interpreted with its arguments as they are: no library's, which may
 // have a meaning of its own, but the functions through which modules are called.
@@ -128,7 +136,8 @@ Takes Numbers::taken_by_next(const TracedFrame& f) const {
     return frames().stack().size() == 1 ? Takes::Deferred : Takes::Varying;
   if (f.next + 1 >= code.size()) return Takes::Varying;
   const Instruction& then = code[f.next + 1];
-  const bool added = next.op == LOAD_CONST && then.op == BINARY_OP && is_arithmetic(then.arg) &&
+  const int operation = binary_operator_of(then.op, then.arg);
+  const bool added = next.op == LOAD_CONST && operation >= 0 && is_arithmetic(operation) &&
                      is_number(PyTuple_GET_ITEM(f.code->co_consts, next.arg));
   return added ? Takes::Deferred : Takes::Varying;
 }
@@ -171,7 +180,8 @@ std::optional<py::object> Numbers::compare_deferred(const py::object& a, const p
 // The operands of a BINARY_OP that can be computed behind the graph, or in front of it.
 bool Numbers::goes_on_counting(const TracedFrame& f) {
   auto number = [&](const py::object& o) { return o && is_number(real_of(o).ptr()); };
-  const uint32_t operation = f.bytecode->instructions[f.next].arg;
+  const Instruction& next = f.bytecode->instructions[f.next];
+  const auto operation = static_cast<uint32_t>(binary_operator_of(next.op, next.arg));
   const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
   if (!number(left) || !number(right)) return false;
   if (is_arithmetic(operation)) return true;
@@ -191,12 +201,10 @@ bool Numbers::is_nonzero(const py::object& number) {
 
 // A call of isinstance, or of object.__setattr__.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
-  const py::object& below = f.stack[f.stack.size() - count - 2];
-  const py::object& callable = below ? below : f.stack[f.stack.size() - count - 1];
+  const py::object callable = next_callee(f, count).callable;
   if (f.kwnames) return false;
   if (callable.is(member_of<"builtins", "isinstance">())) return true;
-  return Py_TYPE(callable.ptr()) == &_PyMethodWrapper_Type &&
-         is_name(callable.attr("__name__"), names().setattr_);
+  return is_method_wrapper(callable.ptr()) && is_name(callable.attr("__name__"), names().setattr_);
 }
 
 // A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch
@@ -206,8 +214,8 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
   if (varying.empty() || std::ranges::none_of(args, runtime)) return false;
-  if (f.stack[f.stack.size() - count - 2]) return false;  // a method and self
-  const py::handle callable = f.stack[f.stack.size() - count - 1];
+  const auto [callable, method_self] = next_callee(f, count);
+  if (method_self) return false;
   if (PyCFunction_Check(callable.ptr())) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
     const bool is_method = self && heap().is_tensor(self);
@@ -239,7 +247,7 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
 bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
   const size_t at = f.stack.size() - (keywords ? 2 : 1);
   const bool positional = is_packed(f.stack[at]), named = keywords && is_packed(f.stack.back());
-  if ((!positional && !named) || !interprets(f.stack[at - 1])) return false;
+  if ((!positional && !named) || !interprets(callee_below(f, at).callable)) return false;
   if (!positional) f.stack[at] = read(f.stack[at]);
   return true;
 }
@@ -351,6 +359,13 @@ void Numbers::read_arguments(TracedFrame& f) {
   const auto& code = f.bytecode->instructions;
   const Instruction& i = code[f.next];
   if (kLooksAtNothing[i.op]) return;
+  const int operation = binary_operator_of(i.op, i.arg);
+  if (operation >= 0) {
+    const char* name = binary_operator_name(static_cast<uint32_t>(operation));
+    if (!goes_on_counting(f) && !takes_runtime_numbers(name, std::span(f.stack).last(2), {}))
+      read_top(2);
+    return;
+  }
   switch (i.op) {
     case MAKE_CELL:
       if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
@@ -385,16 +400,21 @@ void Numbers::read_arguments(TracedFrame& f) {
                          !objects().special_method(dict, names().setitem_);
       return stays ? void() : read_top(3);
     }
-    case BINARY_OP:
-      if (goes_on_counting(f) ||
-          takes_runtime_numbers(binary_operator_name(i.arg), std::span(f.stack).last(2), {}))
-        return;
-      return read_top(2);
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) ? void() : read_top(1);
     case CALL:
+    case CALL_METHOD:
+    case CALL_FUNCTION:
       if (is_called_deferred(f, i.arg) || hands_on_numbers(f, i.arg)) return;
       return read_top(f.stack.size());
+    case CALL_FUNCTION_KW:
+    case CALL_KW: {  // the names are on the stack
+      f.kwnames = std::move(f.stack.back());
+      f.stack.pop_back();
+      const bool stay = hands_on_numbers(f, i.arg);
+      f.stack.push_back(std::exchange(f.kwnames, {}));
+      return stay ? void() : read_top(f.stack.size());
+    }
     case RETURN_VALUE:
       if (frames().stack().size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;
       return read_top(1);

@@ -176,6 +176,10 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
   if (assigns && PyODict_Check(dict.ptr()) &&
       objects().special_method(dict, py::str("__setitem__")))
     throw Break(BreakId::side_effect, Py_TYPE(dict.ptr())->tp_name, ".", name);
+  if (kOrderedDictsPopByItems && (name == "pop" || name == "popitem") && PyODict_Check(dict.ptr()))
+    for (const char* method : {"__contains__", "__getitem__", "__delitem__"})
+      if (objects().special_method(dict, py::str(method)))
+        throw Break(BreakId::side_effect, Py_TYPE(dict.ptr())->tp_name, ".", name);
   if (name == "clear" && n == 0) {
     iterators().refuse_to_end(dict.ptr());
     Writes& w = writes_of(dict);

@@ -6,6 +6,8 @@
 #include <pybind11/eval.h>
 
 #include "python/capture/instructions.h"
+#include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -13,8 +15,7 @@ namespace {
 void check_types(const py::object& type) {
   const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
   for (py::handle t : types)
-    if (!PyExceptionClass_Check(t.ptr()) ||
-        PyObject_IsSubclass(t.ptr(), PyExc_BaseExceptionGroup) != 0)
+    if (!PyExceptionClass_Check(t.ptr()) || is_exception_group_class(as_type(t)))
       throw Break(BreakId::exception_group, "except* of what it cannot take");
 }
 
@@ -34,7 +35,7 @@ void collect_leaves(py::handle e, py::set& ids) {
 }
 
 py::object make_group(const py::object& exceptions) {
-  return py::handle(PyExc_BaseExceptionGroup)(py::str(""), exceptions);
+  return py::handle(exception_group_class())(py::str(""), exceptions);
 }
 
 // The part of `group` that has these leaves, or None.
@@ -46,9 +47,7 @@ py::object subgroup_of(py::handle group, const py::set& leaves) {
 
 }  // namespace
 
-bool is_exception_group(py::handle o) {
-  return PyObject_IsInstance(o.ptr(), PyExc_BaseExceptionGroup) == 1;
-}
+bool is_exception_group(py::handle o) { return is_exception_group_class(Py_TYPE(o.ptr())); }
 
 // Of one that was there before nothing is known, and CPython would look into a group.
 void Frames::refuse_existing(py::handle e) {
@@ -81,7 +80,7 @@ void Frames::match_group(TracedFrame& f) {
   push(f, match);
   if (match.is_none()) return;
   f.handled.back().exception = match;
-  PyErr_SetHandledException(match.ptr());
+  set_handled_exception(match.ptr());
 }
 
 // What is raised behind the clauses: those parts of the group that they have left or raised again,

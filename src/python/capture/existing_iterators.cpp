@@ -174,7 +174,10 @@ size_t Iterators::places_in_frames(py::handle o) const {
   auto count = [&](const std::vector<py::object>& objects) {
     for (const py::object& other : objects) found += other.is(o);
   };
-  for (const TracedFrame* f : frames().stack()) count(f->fast), count(f->stack);
+  for (const TracedFrame* f : frames().stack()) {
+    count(f->fast), count(f->stack);
+    for (const TracedFrame::Handled& h : f->handled) found += h.exception.is(o);
+  }
   for (const auto& l : lazies_) {
     count(l->iterators);
     if (l->frame && !l->running) count(l->frame->fast), count(l->frame->stack);
@@ -200,6 +203,8 @@ bool Iterators::ends_iterator(const TracedFrame& f) {
   switch (i.op) {
     case POP_TOP:
       return is_last_place(f.stack.back());
+    case POP_EXCEPT:
+      return is_last_place(f.handled.back().exception);
     case STORE_FAST:
     case DELETE_FAST:
       return is_last_place(f.fast[i.arg]);

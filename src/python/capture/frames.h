@@ -7,6 +7,7 @@
 #include "python/capture/break.h"
 #include "python/capture/part.h"
 #include "python/capture/rebuild.h"
+#include "python/cpython/opcodes.h"
 #include "python/guards/guard.h"
 
 namespace oxy::python {
@@ -32,6 +33,7 @@ struct TracedFrame {
   struct Handled {
     size_t place;
     py::object exception;
+    size_t raised_at = 0;  // the instruction
   };
   std::vector<Handled> handled;
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
@@ -40,6 +42,27 @@ struct TracedFrame {
   py::object names;                           // of the body of a class: what it has bound
   py::object result;                          // that it returns or yields next
 };
+
+// What a call finds below its first argument, which stands at `place`; `self` null where it is none
+// of a method. Calls of functions alone have no NULL in its place in 3.10.
+struct Callee {
+  py::object callable, self;
+};
+inline Callee callee_below(const TracedFrame& f, size_t place, bool has_self = kCallsTakeNull) {
+  const py::object& upper = f.stack[place - 1];
+  if (!has_self) return {upper, {}};
+  const py::object& lower = f.stack[place - 2];
+  return lower ? Callee{lower, upper} : Callee{upper, {}};
+}
+
+// The instruction at which a generator that is suspended stands.
+inline size_t suspended_at(const TracedFrame& f) {
+  const auto& code = f.bytecode->instructions;
+  return f.next < code.size() && code[f.next].op == YIELD_FROM ? f.next : f.next - 1;
+}
+
+// What stands on the stack of 3.10 for the traceback of an exception that is handled.
+const py::object& traceback_mark();
 
 // Exceptions that were raised, with the places that they have passed, innermost first.
 struct RaisedAt {
@@ -84,6 +107,7 @@ class Frames : public Part {
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
+  void make_cells(TracedFrame& frame);
   void refuse_existing(py::handle exception);
   [[noreturn]] void stop();
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/types.h"
 #include "python/guards/evaluate.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
@@ -207,7 +208,7 @@ py::object Heap::wrap_bound(py::handle real, SourceId source) {
     out = steal(PyMethod_New(part("__func__").ptr(), self.ptr()));
   } else {
     part("__name__");
-    if (Py_TYPE(real.ptr()) == &_PyMethodWrapper_Type) part("__objclass__");
+    if (is_method_wrapper(real.ptr())) part("__objclass__");
     out = python::bind(method_descriptor(real.ptr()), self);
   }
   return instead_of(real, source, out);

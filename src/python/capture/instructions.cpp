@@ -4,6 +4,7 @@
 #include <array>
 #include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 constexpr size_t kMaxSteps = 2'000'000;
 
 py::handle name_of_slot(const TracedFrame& f, uint32_t slot) {
-  return PyTuple_GET_ITEM(f.code->co_localsplusnames, slot);
+  return slot_name(f.code, static_cast<int>(slot));
 }
 
 // The name, or the constant, that the instruction's argument is the number of.
@@ -24,8 +25,8 @@ py::object constant_in_code(const TracedFrame& f, const Instruction& i) {
 }
 
 [[noreturn]] void unbound(const TracedFrame& f, uint32_t slot) {
-  raise(PyExc_UnboundLocalError, "cannot access local variable '", text(name_of_slot(f, slot)),
-        "' where it is not associated with a value");
+  PyErr_Format(PyExc_UnboundLocalError, kUnboundLocal, name_of_slot(f, slot).ptr());
+  throw py::error_already_set();
 }
 
 // What stands in a cell or free variable.
@@ -34,9 +35,7 @@ void push_deref(Capture& c, TracedFrame& f, uint32_t slot) {
   py::object value = c.effects.read_cell(f.fast[slot]);
   if (!value) {
     if (local_kind(f.code, static_cast<int>(slot)) != kFree) unbound(f, slot);
-    name_error(name_of_slot(f, slot),
-               "cannot access free variable '%U' where it is not associated with a value in "
-               "enclosing scope");
+    name_error(name_of_slot(f, slot), kUnboundFree);
   }
   push(f, value);
 }
@@ -148,6 +147,18 @@ void swap(Capture&, TracedFrame& f, const Instruction& i) {
   place = place == top ? other : place == other ? top : place;
 }
 
+void rotate(Capture&, TracedFrame& f, const Instruction& i) {
+  const uint32_t count = rotated_by(i.op, i.arg);
+  std::rotate(f.stack.end() - count, f.stack.end() - 1, f.stack.end());
+  const size_t top = f.stack.size() - 1, first = f.stack.size() - count;
+  for (TracedFrame::Handled& h : f.handled)
+    if (h.place >= first) h.place = h.place == top ? first : h.place + 1;
+}
+
+void duplicate_two(Capture&, TracedFrame& f, const Instruction&) {
+  for (int i = 0; i < 2; i++) push(f, peek(f, 2));
+}
+
 void load_const(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object constant = constant_in_code(f, i);
   if (PyTuple_CheckExact(constant.ptr())) c.heap.fix(constant.ptr());
@@ -185,9 +196,10 @@ void load_from_dict_or_globals(Capture& c, TracedFrame& f, const Instruction& i)
 }
 
 void load_global(Capture& c, TracedFrame& f, const Instruction& i) {
-  if (i.arg & 1) push(f, {});
   c.numbers.takes = c.numbers.taken_by_next(f);
-  push(f, c.frames.load_global(f, name_in_code(f, i)));
+  py::object found = c.frames.load_global(f, name_in_code(f, i));
+  if (kGlobalsPushNull && (i.arg & 1)) return push_callable(f, std::move(found));
+  push(f, std::move(found));
 }
 
 void delete_global(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -198,17 +210,18 @@ void delete_global(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void load_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f);
-  if (loads_method(i.op, i.arg))
-    push(f, {});
-  else
-    c.numbers.takes = c.numbers.taken_by_next(f);
-  push(f, c.objects.load_attr(o, name_in_code(f, i)));
+  const bool called = loads_method(i.op, i.arg);
+  if (!called) c.numbers.takes = c.numbers.taken_by_next(f);
+  py::object found = c.objects.load_attr(o, name_in_code(f, i));
+  if (called) return push_callable(f, std::move(found));
+  push(f, std::move(found));
 }
 
 void load_super_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object self = pop(f), type = pop(f), super = pop(f);
-  if (loads_method(i.op, i.arg)) push(f, {});
-  push(f, c.objects.load_attr(c.calls.call(super, {type, self}), name_in_code(f, i)));
+  py::object found = c.objects.load_attr(c.calls.call(super, {type, self}), name_in_code(f, i));
+  if (loads_method(i.op, i.arg)) return push_callable(f, std::move(found));
+  push(f, std::move(found));
 }
 
 void store_attr(Capture& c, TracedFrame& f, const Instruction& i) {

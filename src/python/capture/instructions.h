@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "python/capture/capture.h"
+#include "python/cpython/opcodes.h"
 
 namespace oxy::python {
 
@@ -24,6 +25,13 @@ inline Arguments pop_many(TracedFrame& f, size_t n) {
 }
 
 inline py::object& peek(TracedFrame& f, size_t n) { return f.stack[f.stack.size() - n]; }
+
+// What is to be called, with its NULL.
+inline void push_callable(TracedFrame& f, py::object o) {
+  if (!kNullFollows) push(f, {});
+  push(f, std::move(o));
+  if (kNullFollows) push(f, {});
+}
 
 inline void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
   if (jumps) f.next = static_cast<size_t>(i.target);
@@ -50,6 +58,9 @@ namespace instructions {
 // Pushes the items of what is on the stack: `before` of them, a list of the rest where one is asked
 // for, `after` of them.
 void unpack(Capture& c, TracedFrame& f, uint32_t before, bool rest, uint32_t after);
+// f"{o!s}", by CONVERT_VALUE's argument; f"{o:spec}".
+py::object converted(Capture& c, py::object o, uint32_t conversion);
+py::object formatted(Capture& c, py::object o, const py::object& spec);
 }  // namespace instructions
 
 }  // namespace oxy::python

@@ -1,15 +1,68 @@
 // The instructions of jumps, iterators, calls, with statements and exceptions.
 #include "python/capture/instructions.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
+#include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
 
 constexpr size_t kMaxRounds = 2'000;  // of a loop with tensors
 
+// A part of a function that is made here: its defaults, those of keywords, annotations, closure.
+void set_part(py::handle function, uint32_t bit, py::object part) {
+  if (bit == 4 && PyTuple_Check(part.ptr())) {
+    py::dict annotations;
+    for (Py_ssize_t k = 0; k + 1 < PyTuple_GET_SIZE(part.ptr()); k += 2)
+      annotations[py::handle(PyTuple_GET_ITEM(part.ptr(), k))] =
+          py::handle(PyTuple_GET_ITEM(part.ptr(), k + 1));
+    part = annotations;
+  }
+  const auto set = bit == 8   ? PyFunction_SetClosure
+                   : bit == 4 ? PyFunction_SetAnnotations
+                   : bit == 2 ? PyFunction_SetKwDefaults
+                              : PyFunction_SetDefaults;
+  check(set(function.ptr(), part.ptr()));
+}
+
 // An exception of the captured code's, where a class stands for one without arguments.
 py::object instance_of(Capture& c, const py::object& o) {
   return PyExceptionClass_Check(o.ptr()) ? c.calls.call(o, {}) : o;
+}
+
+// The keywords of a call, whose values are its last arguments.
+Keywords take_keywords(Arguments& args, const py::object& names) {
+  const auto n = static_cast<size_t>(PyTuple_GET_SIZE(names.ptr()));
+  Keywords out;
+  for (size_t k = 0; k < n; k++)
+    out.emplace_back(borrow(PyTuple_GET_ITEM(names.ptr(), k)), args[args.size() - n + k]);
+  args.resize(args.size() - n);
+  return out;
+}
+
+// Calls what lies below the arguments, which are popped already.
+void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keywords kwargs) {
+  const auto [callable, self] = callee_below(f, f.stack.size(), has_self);
+  pop_many(f, has_self ? 2 : 1);
+  if (self) args.insert(args.begin(), self);
+  c.frames.direct = true;
+  push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
+}
+
+// What an iterator yields next; null at its end.
+py::object sent_to(Capture& c, py::object inner, const py::object& sent) {
+  if (sent.is_none()) return c.iterators.iter_next(inner);
+  if (LazyIterator* l = c.iterators.lazy(inner); l && l->frame)
+    return c.iterators.resume_generator(*l, sent, {});
+  throw Break(BreakId::instruction, "send to an iterator that is no generator");
+}
+
+void require_exception_classes(const py::object& type) {
+  const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
+  for (py::handle one : types)
+    if (!PyExceptionClass_Check(one.ptr()))
+      throw Break(BreakId::instruction, "except of what is no exception");
 }
 
 }  // namespace
@@ -24,6 +77,13 @@ void jump_counted(Capture& c, TracedFrame& f, const Instruction& i) {
   jump_if(f, i, true);
 }
 
+// What takes a bool asks for the value's truth itself: a graph break stands there, as in versions
+// without this instruction.
+void to_bool(Capture& c, TracedFrame& f, const Instruction&) {
+  if (takes_bool(f.bytecode->instructions[f.next].op)) return;
+  push(f, py::bool_(c.objects.truth(pop(f))));
+}
+
 void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
   f.loops.try_emplace(f.next - 1, f.step);
   const uint8_t next = f.bytecode->instructions[f.next].op;
@@ -36,13 +96,7 @@ void for_iter(Capture& c, TracedFrame& f, const Instruction& i) {
 }
 
 void send(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object sent = pop(f), inner = peek(f, 1), item;
-  if (sent.is_none())
-    item = c.iterators.iter_next(inner);
-  else if (LazyIterator* l = c.iterators.lazy(inner); l && l->frame)
-    item = c.iterators.resume_generator(*l, sent, {});
-  else
-    throw Break(BreakId::instruction, "send to an iterator that is no generator");
+  const py::object sent = pop(f), item = sent_to(c, peek(f, 1), sent);
   if (item) return push(f, item);
   if (!kSendKeepsIterator) pop(f);
   push(f, c.iterators.returned());
@@ -58,6 +112,18 @@ void cleanup_throw(Capture&, TracedFrame& f, const Instruction&) {
   push(f, value.attr("value"));
 }
 
+// SEND and YIELD_VALUE in one: what comes back from the yield is sent on.
+void yield_from(Capture& c, TracedFrame& f, const Instruction&) {
+  const py::object sent = pop(f), item = sent_to(c, peek(f, 1), sent);
+  if (!item) {
+    peek(f, 1) = c.iterators.returned();
+    return;
+  }
+  f.result = item;
+  f.yielded = true;
+  f.next--;
+}
+
 void yield_value(Capture&, TracedFrame& f, const Instruction&) {
   f.result = pop(f);
   f.yielded = true;
@@ -68,20 +134,19 @@ void yield_value(Capture&, TracedFrame& f, const Instruction&) {
 void call(Capture& c, TracedFrame& f, const Instruction& i) {
   Arguments args = pop_many(f, i.arg);
   Keywords kwargs;
-  if (f.kwnames) {
-    const auto n = static_cast<size_t>(PyTuple_GET_SIZE(f.kwnames.ptr()));
-    for (size_t k = 0; k < n; k++)
-      kwargs.emplace_back(borrow(PyTuple_GET_ITEM(f.kwnames.ptr(), k)), args[args.size() - n + k]);
-    args.resize(args.size() - n);
-    f.kwnames = py::object();
-  }
-  py::object callable = pop(f), first = pop(f);
-  if (first) {  // a method and self, under the arguments
-    args.insert(args.begin(), callable);
-    callable = first;
-  }
-  c.frames.direct = true;
-  push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
+  if (f.kwnames) kwargs = take_keywords(args, std::exchange(f.kwnames, {}));
+  call_popped(c, f, true, std::move(args), std::move(kwargs));
+}
+
+void call_function(Capture& c, TracedFrame& f, const Instruction& i) {
+  call_popped(c, f, false, pop_many(f, i.arg), {});
+}
+
+void call_kw(Capture& c, TracedFrame& f, const Instruction& i) {
+  const py::object names = pop(f);
+  Arguments args = pop_many(f, i.arg);
+  Keywords kwargs = take_keywords(args, names);
+  call_popped(c, f, kCallsTakeNull, std::move(args), std::move(kwargs));
 }
 
 void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -102,33 +167,18 @@ void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
     args = c.numbers.unpack_numbers(given);
   else
     for (py::handle a : c.iterators.list_of(given)) args.push_back(borrow(a));
-  py::object callable = pop(f);
-  pop(f);  // the null below
-  c.frames.direct = true;
-  push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
+  call_popped(c, f, kCallsTakeNull, std::move(args), std::move(kwargs));
 }
 
 void make_function(Capture& c, TracedFrame& f, const Instruction& i) {
+  const py::object name = kHasQualifiedNames ? py::object() : pop(f);
   py::object code = pop(f);
   auto* outer = as_function(f.function);
-  py::object made = steal(PyFunction_New(code.ptr(), outer->func_globals));
-  auto set = [&](uint32_t bit, int (*setter)(PyObject*, PyObject*)) {
-    if (i.arg & bit) setter(made.ptr(), pop(f).ptr());
-  };
-  set(8, PyFunction_SetClosure);
-  if (i.arg & 4) {
-    py::object annotations = pop(f);
-    if (PyTuple_Check(annotations.ptr())) {
-      py::dict d;
-      for (Py_ssize_t k = 0; k + 1 < PyTuple_GET_SIZE(annotations.ptr()); k += 2)
-        d[py::handle(PyTuple_GET_ITEM(annotations.ptr(), k))] =
-            py::handle(PyTuple_GET_ITEM(annotations.ptr(), k + 1));
-      annotations = d;
-    }
-    PyFunction_SetAnnotations(made.ptr(), annotations.ptr());
-  }
-  set(2, PyFunction_SetKwDefaults);
-  set(1, PyFunction_SetDefaults);
+  py::object made = steal(PyFunction_NewWithQualName(code.ptr(), outer->func_globals, name.ptr()));
+  for (const uint32_t bit : {8U, 4U, 2U, 1U})
+    if (i.arg & bit) set_part(made, bit, pop(f));
+  const auto& next = f.bytecode->instructions;
+  while (next[f.next].op == SET_FUNCTION_ATTRIBUTE) set_part(made, next[f.next++].arg, pop(f));
   c.heap.entry(made.ptr());  // made here: its defaults and cells have no source
   c.heap.hold(made);
   push(f, made);
@@ -142,6 +192,7 @@ void before_with(Capture& c, TracedFrame& f, const Instruction&) {
   for (PyObject* method : {names().enter_, names().exit_}) {
     if (c.effects.lookup(type, method) != nullptr) continue;
     c.objects.type_member(type, method);
+    if (!kNamesContextProtocol) raise_with(PyExc_AttributeError, borrow(method));
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",
                  type->tp_name, method == names().exit_ ? " (missed __exit__ method)" : "");
     throw py::error_already_set();
@@ -153,26 +204,37 @@ void before_with(Capture& c, TracedFrame& f, const Instruction&) {
 }
 
 void with_except_start(Capture& c, TracedFrame& f, const Instruction&) {
-  py::object value = peek(f, 1);
-  push(f, c.calls.call(peek(f, 4), {borrow((PyObject*)Py_TYPE(value.ptr())), value,
-                                    c.frames.traceback_of(value)}));
+  py::object value = peek(f, kHasBlocks ? 2 : 1), exit = peek(f, kHasBlocks ? 7 : 4);
+  push(f, c.calls.call(exit, {borrow((PyObject*)Py_TYPE(value.ptr())), value,
+                              c.frames.traceback_of(value)}));
 }
 
 void push_exc_info(Capture&, TracedFrame& f, const Instruction&) {
   py::object value = pop(f);
   push(f, f.handled.empty() ? py::none() : f.handled.back().exception);
   f.handled.push_back({f.stack.size() - 1, value});
-  PyErr_SetHandledException(value.ptr());
+  set_handled_exception(value.ptr());
   push(f, value);
 }
 
 void check_exc_match(Capture&, TracedFrame& f, const Instruction&) {
   py::object type = pop(f);
-  const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
-  for (py::handle one : types)
-    if (!PyExceptionClass_Check(one.ptr()))
-      throw Break(BreakId::instruction, "except of what is no exception");
+  require_exception_classes(type);
   push(f, py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
+}
+
+void jump_if_not_exc_match(Capture&, TracedFrame& f, const Instruction& i) {
+  const py::object type = pop(f), raised = pop(f);
+  require_exception_classes(type);
+  jump_if(f, i, PyErr_GivenExceptionMatches(raised.ptr(), type.ptr()) == 0);
+}
+
+// In 3.10 with its class above and its traceback below.
+void reraise(Capture&, TracedFrame& f, const Instruction&) {
+  if (kHasBlocks) pop(f);
+  const py::object value = pop(f);
+  if (kHasBlocks) pop(f);
+  reraise_value(value);
 }
 
 void prep_reraise_star(Capture& c, TracedFrame& f, const Instruction&) {
@@ -181,15 +243,14 @@ void prep_reraise_star(Capture& c, TracedFrame& f, const Instruction&) {
 }
 
 void pop_except(Capture&, TracedFrame& f, const Instruction&) {
-  pop(f);
+  pop_many(f, kHasBlocks ? 3 : 1);
   f.handled.pop_back();
-  PyErr_SetHandledException(
-      (f.handled.empty() ? f.handled_outside : f.handled.back().exception).ptr());
+  set_handled_exception((f.handled.empty() ? f.handled_outside : f.handled.back().exception).ptr());
 }
 
 void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg == 0) {
-    if (const auto handled = owned(PyErr_GetHandledException())) reraise_value(handled);
+    if (const auto handled = owned(handled_exception())) reraise_value(handled);
     throw Break(BreakId::instruction, "raise without an exception");
   }
   py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(c, pop(f));

@@ -104,7 +104,8 @@ void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
 
 void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
-  push(f, c.objects.compute(binary_operator(i.arg), {a, b}));
+  const int operation = binary_operator_of(i.op, i.arg);
+  push(f, c.objects.compute(binary_operator(static_cast<uint32_t>(operation)), {a, b}));
 }
 
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -146,23 +147,38 @@ void build_slice(Capture&, TracedFrame& f, const Instruction& i) {
        steal(PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
 }
 
-void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object spec = i.arg & 4 ? pop(f) : py::str(""), o = pop(f);
-  const int conversion = i.arg & 3;
-  if (PyObject* own =
-          conversion == 0 ? c.objects.special_method(o, py::str("__format__")) : nullptr)
-    return push(f, c.calls.call(own, {o, spec}));
+py::object converted(Capture& c, py::object o, uint32_t conversion) {
+  constexpr uint32_t kRepr = 2, kAscii = 3;
+  if (conversion != kAscii)
+    if (auto text = c.calls.text_of(o, conversion == kRepr)) return *text;
+  o = c.calls.plain_contents(o, member_of<"builtins", "format">());
+  if (conversion == kAscii) return steal(PyObject_ASCII(o.ptr()));
+  return conversion == kRepr ? py::repr(o) : py::str(o);
+}
+
+py::object formatted(Capture& c, py::object o, const py::object& spec) {
+  if (PyObject* own = c.objects.special_method(o, py::str("__format__")))
+    return c.calls.call(own, {o, spec});
   const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
                             c.effects.lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
                                 c.effects.lookup(&PyBaseObject_Type, py::str("__format__"));
-  if (conversion == 1 || conversion == 2 || (plain_format && py::len(spec) == 0))
-    if (auto text = c.calls.text_of(o, conversion == 2))
-      return push(f, steal(PyObject_Format(text->ptr(), spec.ptr())));
+  if (plain_format && py::len(spec) == 0)
+    if (auto text = c.calls.text_of(o, false)) return *text;
   o = c.calls.plain_contents(o, member_of<"builtins", "format">());
-  if (conversion == 1) o = py::str(o);
-  if (conversion == 2) o = py::repr(o);
-  if (conversion == 3) o = steal(PyObject_ASCII(o.ptr()));
-  push(f, steal(PyObject_Format(o.ptr(), spec.ptr())));
+  return steal(PyObject_Format(o.ptr(), spec.ptr()));
+}
+
+void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
+  const py::object spec = i.arg & 4 ? pop(f) : py::str("");
+  py::object o = pop(f);
+  const uint32_t conversion = i.arg & 3;
+  if (conversion == 0) return push(f, formatted(c, std::move(o), spec));
+  push(f, steal(PyObject_Format(converted(c, std::move(o), conversion).ptr(), spec.ptr())));
+}
+
+void format_with_spec(Capture& c, TracedFrame& f, const Instruction&) {
+  const py::object spec = pop(f);
+  push(f, formatted(c, pop(f), spec));
 }
 
 void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
@@ -208,7 +224,8 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
   if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
   py::object dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
-  if (i.op == DICT_MERGE) require_new_keywords(peek(f, i.arg + 2), dict, o);
+  const size_t arguments = f.stack.size() - i.arg - 1;
+  if (i.op == DICT_MERGE) require_new_keywords(callee_below(f, arguments).callable, dict, o);
   check(PyDict_Merge(dict.ptr(), o.ptr(), 1));
 }
 
@@ -245,17 +262,34 @@ void match_keys(Capture& c, TracedFrame& f, const Instruction&) {
   if (!PyDict_CheckExact(peek(f, 2).ptr()) || py::len(py::set(keys)) != keys.size())
     throw Break(BreakId::instruction, "a pattern of a mapping that is no dict, or an error");
   for (py::handle key : keys) {
-    if (c.objects.contains(peek(f, 2), key).ptr() != Py_True) return push(f, py::none());
+    if (c.objects.contains(peek(f, 2), key).ptr() != Py_True) {
+      push(f, py::none());
+      if (kMatchesPushBool) push(f, py::bool_(false));
+      return;
+    }
     values.append(c.objects.subscript(peek(f, 2), key));
   }
   push(f, py::tuple(values));
+  if (kMatchesPushBool) push(f, py::bool_(true));
+}
+
+// What `**rest` of a mapping pattern takes; the keys stay.
+void copy_dict_without_keys(Capture& c, TracedFrame& f, const Instruction&) {
+  py::dict rest;
+  check(PyDict_Update(rest.ptr(), c.heap.contents(peek(f, 2)).ptr()));
+  for (py::handle key : peek(f, 1)) check(PyDict_DelItem(rest.ptr(), key.ptr()));
+  peek(f, 1) = rest;
 }
 
 void match_class(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object names = pop(f), type = pop(f), subject = pop(f);
+  auto matched = [&](const py::object& values) {
+    push(f, kMatchesPushBool && values.is_none() ? subject : values);
+    if (kMatchesPushBool) push(f, py::bool_(!values.is_none()));
+  };
   if (!PyType_Check(type.ptr())) refuse_pattern();
   if (c.calls.call(member_of<"builtins", "isinstance">(), {subject, type}).ptr() != Py_True)
-    return push(f, py::none());
+    return matched(py::none());
   const auto positions = names_of_positions(c, type, i.arg);
   for (py::handle name : names)
     if (positions && positions->contains(name)) refuse_pattern();
@@ -265,10 +299,10 @@ void match_class(Capture& c, TracedFrame& f, const Instruction& i) {
     if (positions)
       for (py::handle name : *positions) parts.append(c.objects.load_attr(subject, name));
     for (py::handle name : names) parts.append(c.objects.load_attr(subject, name));
-    push(f, py::tuple(parts));
+    matched(py::tuple(parts));
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_AttributeError)) throw;
-    push(f, py::none());
+    matched(py::none());
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include "python/capture/instructions.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/frames.h"
 #include "python/cpython/opcodes.h"
+#include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
 
@@ -14,27 +16,57 @@ namespace {
 // The frame's cells are made.
 bool is_behind_entry(const TracedFrame& f) {
   const uint8_t op = f.bytecode->instructions[f.next].op;
-  return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME;
+  return op != MAKE_CELL && op != COPY_FREE_VARS && op != RETURN_GENERATOR && op != RESUME &&
+         op != GEN_START;
 }
 
 // Where the frame stands once the instruction at `at` has raised: behind a clean-up where it began.
 size_t left_at(const TracedFrame& f, size_t at) {
   const Instruction& i = f.bytecode->instructions[at];
   if (i.op != RERAISE || i.arg == 0 || f.stack.size() < i.arg) return at;
+  if (kHasBlocks) return f.handled.empty() ? at : f.handled.back().raised_at;
   PyObject* from = f.stack[f.stack.size() - i.arg].ptr();
   const size_t back = from != nullptr && PyLong_CheckExact(from) ? PyLong_AsSize_t(from) : SIZE_MAX;
   PyErr_Clear();
   return back < f.bytecode->instructions.size() ? back : at;
 }
 
+// The stack as a handler finds it.
+void enter_handler(TracedFrame& f, const ExceptionRange& range, size_t at, size_t left,
+                   const py::object& value) {
+  const auto depth = static_cast<size_t>(range.depth);
+  f.next = static_cast<size_t>(range.target);
+  if (!kHasBlocks) {
+    f.stack.resize(depth);
+    if (range.push_lasti) f.stack.push_back(py::int_(left));
+    f.stack.push_back(value);
+    return;
+  }
+  // No instruction ends the handlers that it leaves.
+  while (!f.handled.empty() && f.handled.back().place >= depth) f.handled.pop_back();
+  f.stack.resize(depth);
+  f.stack.resize(depth + 2);
+  f.stack.push_back(f.handled.empty() ? py::none() : f.handled.back().exception);
+  f.handled.push_back({depth + 2, value, at});
+  set_handled_exception(value.ptr());
+  f.stack.push_back(traceback_mark());
+  f.stack.push_back(value);
+  f.stack.push_back(py::type::of(value));
+}
+
 }  // namespace
+
+const py::object& traceback_mark() {
+  static const py::object& mark = *new py::object(member_of<"builtins", "object">()());
+  return mark;
+}
 
 std::shared_ptr<const Bytecode> bytecode_of(PyCodeObject* code) {
   using Kept = std::shared_ptr<const Bytecode>;
   static const CodeExtra extra(
       [](void* kept) { boundary([=] { delete static_cast<Kept*>(kept); }); });
   if (void* found = extra.get(code)) return *static_cast<Kept*>(found);
-  auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(disassemble(code)));
+  auto kept = std::make_unique<Kept>(std::make_shared<const Bytecode>(plain_bytecode(code)));
   Kept out = *kept;
   if (extra.set(code, kept.get())) {
     [[maybe_unused]] const Kept* released = kept.release();
@@ -46,12 +78,30 @@ TracedFrame::TracedFrame(py::handle called)
     : function(borrow(called)),
       code(code_of(called)),
       bytecode(bytecode_of(code)),
-      fast(static_cast<size_t>(code->co_nlocalsplus)) {}
+      fast(static_cast<size_t>(slot_count(code))) {}
+
+// Where no instructions do.
+void Frames::make_cells(TracedFrame& f) {
+  const int frees = free_count(f.code), slots = slot_count(f.code);
+  for (int slot = f.code->co_nlocals; slot < slots - frees; ++slot)
+    f.fast[static_cast<size_t>(slot)] = steal(PyCell_New(nullptr));
+  for (int slot = 0; slot < parameter_count(f.code); ++slot) {
+    const int cell = cell_of_parameter(f.code, slot);
+    py::object& given = f.fast[static_cast<size_t>(slot)];
+    if (cell < 0) continue;
+    if (!numbers().is_packed(given)) given = numbers().read(given);
+    check(PyCell_Set(f.fast[static_cast<size_t>(cell)].ptr(), given.ptr()));
+    given = py::object();
+  }
+  for (int slot = f.code->co_nlocals; slot < slots - frees; ++slot)
+    heap().hold(f.fast[static_cast<size_t>(slot)]);
+  if (frees > 0) instructions::copy_free_vars(capture_, f, {.arg = static_cast<uint32_t>(frees)});
+}
 
 void Frames::begin(size_t stop_at) {
   stop_at_ = stop_at;
   traces_source_ = log_enabled(Artifact::trace_source);
-  handled_outside = static_cast<bool>(owned(PyErr_GetHandledException()));
+  handled_outside = static_cast<bool>(owned(handled_exception()));
 }
 
 // Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a
@@ -66,17 +116,18 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
   frames_.push_back(&frame);
   if (codes_.insert(frame.code).second)
     heap().hold(borrow(reinterpret_cast<PyObject*>(frame.code)));
-  frame.handled_outside = owned(PyErr_GetHandledException());
+  frame.handled_outside = owned(handled_exception());
   const auto leave = c10::make_scope_exit([this, outside = frame.handled_outside] {
-    PyErr_SetHandledException(outside.ptr());
+    set_handled_exception(outside.ptr());
     frames_.pop_back();
   });
-  if (!frame.handled.empty()) PyErr_SetHandledException(frame.handled.back().exception.ptr());
+  if (!frame.handled.empty()) set_handled_exception(frame.handled.back().exception.ptr());
   frame.direct = std::exchange(direct, false);
+  if (kCellsMadeAtEntry && frame.next == 0) make_cells(frame);
   if (frame.yielded) frame.stack.push_back(sent ? sent : py::none());
   frame.yielded = false;
   while (true) {
-    const size_t at = thrown ? frame.next - 1 : frame.next;
+    const size_t at = thrown ? suspended_at(frame) : frame.next;
     frame.step = steps_;
     if (steps_ == stop_at_) stop();
     try {
@@ -101,10 +152,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       if ((range || frames_.size() > 1) && iterators().unwinding_ends_iterator(frame, depth))
         iterators().break_at_end_of_iterator();
       if (!range) throw;
-      frame.stack.resize(depth);
-      if (range->push_lasti) frame.stack.push_back(py::int_(left));
-      frame.stack.push_back(value);
-      frame.next = static_cast<size_t>(range->target);
+      enter_handler(frame, *range, at, left, value);
     } catch (Break& b) {
       if (b.stack.empty()) place(b);
       throw;
@@ -135,12 +183,16 @@ void Frames::step(TracedFrame& f) {
 // What its traceback will say. An exception that is raised again has the place already.
 void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
   const Instruction& i = frame.bytecode->instructions[at];
+  if (i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0)) {
+    auto known = raised_.find(value.ptr());
+    if (known == raised_.end() || known->second.empty())
+      return;  // of one from before the call nothing is known
+    RaisedAt& last = known->second.back();
+    if (last.code.ptr() == reinterpret_cast<PyObject*>(frame.code))
+      last.left = frame.bytecode->instructions[left_at(frame, at)].offset;
+    return;
+  }
   std::vector<RaisedAt>& places = raised_[value.ptr()];
-  const bool again = i.op == RERAISE || (i.op == RAISE_VARARGS && i.arg == 0);
-  if (again && !places.empty() &&
-      places.back().code.ptr() == reinterpret_cast<PyObject*>(frame.code))
-    places.back().left = frame.bytecode->instructions[left_at(frame, at)].offset;
-  if (again) return;
   auto* function = as_function(frame.function);
   places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
                     i.offset, i.location.line, i.offset});

@@ -27,8 +27,23 @@ py::object empty_generator() {
 // A generator that stands in a `yield from`.
 bool delegates(const TracedFrame& f) {
   const auto& code = f.bytecode->instructions;
-  return f.next + 1 < code.size() && code[f.next + 1].op == JUMP_BACKWARD_NO_INTERRUPT &&
-         !f.stack.empty();
+  if (f.stack.empty()) return false;
+  if (f.next < code.size() && code[f.next].op == YIELD_FROM) return true;
+  return f.next + 1 < code.size() && code[f.next + 1].op == JUMP_BACKWARD_NO_INTERRUPT;
+}
+
+// What a `yield from` was waiting for has returned this.
+void end_delegation(TracedFrame& f, const py::object& returned) {
+  if (!kSendKeepsIterator) f.stack.pop_back();
+  f.stack.push_back(returned);
+  f.yielded = false;
+  const auto& code = f.bytecode->instructions;
+  if (code[f.next].op == YIELD_FROM) {
+    f.next++;
+    return;
+  }
+  const Instruction& send = code[static_cast<size_t>(code[f.next + 1].target)];
+  f.next = static_cast<size_t>(send.target);
 }
 
 }  // namespace
@@ -319,13 +334,7 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
           close_generator(*l);
         } else {
           if (py::object value = resume_generator(*l, py::none(), thrown)) return value;
-          if (!kSendKeepsIterator) f.stack.pop_back();
-          f.stack.push_back(returned_);
-          f.next = static_cast<size_t>(
-              f.bytecode
-                  ->instructions[static_cast<size_t>(f.bytecode->instructions[f.next + 1].target)]
-                  .target);
-          f.yielded = false;
+          end_delegation(f, returned_);
           thrown = py::object();
         }
       } catch (py::error_already_set& e) {
@@ -435,7 +444,7 @@ void Iterators::close_dropped_iterators() {
 
 // Suspended in a try or with: its end runs code.
 bool Iterators::is_open_generator(const LazyIterator& l) {
-  return l.frame && l.started && !l.done && l.frame->bytecode->range_at(l.frame->next - 1);
+  return l.frame && l.started && !l.done && l.frame->bytecode->range_at(suspended_at(*l.frame));
 }
 
 }  // namespace oxy::python

@@ -105,14 +105,17 @@ PyObject* keep(PyObject* self, PyObject* args, PyObject* kwargs) {
   return boundary(body, nullptr);
 }
 
+PyCFunction as_function(PyCFunctionWithKeywords f) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
+}
+
 py::module_ warnings() { return py::module_::import("warnings"); }
 
 }  // namespace
 
 TorchWarnings::TorchWarnings(py::handle callable) {
   if (!callable || !PyFunction_Check(callable.ptr())) return;
-  static PyMethodDef method = {"warn", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(keep)),
-                               METH_VARARGS | METH_KEYWORDS, nullptr};
+  static PyMethodDef method = {"warn", as_function(keep), METH_VARARGS | METH_KEYWORDS, nullptr};
   warn_ = warnings().attr("warn");
   auto* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
   const py::object boundary = frame ? borrow(frame) : py::object(py::none());
@@ -123,7 +126,12 @@ TorchWarnings::TorchWarnings(py::handle callable) {
 TorchWarnings::~TorchWarnings() {
   if (!warn_) return;
   const py::error_scope pending;  // the capture may end in an error
-  boundary([this] { warnings().attr("warn") = warn_; });
+  boundary([this] {
+    const py::module_ module = warnings();
+    PyObject* now = py::object(module.attr("warn")).ptr();  // held by the module
+    const bool ours = PyCFunction_Check(now) && PyCFunction_GetFunction(now) == as_function(keep);
+    if (ours) module.attr("warn") = warn_;
+  });
 }
 
 std::vector<TorchWarning> TorchWarnings::given() const {

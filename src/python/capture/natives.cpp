@@ -7,6 +7,7 @@
 #include <ranges>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/types.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
@@ -66,8 +67,7 @@ bool takes_whole(const std::string& name, size_t argument) {
 // The variable `memo` of a function of the module copy.
 py::object table_of_copies(const TracedFrame& f) {
   for (size_t i = 0; i < f.fast.size(); i++) {
-    const auto at = static_cast<Py_ssize_t>(i);
-    PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, at);
+    PyObject* name = slot_name(f.code, static_cast<int>(i));
     if (!f.fast[i] || PyUnicode_CompareWithASCIIString(name, "memo") != 0) continue;
     return PyCell_Check(f.fast[i].ptr()) ? borrow(PyCell_GET(f.fast[i].ptr())) : f.fast[i];
   }

@@ -43,6 +43,7 @@ enum Trait : uint32_t {
   TakesSizes = 1 << 27,  // a constant tensor stands for a size
   ByElement = 1 << 28,   // makes each element from the same element of its arguments
   From312 = 1 << 29,     // CPython 3.11 does not have it
+  From311 = 1 << 30,     // CPython 3.10 does not have it
 };
 
 }  // namespace native

@@ -1,10 +1,12 @@
 // Rebuilding functions, iterators, generators, exceptions and what else has an inside of its own.
 #include <pybind11/eval.h>
+#include <structmember.h>
 
 #include "python/bound_arguments.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/frames.h"
 #include "python/cpython/types.h"
 
@@ -54,18 +56,22 @@ PyObject* make_traceback(PyObject*, PyObject* args) {
   return boundary(body, nullptr);
 }
 
-// (function, its bound parameters)
-PyObject* begin(PyObject*, PyObject* args) {
-  PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
-  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(items[0]));
-  return call_bound(items[0], code, items + 1);
-}
-
 // What captured code knows of its name.
 PyObject* named(py::object generator, PyObject* const* names) {
   check(PyObject_SetAttrString(generator.ptr(), "__name__", names[0]));
   check(PyObject_SetAttrString(generator.ptr(), "__qualname__", names[1]));
   return generator.release().ptr();
+}
+
+// (function, its bound parameters, __name__, __qualname__): one that has not begun.
+PyObject* begin(PyObject*, PyObject* args) {
+  auto body = [=] {
+    PyObject** items = reinterpret_cast<PyTupleObject*>(args)->ob_item;
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(items[0]));
+    py::object made = steal(call_bound(items[0], code, items + 1));
+    return named(std::move(made), items + PyTuple_GET_SIZE(args) - 2);
+  };
+  return boundary(body, nullptr);
 }
 
 // (function, its positional arguments, __name__, __qualname__): a generator that has yielded once.
@@ -138,7 +144,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type), {dict});
   }
   if (name == "functools.partial" || name.starts_with("operator.")) return place_reduced(o);
-  if (PyCFunction_Check(p) || type == &_PyMethodWrapper_Type) {
+  if (PyCFunction_Check(p) || is_method_wrapper(p)) {
     PyObject* descriptor = method_descriptor(p);
     const py::object self = o.attr("__self__");
     if (descriptor == nullptr || self.is_none())
@@ -254,18 +260,18 @@ uint32_t RebuildPlan::place_generator(py::handle o, const LazyIterator& g) {
   if (g.done) return place_call(o, function_object<ended>("ended"), {name, qualified_name});
   std::vector<py::object> parts;
   if (!g.started) {
-    const int flags = f.code->co_flags;
-    const int parameters = f.code->co_argcount + f.code->co_kwonlyargcount +
-                           ((flags & CO_VARARGS) != 0) + ((flags & CO_VARKEYWORDS) != 0);
+    const int parameters = parameter_count(f.code);
     parts.push_back(f.function);
     parts.insert(parts.end(), f.fast.begin(), f.fast.begin() + parameters);
+    parts.insert(parts.end(), {name, qualified_name});
     const uint32_t at = place_call(o, function_object<begin>("begin"), parts);
-    rebuild.steps[at].late |= (flags & CO_VARKEYWORDS) != 0;  // the dict is filled by then
+    rebuild.steps[at].late |=
+        (f.code->co_flags & CO_VARKEYWORDS) != 0;  // the dict is filled by then
     return at;
   }
   // A function that makes generators which stand where this one does, and what it takes.
   parts.emplace_back();
-  const size_t at = f.next - 1;
+  const size_t at = suspended_at(f);
   std::vector<int> with_finalizer;
   const FrameState state =
       capture_.frames.state_left(f, live_locals(*f.bytecode, f.code)[at], parts, with_finalizer);
@@ -380,6 +386,12 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
       if (value == nullptr) {
         PyErr_Clear();
         continue;
+      }
+      constexpr int kReadOnly = 1;  // Py_READONLY; of types made in C alone
+      if (reinterpret_cast<PyMemberDescrObject*>(descriptor.ptr())->d_member->flags & kReadOnly) {
+        Py_DECREF(value);
+        throw Break(BreakId::side_effect, "an object of ", type->tp_name,
+                    ", which is written in C");
       }
       if (_PyType_Lookup(type, name.ptr()) != descriptor.ptr())
         throw Break(BreakId::side_effect, "a slot that ", type->tp_name, " hides");

@@ -1,15 +1,16 @@
 // Carrying out a rebuild.
 #include "python/capture/rebuild.h"
 
+#include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "support/check.h"
 
 namespace oxy::python {
 namespace {
 
-using Objects = std::span<const py::object>;
+using Built = std::span<const py::object>;
 
-py::tuple tuple_of(const std::vector<uint32_t>& parts, Objects built) {
+py::tuple built_tuple(const std::vector<uint32_t>& parts, Built built) {
   py::tuple out(parts.size());
   for (size_t i = 0; i < parts.size(); i++) out[i] = built[parts[i]];
   return out;
@@ -28,8 +29,8 @@ void call_own(PyObject* target, const char* name, py::handle argument = {}) {
   steal(PyObject_CallFunctionObjArgs(method.ptr(), target, argument.ptr(), nullptr));
 }
 
-py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const> fetched,
-                Objects built) {
+py::object make(const RebuildStep& s, Built outputs, std::span<PyObject* const> fetched,
+                Built built) {
   switch (s.kind) {
     case RebuildStep::Kind::Constant:
       return s.object;
@@ -38,13 +39,13 @@ py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const
     case RebuildStep::Kind::Fetched:
       return borrow(fetched[s.index]);
     case RebuildStep::Kind::Tuple: {
-      py::tuple items = tuple_of(s.parts, built);
+      py::tuple items = built_tuple(s.parts, built);
       auto* type = as_type(s.object);
       if (type == &PyTuple_Type) return std::move(items);
       return steal(PyTuple_Type.tp_new(type, py::make_tuple(items).ptr(), nullptr));
     }
     case RebuildStep::Kind::Call:
-      return steal(PyObject_CallObject(s.object.ptr(), tuple_of(s.parts, built).ptr()));
+      return steal(PyObject_CallObject(s.object.ptr(), built_tuple(s.parts, built).ptr()));
     case RebuildStep::Kind::List:
       return py::list();
     case RebuildStep::Kind::Set:
@@ -55,7 +56,7 @@ py::object make(const RebuildStep& s, Objects outputs, std::span<PyObject* const
       return steal(PyCell_New(nullptr));
     case RebuildStep::Kind::Instance: {
       auto* type = as_type(s.object);
-      return steal(own_base(type)->tp_new(type, tuple_of(s.parts, built).ptr(), nullptr));
+      return steal(own_base(type)->tp_new(type, built_tuple(s.parts, built).ptr(), nullptr));
     }
     case RebuildStep::Kind::DictOf:
       return steal(PyObject_GenericGetDict(built[s.parts[0]].ptr(), nullptr));
@@ -80,7 +81,7 @@ int set_attribute(PyObject* o, PyObject* name, PyObject* value) {
                          : PyObject_GenericSetAttr(o, name, value);
 }
 
-void write(const RebuildWrite& w, Objects built) {
+void write(const RebuildWrite& w, Built built) {
   PyObject* target = built[w.target].ptr();
   auto part = [&](size_t i) { return built[w.parts[i]].ptr(); };
   switch (w.kind) {
@@ -88,7 +89,8 @@ void write(const RebuildWrite& w, Objects built) {
       for (size_t i = 0; i < w.parts.size(); i++) check(PyList_Append(target, part(i)));
       return;
     case RebuildWrite::Kind::ListSplice:
-      return check(PyList_SetSlice(target, w.from, w.to, py::list(tuple_of(w.parts, built)).ptr()));
+      return check(
+          PyList_SetSlice(target, w.from, w.to, py::list(built_tuple(w.parts, built)).ptr()));
     case RebuildWrite::Kind::SetAdd:
       for (size_t i = 0; i < w.parts.size(); i++) check(PySet_Add(target, part(i)));
       return;
@@ -102,7 +104,7 @@ void write(const RebuildWrite& w, Objects built) {
       call_own(target, "clear");
       [[fallthrough]];
     case RebuildWrite::Kind::Extend:
-      return call_own(target, "extend", tuple_of(w.parts, built));
+      return call_own(target, "extend", built_tuple(w.parts, built));
     case RebuildWrite::Kind::CellSet:
       return check(PyCell_Set(target, w.parts.empty() ? nullptr : part(0)));
     case RebuildWrite::Kind::DictSet:
@@ -123,7 +125,7 @@ void write(const RebuildWrite& w, Objects built) {
     case RebuildWrite::Kind::State:
       return call_own(target, "__setstate__", built[w.parts[0]]);
     case RebuildWrite::Kind::Call:
-      steal(PyObject_Call(target, tuple_of(w.parts, built).ptr(), nullptr));
+      steal(PyObject_Call(target, built_tuple(w.parts, built).ptr(), nullptr));
       return;
     case RebuildWrite::Kind::Advance:
       for (Py_ssize_t i = 0; i < w.from; i++)
@@ -135,7 +137,7 @@ void write(const RebuildWrite& w, Objects built) {
       if (part(1) != Py_None)
         PyException_SetContext(target, Py_NewRef(part(1)));
       else if (part(4) == Py_True)
-        PyException_SetContext(target, PyErr_GetHandledException());
+        PyException_SetContext(target, handled_exception());
       reinterpret_cast<PyBaseExceptionObject*>(target)->suppress_context = part(2) == Py_True;
       if (part(3) != Py_None) check(PyException_SetTraceback(target, part(3)));
       return;
@@ -145,7 +147,7 @@ void write(const RebuildWrite& w, Objects built) {
 
 }  // namespace
 
-std::vector<py::object> Rebuild::build(Objects outputs, std::span<PyObject* const> fetched) const {
+std::vector<py::object> Rebuild::build(Built outputs, std::span<PyObject* const> fetched) const {
   std::vector<py::object> built;
   built.reserve(steps.size());
   bool late_ones = false;
@@ -160,7 +162,7 @@ std::vector<py::object> Rebuild::build(Objects outputs, std::span<PyObject* cons
   return built;
 }
 
-void Rebuild::apply(Objects built) const {
+void Rebuild::apply(Built built) const {
   for (const RebuildWrite& w : effects) write(w, built);
 }
 

@@ -14,13 +14,6 @@
 namespace oxy::python {
 namespace {
 
-// Whether an exception that is raised now comes to a handler of captured code. Where an op raises,
-// only its kernel has the words of its exception; rules for shapes have others.
-bool may_handle(std::span<TracedFrame* const> frames) {
-  return std::ranges::any_of(
-      frames, [](const TracedFrame* f) { return f->bytecode->range_at(f->next - 1) != nullptr; });
-}
-
 // Whether ATen has an op of this name that takes its operands element by element.
 bool is_pointwise(std::string_view name) {
   static const auto& names = *[] {
@@ -44,6 +37,19 @@ std::vector<at::Tensor> outs_in(py::handle out) {
     for (py::handle one : out)
       if (is_tensor_object(one.ptr())) tensors.push_back(THPVariable_Unpack(one.ptr()));
   return tensors;
+}
+
+// What of ours has ended a call of this function.
+[[noreturn]] void break_of(const std::exception_ptr& failure, std::string_view function) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const bridge::DataDependent& e) {
+    Break b(e.is_number ? BreakId::data_dependent : BreakId::data_dependent_size, e.what());
+    b.of_sizes = !e.is_number || function != "operator.getitem";
+    throw b;
+  } catch (const Unsupported& e) {
+    throw Break(BreakId::torch_call, e.what());
+  }
 }
 
 bool autocast_differs(const TorchModes& a, TorchModes b) {
@@ -143,24 +149,15 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   if (error) {
     recorded_all_ = false;
     ir_now().graph.kill(id);
-    if (const auto failure = recorder_now().failure()) {
-      const bool data = failure->find("depends on data") != std::string::npos;
-      const bool value = failure->find("_local_scalar_dense") != std::string::npos;
-      Break b(!data   ? BreakId::torch_call
-              : value ? BreakId::data_dependent
-                      : BreakId::data_dependent_size,
-              *failure);
-      b.of_sizes = data && (!value || target != "operator.getitem");
-      throw b;
-    }
-    // Memory that out= gives another shape is eager's to deal with.
-    if (!outs.empty()) throw Break(BreakId::torch_call, target, " with out=: ", error->what());
-    const char* limit = bridge::torch_limit(error->what());
-    if (limit || error->matches(PyExc_NotImplementedError))
-      throw Break(BreakId::torch_call, limit ? limit : error->what());
-    if (!error->matches(PyExc_TypeError) && may_handle(frames().stack()))
-      throw Break(BreakId::torch_call, target, " raises, and captured code may look at it");
-    throw *error;
+    if (recorder_now().failure()) break_of(recorder_now().failure(), target);
+    // Arguments that the call does not take, as in eager. An op may not be able to work without
+    // data, and its rule for shapes has other words than its kernel: eager calls it.
+    if (!error->matches(PyExc_Exception) ||
+        (error->matches(PyExc_TypeError) && bridge::heard().ops == heard))
+      throw *error;
+    Break b(BreakId::torch_call, target, " raises ", one_line(*error));
+    b.of_torch = true;
+    throw b;
   }
   // Eager warns, and the memory keeps its size.
   for (size_t i = 0; i < outs.size(); i++)

@@ -6,6 +6,7 @@
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
+#include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
 
 namespace oxy::python {
@@ -161,7 +162,7 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
 // What the caller of the compiled function deals with may be another exception at each call; an
 // ExitStack only looks whether it meets that one.
 Meant handled(Capture& c) {
-  const auto handled = owned(PyErr_GetHandledException());
+  const auto handled = owned(handled_exception());
   if (!handled &&
       !is_text(as_function(c.frames.stack().back()->function)->func_module, "contextlib"))
     throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
@@ -185,10 +186,13 @@ Meant super(Capture& c, py::handle callable) {
   TracedFrame& f = *c.frames.stack().back();
   if (f.code->co_argcount == 0) raise(PyExc_RuntimeError, "super(): no arguments");
   py::object self = f.fast[0];
-  if (self && PyCell_Check(self.ptr()) && is_cell(f.code, 0)) self = borrow(PyCell_GET(self.ptr()));
+  if (const int cell = cell_of_parameter(f.code, 0); cell >= 0)
+    if (const py::object& held = f.fast[static_cast<size_t>(cell)];
+        held && PyCell_Check(held.ptr()))
+      self = borrow(PyCell_GET(held.ptr()));
   if (!self) raise(PyExc_RuntimeError, "super(): arg[0] deleted");
-  for (int i = 0; i < f.code->co_nlocalsplus; i++) {
-    PyObject* name = PyTuple_GET_ITEM(f.code->co_localsplusnames, i);
+  for (int i = 0; i < slot_count(f.code); i++) {
+    PyObject* name = slot_name(f.code, i);
     const py::object& cell = f.fast[static_cast<size_t>(i)];
     if (!is_name(name, names().class_) || !cell || !PyCell_Check(cell.ptr())) continue;
     const py::object changed =
@@ -300,6 +304,8 @@ const Special* special_of(py::handle callable) {
 
 std::optional<py::object> Calls::call_special(py::handle callable, Arguments& args,
                                               Keywords& kwargs) {
+  if (callable.ptr() == raised_parts() && args.size() == 1)
+    return py::make_tuple(py::type::of(args[0]), args[0], traceback_mark());
   const Special* special = special_of(callable);
   if (special == nullptr || args.size() < special->least || args.size() > special->most ||
       (!kwargs.empty() && !special->named))
@@ -317,7 +323,7 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
     return std::nullopt;
   py::object registry, token;
   auto* code = code_of(f);
-  const py::object names = steal(PyCode_GetFreevars(code));
+  const py::object names = steal(free_names(code).release());
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.ptr()); i++) {
     PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
     Tracked& k = heap().entry(cell);

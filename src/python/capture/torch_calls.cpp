@@ -1,6 +1,7 @@
 // Calls of torch: what becomes a node (recording.cpp), what is constant, what no graph can have.
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -137,7 +138,7 @@ bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keyw
 std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args,
                                             Keywords& kwargs) {
   PyObject* p = callable.ptr();
-  if (PyCFunction_Check(p) || Py_TYPE(p) == &_PyMethodWrapper_Type) {
+  if (PyCFunction_Check(p) || is_method_wrapper(p)) {
     py::object self = PyCFunction_Check(p) ? borrow(PyCFunction_GET_SELF(p))
                                            : steal(PyObject_GetAttr(p, names().self_));
     if (self && heap().is_tensor(self))

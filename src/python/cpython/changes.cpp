@@ -61,7 +61,7 @@ uint64_t object_changes() { return changes; }
 
 bool counts_dict_changes(PyTypeObject* type) {
   count_object_changes();
-  if (!PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT) || !type->tp_mro) return false;
+  if (!has_managed_dict(type) || !type->tp_mro) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     PyObject* dict = type_dict(base);

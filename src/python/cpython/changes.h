@@ -6,22 +6,34 @@
 
 #include <cstdint>
 
-static_assert(PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030D0000,
-              "dict and type versions are looked up as in CPython 3.11 and 3.12");
+static_assert(PY_VERSION_HEX >= 0x030A0000 && PY_VERSION_HEX < 0x030E0000,
+              "dict and type versions are looked up as in CPython 3.10 to 3.13");
+
+#ifdef Py_GIL_DISABLED
+#error "Oxyfuel needs the GIL: this is a free-threaded build of CPython"
+#endif
 
 namespace oxy::python {
 
-// Changes with every write to the dict, and is never given out twice in a process.
+// Changes with every write to the dict, and is never given out twice in a process. Of 3.13 that is
+// so from the first tracked_version() on.
 inline uint64_t dict_version(PyObject* dict) {
-  constexpr int kWatcherBits = PY_VERSION_HEX >= 0x030C0000 ? 8 : 0;  // below the version
+  constexpr int kWatcherBits =  // below the version
+      PY_VERSION_HEX >= 0x030D0000   ? 12
+      : PY_VERSION_HEX >= 0x030C0000 ? 8
+                                     : 0;
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag >> kWatcherBits;
 }
 
 // Changes when an attribute of the type or of a base changes; 0 while nobody has looked anything up
 // since.
 inline uint32_t type_version(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return type->tp_version_tag;
+#else
   bool valid = type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG;
   return valid ? type->tp_version_tag : 0;
+#endif
 }
 
 inline uint64_t own_dict_writes = 0;
@@ -31,12 +43,11 @@ inline uint64_t own_dict_writes = 0;
 inline uint64_t dict_writes() {
   static PyObject* probe = PyDict_New();
   static PyObject* key = PyUnicode_InternFromString("probe");
-  static const Py_hash_t hash = PyObject_Hash(key);
   // The value that is there already would not count.
   static PyObject* value = Py_False;
   value = value == Py_True ? Py_False : Py_True;
   ++own_dict_writes;
-  if (_PyDict_SetItem_KnownHash(probe, key, value, hash) != 0) PyErr_Clear();
+  if (PyDict_SetItem(probe, key, value) != 0) PyErr_Clear();
   return dict_version(probe) - own_dict_writes;
 }
 
@@ -69,6 +80,24 @@ class Quiet {
  private:
   int collecting_;
 };
+
+// Instances of 3.13 hold their values themselves, and a dict that is made for one shows them: then
+// no version, and no watcher, tells of assignments to attributes. Taking the last item out of the
+// dict and putting it back makes the dict hold them all, as any that has been made does in 3.12.
+inline uint64_t tracked_version(PyObject* dict) {
+#if PY_VERSION_HEX >= 0x030D0000
+  if (reinterpret_cast<PyDictObject*>(dict)->ma_values != nullptr) {
+    const Quiet quiet;
+    static PyObject* const take = PyObject_GetAttrString((PyObject*)&PyDict_Type, "popitem");
+    const bool empty = PyDict_GET_SIZE(dict) == 0;
+    if (empty) PyDict_SetItemString(dict, "__dict__", Py_None);
+    PyObject* item = PyObject_CallOneArg(take, dict);
+    if (item && !empty) PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1));
+    Py_XDECREF(item);
+  }
+#endif
+  return dict_version(dict);
+}
 
 // Where an object holds its __dict__; the dict is made if it was not there. nullptr for objects
 // that have none.

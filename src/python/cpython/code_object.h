@@ -19,6 +19,9 @@ inline constexpr bool kHasBlocks = PY_VERSION_HEX < 0x030B0000;
 // The line table has lines only; later versions also columns.
 inline constexpr bool kHasLinesOnly = PY_VERSION_HEX < 0x030B0000;
 
+// A code object knows its qualified name; elsewhere MAKE_FUNCTION takes it.
+inline constexpr bool kHasQualifiedNames = PY_VERSION_HEX >= 0x030B0000;
+
 inline std::string_view bytes_view(PyObject* bytes) {
   return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
 }
@@ -68,8 +71,12 @@ inline int local_kind(PyCodeObject* code, int slot) {
   return static_cast<uint8_t>(PyBytes_AS_STRING(code->co_localspluskinds)[slot]);
 }
 
-// Which slot the argument of an instruction names.
-inline int slot_of(PyCodeObject*, Argument, uint32_t arg) { return static_cast<int>(arg); }
+inline int free_count(PyCodeObject* code) { return code->co_nfreevars; }
+
+// The cell that a parameter becomes; -1 for one that is no cell.
+inline int cell_of_parameter(PyCodeObject* code, int slot) {
+  return local_kind(code, slot) & kCell ? slot : -1;
+}
 #else
 inline Reference code_bytes(PyCodeObject* code) { return Reference(Py_NewRef(code->co_code)); }
 inline Reference variable_names(PyCodeObject* c) { return Reference(Py_NewRef(c->co_varnames)); }
@@ -107,12 +114,26 @@ inline int local_kind(PyCodeObject* code, int slot) {
   return slot < locals + PyTuple_GET_SIZE(code->co_cellvars) ? kCell : kFree;
 }
 
-// Cells are counted from the first of them.
-inline int slot_of(PyCodeObject* code, Argument kind, uint32_t arg) {
-  return static_cast<int>(arg) +
-         (kind == Argument::cell ? static_cast<int>(PyTuple_GET_SIZE(code->co_varnames)) : 0);
+inline int free_count(PyCodeObject* code) {
+  return static_cast<int>(PyTuple_GET_SIZE(code->co_freevars));
+}
+
+inline int cell_of_parameter(PyCodeObject* code, int slot) {
+  const auto cells = static_cast<int>(PyTuple_GET_SIZE(code->co_cellvars));
+  for (int i = 0; code->co_cell2arg != nullptr && i < cells; ++i)
+    if (code->co_cell2arg[i] == slot) return code->co_nlocals + i;
+  return -1;
 }
 #endif
+
+// The slot that the arguments of instructions with cells are counted from.
+inline int first_cell_argument(PyCodeObject* code) { return kHasBlocks ? code->co_nlocals : 0; }
+
+// How many slots of a frame its parameters have: positional ones, keyword-only ones, * and **.
+inline int parameter_count(PyCodeObject* code) {
+  return code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+         ((code->co_flags & CO_VARKEYWORDS) != 0);
+}
 
 inline bool is_cell(PyCodeObject* code, int slot) {
   return (local_kind(code, slot) & (kCell | kFree)) != 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(5);
 
-thread_local int depth = 0;
+thread_local int lock_depth = 0;
 
 std::recursive_timed_mutex& mutex() {
   static auto& m = *new std::recursive_timed_mutex();
@@ -27,28 +27,28 @@ CompileLock::CompileLock(Wait wait) : held_(mutex().try_lock()) {
     do held_ = mutex().try_lock_for(kPatience);
     while (!held_ && wait == Wait::Unbounded);
   }
-  depth += held_;
+  lock_depth += held_;
 }
 
 CompileLock::~CompileLock() {
   if (!held_) return;
-  --depth;
+  --lock_depth;
   mutex().unlock();
 }
 
 void CompileLock::renew() {
   new (&mutex()) std::recursive_timed_mutex();
-  for (int i = 0; i < depth; i++) mutex().lock();  // this thread's own
+  for (int i = 0; i < lock_depth; i++) mutex().lock();  // this thread's own
 }
 
-CompileUnlocked::CompileUnlocked() : depth_(depth) {
-  for (; depth > 0; --depth) mutex().unlock();
+CompileUnlocked::CompileUnlocked() : depth_(lock_depth) {
+  for (; lock_depth > 0; --lock_depth) mutex().unlock();
 }
 
 CompileUnlocked::~CompileUnlocked() {
   if (depth_ == 0) return;
   pybind11::gil_scoped_release released;
-  for (; depth < depth_; ++depth) mutex().lock();
+  for (; lock_depth < depth_; ++lock_depth) mutex().lock();
 }
 
 }  // namespace oxy::python

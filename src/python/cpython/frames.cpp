@@ -5,18 +5,28 @@
 #include "python/cpython/frames.h"
 
 #include <frameobject.h>
+#if PY_VERSION_HEX >= 0x030B0000
 #include <internal/pycore_frame.h>
+#endif
 
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "python/cpython/boundary.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/reference.h"
 #include "support/check.h"
 
 namespace oxy::python {
 namespace {
+
+// What the evaluator is given.
+#if PY_VERSION_HEX >= 0x030B0000
+using EvaluatedFrame = _PyInterpreterFrame;
+#else
+using EvaluatedFrame = PyFrameObject;
+#endif
 
 constexpr int kMaxDepth = 200;
 constexpr int kMaxWatchedDepth = 2000;  // while another thread has to see every frame
@@ -28,9 +38,9 @@ int lasting = 0;              // users of no thread
 thread_local int depth = 0, own_users = 0, own_watchers = 0;
 // The frame that `previous` has been given last. An evaluator that took ours for the one before it,
 // and was there when ours came back, gives the frame back to us.
-thread_local _PyInterpreterFrame* passed_on = nullptr;
+thread_local EvaluatedFrame* passed_on = nullptr;
 
-PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws);
+PyObject* evaluate_frame(PyThreadState* state, EvaluatedFrame* frame, int throws);
 
 // Whether the frames that this one calls should use no C stack. Beyond the second limit there is
 // none left for as long as another thread watches: that is waited for, ten seconds at most in all
@@ -49,17 +59,28 @@ bool is_deep() {
   return users > 0;
 }
 
-PyObject* run_as_before(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
+PyObject* run_as_before(PyThreadState* state, EvaluatedFrame* frame, int throws) {
   const bool deep = is_deep();
   if (deep) _PyInterpreterState_SetEvalFrameFunc(state->interp, previous);
   ++depth;
-  _PyInterpreterFrame* outer = std::exchange(passed_on, frame);
+  EvaluatedFrame* outer = std::exchange(passed_on, frame);
   PyObject* result = previous(state, frame, throws);
   passed_on = outer;
   --depth;
-  if (deep && users > 0) _PyInterpreterState_SetEvalFrameFunc(state->interp, evaluate);
+  if (deep && users > 0) _PyInterpreterState_SetEvalFrameFunc(state->interp, evaluate_frame);
   return result;
 }
+
+#if PY_VERSION_HEX >= 0x030B0000
+// The instruction where a traceback finds the frame; before 3.13 the one behind it is run next.
+void set_instruction(_PyInterpreterFrame* frame, PyCodeObject* code, size_t instruction) {
+#if PY_VERSION_HEX >= 0x030D0000
+  frame->instr_ptr = _PyCode_CODE(code) + instruction;
+#else
+  frame->prev_instr = _PyCode_CODE(code) + instruction;
+#endif
+}
+#endif
 
 #if PY_VERSION_HEX >= 0x030C0000
 PyFunctionObject* function_of(const _PyInterpreterFrame* frame) {
@@ -69,7 +90,7 @@ PyFunctionObject* function_of(const _PyInterpreterFrame* frame) {
 PyCodeObject* empty = nullptr;  // it returns at once
 
 // Of 3.12 the evaluator frees the frame, with functions that are not exported: it runs a code that
-// does nothing else.
+// does nothing else, from behind its RESUME on, which might run signal handlers.
 void prepare_to_leave() {
   if (empty != nullptr) return;
   Reference lambda(Py_CompileString("lambda: None", "<oxyfuel>", Py_eval_input));
@@ -81,25 +102,88 @@ void prepare_to_leave() {
 
 void leave(PyThreadState* state, _PyInterpreterFrame* frame) {
   Reference raised(PyErr_GetRaisedException());
-  Py_DECREF(frame->f_code);
-  frame->f_code = reinterpret_cast<PyCodeObject*>(Py_NewRef(empty));
-  frame->prev_instr = _PyCode_CODE(empty) - 1;
-  Py_XDECREF(_PyEval_EvalFrameDefault(state, frame, 0));
+#if PY_VERSION_HEX >= 0x030D0000
+  Py_SETREF(frame->f_executable, Py_NewRef(empty));
+  set_instruction(frame, empty, 1);
+#else
+  Py_SETREF(frame->f_code, reinterpret_cast<PyCodeObject*>(Py_NewRef(empty)));
+  set_instruction(frame, empty, 0);
+#endif
+  Reference nothing(_PyEval_EvalFrameDefault(state, frame, 0));
+  if (!nothing) PyErr_Clear();
   if (raised) PyErr_SetRaisedException(raised.release());
 }
 #else
-PyFunctionObject* function_of(const _PyInterpreterFrame* frame) { return frame->f_func; }
-
 // The caller frees the frame.
 void prepare_to_leave() {}
-void leave(PyThreadState*, _PyInterpreterFrame*) {}
+void leave(PyThreadState*, EvaluatedFrame*) {}
 #endif
 
-PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws) {
+#if PY_VERSION_HEX >= 0x030C0000
+#elif PY_VERSION_HEX >= 0x030B0000
+PyFunctionObject* function_of(const _PyInterpreterFrame* frame) { return frame->f_func; }
+#else
+// A frame does not tell its function: one of the same code, globals and cells.
+Reference function_of(const PyFrameObject* frame) {
+  PyCodeObject* code = frame->f_code;
+  Reference function(PyFunction_New(reinterpret_cast<PyObject*>(code), frame->f_globals));
+  const int frees = free_count(code), first = slot_count(code) - frees;
+  const Reference cells(PyTuple_New(frees));
+  if (!function || !cells) return {};
+  for (int i = 0; i < frees; ++i)
+    PyTuple_SET_ITEM(cells.get(), i, Py_NewRef(frame->f_localsplus[first + i]));
+  if (frees > 0 && PyFunction_SetClosure(function.get(), cells.get()) < 0) return {};
+  return function;
+}
+
+// While it lives, the parameters that the frame has made cells of are in their own slots.
+class BoundParameters {
+ public:
+  explicit BoundParameters(PyFrameObject* frame) : frame_(frame) {
+    if (has_cells()) exchange(true);
+  }
+  ~BoundParameters() {
+    if (has_cells()) exchange(false);
+  }
+  BoundParameters(const BoundParameters&) = delete;
+
+ private:
+  bool has_cells() const { return frame_->f_code->co_cell2arg != nullptr; }
+
+  void exchange(bool out) {
+    const int count = parameter_count(frame_->f_code);
+    for (int slot = 0; slot < count; ++slot) {
+      const int at = cell_of_parameter(frame_->f_code, slot);
+      if (at < 0) continue;
+      auto* cell = reinterpret_cast<PyCellObject*>(frame_->f_localsplus[at]);
+      PyObject*& given = frame_->f_localsplus[slot];
+      if (out)
+        given = std::exchange(cell->ob_ref, nullptr);
+      else
+        cell->ob_ref = std::exchange(given, nullptr);
+    }
+  }
+
+  PyFrameObject* const frame_;
+};
+#endif
+
+PyObject* evaluate_frame(PyThreadState* state, EvaluatedFrame* frame, int throws) {
   if (frame == passed_on) return _PyEval_EvalFrameDefault(state, frame, throws);
   PyObject* result = nullptr;
+#if PY_VERSION_HEX >= 0x030B0000
   PyObject** parameters = frame->owner == FRAME_OWNED_BY_THREAD ? frame->localsplus : nullptr;
   auto handled = [&] { return handler(function_of(frame), parameters, result); };
+#else
+  auto handled = [&] {
+    if (frame->f_gen != nullptr) return false;  // it goes on
+    const Reference function = function_of(frame);
+    if (!function) return true;
+    const BoundParameters bound(frame);
+    return handler(reinterpret_cast<PyFunctionObject*>(function.get()), frame->f_localsplus,
+                   result);
+  };
+#endif
   if (throws || users == 0 || !boundary(handled, true)) return run_as_before(state, frame, throws);
   leave(state, frame);
   return result;
@@ -107,7 +191,7 @@ PyObject* evaluate(PyThreadState* state, _PyInterpreterFrame* frame, int throws)
 
 void put_back() {
   PyInterpreterState* interpreter = PyThreadState_Get()->interp;
-  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
+  if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate_frame)
     _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
 }
 
@@ -123,9 +207,9 @@ void add_frame_handler(FrameHandler added, bool every) {
   PyInterpreterState* interpreter = PyThreadState_Get()->interp;
   const _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
   const bool deep = now == previous;  // some thread is
-  if (now == evaluate || !(first || every || deep)) return;
+  if (now == evaluate_frame || !(first || every || deep)) return;
   previous = now;
-  _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate);
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, evaluate_frame);
 }
 
 void remove_frame_handler(bool every) {
@@ -148,11 +232,31 @@ void forget_handlers_of_other_threads() {
   if (had && users == 0) put_back();
 }
 
+void add_traceback_line(const char* function, const char* file, int line) {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  const Reference globals(PyDict_New());
+  const Reference code(reinterpret_cast<PyObject*>(PyCode_NewEmpty(file, function, line)));
+  PyFrameObject* frame = globals && code ? PyFrame_New(PyThreadState_Get(),
+                                                       reinterpret_cast<PyCodeObject*>(code.get()),
+                                                       globals.get(), nullptr)
+                                         : nullptr;
+  PyErr_Clear();
+  PyErr_Restore(type, value, trace);
+  if (frame) PyTraceBack_Here(frame);
+  Py_XDECREF(frame);
+}
+
 PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset) {
   PyFrameObject* frame = PyFrame_New(PyThreadState_Get(), code, globals, nullptr);
   if (frame == nullptr) return nullptr;
   const auto instruction = static_cast<size_t>(offset) / sizeof(_Py_CODEUNIT);
-  frame->f_frame->prev_instr = _PyCode_CODE(code) + instruction;
+#if PY_VERSION_HEX >= 0x030B0000
+  set_instruction(frame->f_frame, code, instruction);
+#else
+  frame->f_lasti = static_cast<int>(instruction);
+  Py_CLEAR(frame->f_back);
+#endif
   return reinterpret_cast<PyObject*>(frame);
 }
 

@@ -6,11 +6,16 @@
 
 namespace oxy::python {
 
+inline constexpr bool kFramesTellFunctions = PY_VERSION_HEX >= 0x030B0000;
+
 // Called with a frame that is about to run: its function and its bound parameters (positional ones,
 // keyword-only ones, then the tuple of * and the dict of **; owned by the frame; null where a
 // generator goes on). Returns whether it has dealt with the frame, from which it may have taken the
 // parameters then, with nullptr in their places; `result` is then what the frame returns, or
 // nullptr with an exception set. What it throws is the frame's exception.
+//
+// Where a frame does not tell its function, this is one of the same code, globals and cells,
+// without the attributes of the one that was called, and its qualified name is its name.
 using FrameHandler = bool (*)(PyFunctionObject* function, PyObject** parameters, PyObject*& result);
 
 // From now on the handler sees the frames of every thread, until as many `remove_frame_handler`
@@ -27,6 +32,9 @@ void forget_handlers_of_other_threads();
 // A new frame without values that stands at the instruction at `offset`, in bytes, as tracebacks
 // hold them; nullptr is the exception that is set.
 PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset);
+
+// Adds a line to the traceback of the exception that is set.
+void add_traceback_line(const char* function, const char* file, int line);
 
 // A pointer of ours with a code object, freed with it.
 class CodeExtra {

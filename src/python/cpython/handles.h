@@ -15,6 +15,7 @@ inline py::object steal(PyObject* o) {
   if (o == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(o);
 }
+inline py::object steal(PyCodeObject* o) { return steal(reinterpret_cast<PyObject*>(o)); }
 
 // A new reference, or null.
 inline py::object owned(PyObject* o) { return py::reinterpret_steal<py::object>(o); }

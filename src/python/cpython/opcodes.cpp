@@ -116,6 +116,41 @@ uint8_t jump_towards(uint8_t op, bool backward) {
   OXY_FAIL(info.name, " jumps in one direction only");
 }
 
+int binary_operator_of(uint8_t op, uint32_t arg) {
+  if (op == BINARY_OP) return static_cast<int>(arg);
+#ifdef BINARY_ADD  // 3.10 has an opcode for each
+  constexpr int kOperators[] = {BINARY_ADD,
+                                BINARY_AND,
+                                BINARY_FLOOR_DIVIDE,
+                                BINARY_LSHIFT,
+                                BINARY_MATRIX_MULTIPLY,
+                                BINARY_MULTIPLY,
+                                BINARY_MODULO,
+                                BINARY_OR,
+                                BINARY_POWER,
+                                BINARY_RSHIFT,
+                                BINARY_SUBTRACT,
+                                BINARY_TRUE_DIVIDE,
+                                BINARY_XOR,
+                                INPLACE_ADD,
+                                INPLACE_AND,
+                                INPLACE_FLOOR_DIVIDE,
+                                INPLACE_LSHIFT,
+                                INPLACE_MATRIX_MULTIPLY,
+                                INPLACE_MULTIPLY,
+                                INPLACE_MODULO,
+                                INPLACE_OR,
+                                INPLACE_POWER,
+                                INPLACE_RSHIFT,
+                                INPLACE_SUBTRACT,
+                                INPLACE_TRUE_DIVIDE,
+                                INPLACE_XOR};
+  if (const auto* at = std::ranges::find(kOperators, op); at != std::end(kOperators))
+    return static_cast<int>(at - std::begin(kOperators));
+#endif
+  return -1;
+}
+
 LocalUse local_use(uint8_t op, uint32_t arg) {
   const int slot = static_cast<int>(arg), high = slot >> 4, low = slot & 15;
   switch (op) {
@@ -134,6 +169,23 @@ LocalUse local_use(uint8_t op, uint32_t arg) {
       return {.read = {low == high ? -1 : low, -1}, .written = {high, -1}};
     default:
       return {};
+  }
+}
+
+PlainSteps plain_steps(uint8_t op, uint32_t arg) {
+  const uint32_t high = arg >> 4, low = arg & 15;
+  switch (op) {
+    case LOAD_FAST_LOAD_FAST:
+      return {{LOAD_FAST, LOAD_FAST}, {high, low}, 2};
+    case STORE_FAST_LOAD_FAST:
+      return {{STORE_FAST, LOAD_FAST}, {high, low}, 2};
+    case STORE_FAST_STORE_FAST:
+      return {{STORE_FAST, STORE_FAST}, {high, low}, 2};
+    case COMPARE_OP:
+      if (compares_to_bool(arg)) return {{COMPARE_OP, TO_BOOL}, {arg & ~16U, 0}, 2};
+      [[fallthrough]];
+    default:
+      return {{op, 0}, {arg, 0}, 1};
   }
 }
 

@@ -28,7 +28,17 @@ inline constexpr int LOAD_METHOD = 200, PRECALL = 201, UNARY_POSITIVE = 202, LIS
                      STORE_FAST_LOAD_FAST = 240, STORE_FAST_STORE_FAST = 241, LOAD_CLOSURE = 242,
                      LOAD_LOCALS = 243, LOAD_FROM_DICT_OR_GLOBALS = 244,
                      LOAD_FROM_DICT_OR_DEREF = 245, CALL_INTRINSIC_2 = 246, PREP_RERAISE_STAR = 247,
-                     CHECK_EG_MATCH = 248, BINARY_OP = 249;
+                     CHECK_EG_MATCH = 248, BINARY_OP = 249, KW_NAMES = 250, TO_BOOL = 251,
+                     CALL_KW = 252, FORMAT_SIMPLE = 253, FORMAT_WITH_SPEC = 254;
+
+// Those that 3.10 alone has, and those that it alone lacks.
+inline constexpr int DUP_TOP = 177, DUP_TOP_TWO = 178, ROT_TWO = 179, ROT_THREE = 180,
+                     ROT_FOUR = 181, ROT_N = 182, CALL_FUNCTION = 183, CALL_FUNCTION_KW = 184,
+                     CALL_METHOD = 185, GEN_START = 186, YIELD_FROM = 187,
+                     JUMP_IF_NOT_EXC_MATCH = 188, COPY_DICT_WITHOUT_KEYS = 189;
+inline constexpr int CACHE = 166, PUSH_NULL = 167, PUSH_EXC_INFO = 168, CHECK_EXC_MATCH = 169,
+                     BEFORE_WITH = 170, RETURN_GENERATOR = 171, COPY = 172, SWAP = 173, SEND = 174,
+                     MAKE_CELL = 175, COPY_FREE_VARS = 176, RESUME = 190, CALL = 192;
 
 }  // namespace oxy::python
 
@@ -102,11 +112,34 @@ inline constexpr bool kSendKeepsIterator = PY_VERSION_HEX >= 0x030C0000;
 // pushes that.
 inline constexpr bool kEntersWithSent = PY_VERSION_HEX < 0x030D0000;
 
+// The evaluator makes a frame's cells and copies its free variables, and no instructions do so.
+inline constexpr bool kCellsMadeAtEntry = PY_VERSION_HEX < 0x030B0000;
+
+// A call of a function takes a NULL below it, or self above.
+inline constexpr bool kCallsTakeNull = PY_VERSION_HEX >= 0x030B0000;
+
+// Code begins with RESUME, that of a generator with RETURN_GENERATOR; in 3.10 with GEN_START.
+inline constexpr bool kHasResume = PY_VERSION_HEX >= 0x030B0000;
+
+// MATCH_KEYS and MATCH_CLASS say above the values whether it matched; with none of them MATCH_CLASS
+// leaves the subject.
+inline constexpr bool kMatchesPushBool = PY_VERSION_HEX < 0x030B0000;
+
 // A call is announced by an instruction of its own.
-inline constexpr bool kHasPrecall = PY_VERSION_HEX < 0x030C0000;
+inline constexpr bool kHasPrecall = PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000;
 
 // What is called lies below the NULL or self that is pushed for it, not above.
 inline constexpr bool kNullFollows = PY_VERSION_HEX >= 0x030D0000;
+
+// Jumps and `not` take bools; TO_BOOL makes them.
+inline constexpr bool kConditionsAreBools = PY_VERSION_HEX >= 0x030D0000;
+inline bool takes_bool(uint8_t op) {
+  return kConditionsAreBools &&
+         (op == POP_JUMP_IF_TRUE || op == POP_JUMP_IF_FALSE || op == UNARY_NOT);
+}
+
+// The handler of what a called frame raises is that of the code unit in front of the call.
+inline constexpr bool kRaisesInFront = PY_VERSION_HEX >= 0x030D0000;
 
 // The lowest bit of the arguments of LOAD_GLOBAL and LOAD_ATTR says whether a call follows.
 inline constexpr bool kGlobalsPushNull = PY_VERSION_HEX >= 0x030B0000;
@@ -139,6 +172,20 @@ inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
                                     : op;
 }
 
+// The operator of an instruction as the argument of BINARY_OP tells it; -1 for one that has none.
+int binary_operator_of(uint8_t op, uint32_t arg);
+
+// How many values, the top one among them, an instruction moves round: the top one below the
+// others. 0 for one that does something else.
+constexpr uint32_t rotated_by(uint8_t op, uint32_t arg) {
+  return op == ROT_TWO ? 2 : op == ROT_THREE ? 3 : op == ROT_FOUR ? 4 : op == ROT_N ? arg : 0;
+}
+
+// Opens a block: its target is the block's handler, and no jump goes there.
+constexpr bool opens_block(uint8_t op) {
+  return op == SETUP_FINALLY || op == SETUP_WITH || op == SETUP_ASYNC_WITH;
+}
+
 // The comparison (Py_LT ...) that a COMPARE_OP makes.
 inline uint32_t compared_as(uint32_t arg) {
   return PY_VERSION_HEX >= 0x030D0000 ? arg >> 5 : PY_VERSION_HEX >= 0x030C0000 ? arg >> 4 : arg;
@@ -160,6 +207,14 @@ struct LocalUse {
   int read[2] = {-1, -1}, written[2] = {-1, -1};
 };
 LocalUse local_use(uint8_t op, uint32_t arg);
+
+// The plain instructions that one of 3.13 stands for: itself, or two.
+struct PlainSteps {
+  uint8_t op[2];
+  uint32_t arg[2];
+  int count;
+};
+PlainSteps plain_steps(uint8_t op, uint32_t arg);
 
 // The same jump in the given direction; fails where CPython has none.
 uint8_t jump_towards(uint8_t op, bool backward);

@@ -14,6 +14,9 @@ inline bool is_traced() {
 // How many audit hooks and functions of sys.settrace or sys.setprofile run on this thread.
 inline int running_hooks() { return PyThreadState_Get()->tracing; }
 
+// A frame has arguments of its own, beside those that its caller holds until it returns.
+inline constexpr bool kCallersKeepArguments = PY_VERSION_HEX < 0x030B0000;
+
 // The interpreter is being taken down: modules are empty already.
 inline bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -27,8 +30,10 @@ inline bool is_finalizing() {
 inline int recursion_left() {
 #if PY_VERSION_HEX >= 0x030C0000
   return PyThreadState_Get()->py_recursion_remaining;
-#else
+#elif PY_VERSION_HEX >= 0x030B0000
   return PyThreadState_Get()->recursion_remaining;
+#else
+  return Py_GetRecursionLimit() - PyThreadState_Get()->recursion_depth;
 #endif
 }
 
@@ -58,6 +63,31 @@ inline void leave_call() {
 #endif
 }
 
+// The exception that is being handled: a new reference, nullptr where there is none.
+inline PyObject* handled_exception() {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyErr_GetHandledException();
+#else
+  PyObject *type, *value, *trace;
+  PyErr_GetExcInfo(&type, &value, &trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  if (value != nullptr && PyExceptionInstance_Check(value)) return value;
+  Py_XDECREF(value);
+  return nullptr;
+#endif
+}
+
+inline void set_handled_exception(PyObject* value) {
+#if PY_VERSION_HEX >= 0x030B0000
+  PyErr_SetHandledException(value);
+#else
+  if (value == nullptr || value == Py_None) return PyErr_SetExcInfo(nullptr, nullptr, nullptr);
+  PyErr_SetExcInfo(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(value))), Py_NewRef(value),
+                   PyException_GetTraceback(value));
+#endif
+}
+
 // While it lives, no exception is being handled: neither by the running frame nor, in a generator,
 // by those around it.
 class NothingHandled {
@@ -68,6 +98,10 @@ class NothingHandled {
   NothingHandled(const NothingHandled&) = delete;
   ~NothingHandled() {
     PyThreadState_Get()->exc_info = outside_;
+#if PY_VERSION_HEX < 0x030B0000
+    Py_XDECREF(own_.exc_type);
+    Py_XDECREF(own_.exc_traceback);
+#endif
     Py_XDECREF(own_.exc_value);
   }
 

@@ -23,8 +23,87 @@ inline PyObject* type_dict(PyTypeObject* type) {
 #endif
 }
 
+// A slot of a type written in C, bound to an object: `().__len__`.
+inline bool is_method_wrapper(PyObject* object) {
+  static PyTypeObject* const type = [] {
+    PyObject* bound = PyObject_GetAttrString(Py_None, "__str__");
+    PyTypeObject* found = Py_TYPE(bound);
+    Py_DECREF(bound);
+    return found;
+  }();
+  return Py_TYPE(object) == type;
+}
+
+// Instances have a dict.
+inline bool has_instance_dict(const PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return type->tp_dictoffset != 0 || (type->tp_flags & Py_TPFLAGS_MANAGED_DICT);
+#else
+  return type->tp_dictoffset != 0;
+#endif
+}
+
+// They have one that CPython itself manages. 3.10 does so for each class of Python's.
+inline bool has_managed_dict(const PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return type->tp_flags & Py_TPFLAGS_MANAGED_DICT;
+#else
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && type->tp_dictoffset != 0;
+#endif
+}
+
+// The class of exception groups; nullptr where there are none.
+inline PyObject* exception_group_class() {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyExc_BaseExceptionGroup;
+#else
+  return nullptr;
+#endif
+}
+
+inline bool is_exception_group_class(PyTypeObject* type) {
+  auto* groups = reinterpret_cast<PyTypeObject*>(exception_group_class());
+  return groups != nullptr && PyType_IsSubtype(type, groups);
+}
+
+// What the errors for variables without a value say of the name.
+#if PY_VERSION_HEX >= 0x030B0000
+inline constexpr const char* kUnboundLocal =
+    "cannot access local variable '%U' where it is not associated with a value";
+inline constexpr const char* kUnboundFree =
+    "cannot access free variable '%U' where it is not associated with a value in enclosing scope";
+#else
+inline constexpr const char* kUnboundLocal = "local variable '%U' referenced before assignment";
+inline constexpr const char* kUnboundFree =
+    "free variable '%U' referenced before assignment in enclosing scope";
+#endif
+
+// What the error for an attribute that cannot be set says of an object without a dict.
+inline constexpr const char* kNoDictToSet =
+    PY_VERSION_HEX >= 0x030D0000 ? " and no __dict__ for setting new attributes" : "";
+
+// A with statement names what an object lacks to be a context manager.
+inline constexpr bool kNamesContextProtocol = PY_VERSION_HEX >= 0x030B0000;
+
+// pop() and popitem() of a class derived from OrderedDict call its methods for items.
+inline constexpr bool kOrderedDictsPopByItems = PY_VERSION_HEX < 0x030B0000;
+
 // issubset() asks an iterable for no more once it has seen all of the set.
 constexpr bool kIssubsetStopsEarly = PY_VERSION_HEX >= 0x030C0000;
+
+// As PyDict_Next, of a set's items with their hashes; borrowed.
+inline bool next_of_set(PyObject* set, Py_ssize_t& at, PyObject*& item, Py_hash_t& hash) {
+  auto* s = reinterpret_cast<PySetObject*>(set);
+  while (at <= s->mask) {
+    const setentry& entry = s->table[at++];
+    // A deleted entry has a key of its own, and this hash.
+    if (entry.key == nullptr || entry.hash == -1) continue;
+    item = entry.key;
+    hash = entry.hash;
+    return true;
+  }
+  return false;
+}
 
 // The item that a set's pop() takes after `before` others, nothing else being done to the set
 // between; borrowed, null where there is none.
@@ -32,7 +111,6 @@ inline PyObject* next_popped(PyObject* set, Py_ssize_t before) {
   auto* s = reinterpret_cast<PySetObject*>(set);
   for (Py_ssize_t i = 0, seen = 0; i <= s->mask && seen < s->used; i++) {
     const setentry& entry = s->table[(s->finger + i) & s->mask];
-    // A deleted entry has a key of its own, and this hash.
     if (entry.key == nullptr || entry.hash == -1) continue;
     if (seen++ == before) return entry.key;
   }

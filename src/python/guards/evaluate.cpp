@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "python/cpython/changes.h"
+#include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "support/check.h"
 
@@ -130,7 +131,7 @@ void each_key(PyObject* o, See see) {
   } else if (PyDict_Check(o)) {
     while (PyDict_Next(o, &pos, &key, &value) && see(key)) continue;
   } else if (PyAnySet_Check(o)) {
-    while (_PySet_NextEntry(o, &pos, &key, &hash) && see(key)) continue;
+    while (next_of_set(o, pos, key, hash) && see(key)) continue;
   }
 }
 
@@ -192,7 +193,7 @@ bool has_constant(PyObject* set, PyObject* key, Py_hash_t hash) {
   Py_ssize_t pos = 0;
   PyObject* other = nullptr;
   Py_hash_t other_hash = 0;
-  while (_PySet_NextEntry(set, &pos, &other, &other_hash))
+  while (next_of_set(set, pos, other, other_hash))
     if (other_hash == hash && same_constant(key, other)) return true;
   return false;
 }
@@ -202,7 +203,7 @@ bool same_set(PyObject* a, PyObject* b) {
   Py_ssize_t pos = 0;
   PyObject* key = nullptr;
   Py_hash_t hash = 0;
-  while (_PySet_NextEntry(a, &pos, &key, &hash))
+  while (next_of_set(a, pos, key, hash))
     if (!has_constant(b, key, hash)) return false;
   return true;
 }
@@ -348,7 +349,7 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     case SourceKind::ContextValue:
       return context_value(base, step.index == 1, made);
     case SourceKind::Handled: {
-      PyObject* handled = PyErr_GetHandledException();
+      PyObject* handled = handled_exception();
       return handled ? kept(owned(handled), made) : Py_None;
     }
     case SourceKind::Key:

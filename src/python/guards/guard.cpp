@@ -32,7 +32,7 @@ bool is_identifier(const py::object& key) {
 
 std::string str_of(const py::object& key) { return py::cast<std::string>(py::str(key)); }
 
-constexpr const char* kTexts[] = {
+constexpr const char* kSourceTexts[] = {
     "L[@]",
     nullptr,
 #define OXY_SOURCE(kind, method, parameter, text) text,
@@ -130,7 +130,7 @@ std::string SourceTable::text(SourceId id) const {
   if (s.kind == SourceKind::Pinned) return names_.at(id.index);
   if (s.kind == SourceKind::DictItem) return item_text(*this, s);
   std::string out;
-  for (const char c : std::string_view(kTexts[static_cast<size_t>(s.kind)]))
+  for (const char c : std::string_view(kSourceTexts[static_cast<size_t>(s.kind)]))
     if (c == '%')
       out += text(s.base);
     else if (c == '#')

@@ -156,9 +156,9 @@ void GuardCache::add_steps(uint32_t index) {
     add_step({StepKind::Live, index, matters ? object : nullptr});
   } else if (node.step.kind == SourceKind::InstanceDict) {
     PyObject* owner = value(node.step.base);
-    add_step({StepKind::InstanceDict, index, owner, nullptr, object, dict_version(object)});
+    add_step({StepKind::InstanceDict, index, owner, nullptr, object, tracked_version(object)});
   } else if (object && PyDict_Check(object)) {
-    add_step({StepKind::Dict, index, object, nullptr, object, dict_version(object)});
+    add_step({StepKind::Dict, index, object, nullptr, object, tracked_version(object)});
   }
   if (looked_up) {
     uint32_t version = type_version(as_type(object));
@@ -187,7 +187,8 @@ bool GuardCache::same_shape(const Step& step) const {
 }
 
 uint64_t GuardCache::version_now(const Step& step) {
-  return step.kind == StepKind::Type ? type_version(as_type(step.object)) : dict_version(step.dict);
+  return step.kind == StepKind::Type ? type_version(as_type(step.object))
+                                     : tracked_version(step.dict);
 }
 
 bool GuardCache::stands(Step& step, Temporaries& made) {

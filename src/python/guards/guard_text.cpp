@@ -67,7 +67,7 @@ std::string items_text(PyObject* values) {
   return join(list, ", ", [](std::string& out, py::handle k) { out += value_text(k.ptr()); });
 }
 
-constexpr const char* kTexts[] = {
+constexpr const char* kGuardTexts[] = {
 #define OXY_GUARD(kind, by_value, text, failure) text,
 #include "python/guards/kinds.def"
 };
@@ -129,7 +129,7 @@ std::string guard_text(const GuardWalk& walk, size_t index) {
     case GuardKind::Missing:
       return missing_text(walk.sources(), guard);
     default:
-      return filled(kTexts[static_cast<size_t>(guard.kind)], walk, guard);
+      return filled(kGuardTexts[static_cast<size_t>(guard.kind)], walk, guard);
   }
 }
 

@@ -44,7 +44,7 @@ double ulps(float got, double want) {
   return std::fabs(static_cast<double>(got) - want) / std::ldexp(1.0, exponent - 23);
 }
 
-class Block {
+class Samples {
  public:
   void add(float x) { x_.push_back(x); }
   bool full() const { return x_.size() == kBlock; }
@@ -80,29 +80,29 @@ TEST(Math, WithinAnUlpOfTheTrueValue) {
     const Function& f = kFunctions[k];
     double worst = 0;
     float where = 0;
-    Block block;
+    Samples samples;
     // The usual way and the way of special values, each with lanes of its own.
     for (float x : {0.0f, -0.0f, 1e-45f, -1e-45f, 1e-20f, 0.6f, -0.6f, 1.0f, 0.9f, 3.95f,
                     3.14159274f, 1.57079637f, 10.0f, -10.0f, 86.9f, -86.9f}) {
-      block.add(x);
+      samples.add(x);
     }
     for (float x : {0.0f,         -0.0f,     INFINITY,        -INFINITY,
                     NAN,          88.72284f, 88.7228317f,     -87.33655f,
                     -103.972084f, 1e-45f,    1.17549435e-38f, 0.6f,
                     -0.6f,        0.9f,      3.95f,           30000.0f,
                     1e30f,        1.0f,      3.14159274f,     1.57079637f}) {
-      block.add(x);
+      samples.add(x);
     }
     for (uint64_t bits = 0; bits <= UINT32_MAX; bits += kStride) {
-      block.add(std::bit_cast<float>(static_cast<uint32_t>(bits)));
-      if (block.full()) block.run(kernels, k, f, worst, where);
+      samples.add(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+      if (samples.full()) samples.run(kernels, k, f, worst, where);
     }
     // The everyday range more closely.
     for (int i = 0; i < 1'000'000; ++i) {
-      block.add(static_cast<float>(i - 500'000) * 0.0000401f);
-      if (block.full()) block.run(kernels, k, f, worst, where);
+      samples.add(static_cast<float>(i - 500'000) * 0.0000401f);
+      if (samples.full()) samples.run(kernels, k, f, worst, where);
     }
-    block.run(kernels, k, f, worst, where);
+    samples.run(kernels, k, f, worst, where);
     std::printf("  %s: %.3f ulp at %.9g\n", std::string(ops::name(f.op)).c_str(), worst,
                 static_cast<double>(where));
     EXPECT_LE(worst, f.max_ulp) << ops::name(f.op) << " at " << where;

@@ -9,7 +9,7 @@
 namespace oxy::codegen::cpp::testing {
 namespace {
 
-constexpr float kGuard = 12345.0f;
+constexpr float kUntouched = 12345.0f;
 
 // sin((x + 1) * 2) over n elements, in loops of `n`.
 void make_sin(KernelMaker& m, int64_t n, bool streaming) {
@@ -38,14 +38,14 @@ TEST(Pointwise, SinOfEverySize) {
   kernels.compile();
   for (size_t i = 0; i < sizes.size(); ++i) {
     const size_t n = static_cast<size_t>(sizes[i]);
-    std::vector<float> x(n), y(n + 8, kGuard);
+    std::vector<float> x(n), y(n + 8, kUntouched);
     for (size_t k = 0; k < n; ++k) x[k] = static_cast<float>(k) * 0.37f - 3;
     EXPECT_EQ(kernels.run(i, {x.data(), y.data()}, 0, 1), 0);
     for (size_t k = 0; k < n; ++k) {
       const float argument = (x[k] + 1) * 2;
       EXPECT_NEAR(y[k], std::sin(static_cast<double>(argument)), 2e-7) << n << " at " << k;
     }
-    for (size_t k = n; k < n + 8; ++k) EXPECT_EQ(y[k], kGuard) << n << " at " << k;
+    for (size_t k = n; k < n + 8; ++k) EXPECT_EQ(y[k], kUntouched) << n << " at " << k;
   }
 }
 

@@ -21,7 +21,7 @@ using test::Memory;
 using test::Sizes;
 
 constexpr size_t kMargin = 64;  // bytes around a buffer, which nobody may write
-constexpr unsigned char kGuard = 0xa5;
+constexpr unsigned char kGuardByte = 0xa5;
 
 int64_t value_of(sym::Expr e, const Sizes& sizes) {
   return e.is_const() ? e.value() : sym::evaluate(e, [&](sym::Expr s) { return sizes.at(s); });
@@ -38,7 +38,7 @@ class Typed {
  public:
   Typed(ir::DType dtype, const std::vector<double>& data)
       : dtype_(dtype),
-        bytes_(data.size() * static_cast<size_t>(ir::byte_size(dtype)) + 2 * kMargin, kGuard) {
+        bytes_(data.size() * static_cast<size_t>(ir::byte_size(dtype)) + 2 * kMargin, kGuardByte) {
     for (size_t i = 0; i < data.size(); ++i) {
       if (dtype == ir::DType::F32) put(i, static_cast<float>(data[i]));
       if (dtype == ir::DType::F64) put(i, data[i]);
@@ -48,8 +48,8 @@ class Typed {
   void* begin() { return bytes_.data() + kMargin; }
   void read_back(std::vector<double>& data) const {
     for (size_t i = 0; i < kMargin; ++i) {
-      ASSERT_EQ(bytes_[i], kGuard) << "written in front of a buffer";
-      ASSERT_EQ(bytes_[bytes_.size() - 1 - i], kGuard) << "written behind a buffer";
+      ASSERT_EQ(bytes_[i], kGuardByte) << "written in front of a buffer";
+      ASSERT_EQ(bytes_[bytes_.size() - 1 - i], kGuardByte) << "written behind a buffer";
     }
     for (size_t i = 0; i < data.size(); ++i) {
       if (dtype_ == ir::DType::F32) data[i] = static_cast<double>(get<float>(i));

@@ -39,7 +39,7 @@ int square(void* const* buffers, long begin, long end, void* scratch, void* cons
 // runtime does around them.
 int nothing(void* const*, long, long, void*, void* const*) { return 0; }
 
-int refuse(void* const*, long, long, void*, void* const*) { return 2; }
+int refuse_in_plan(void* const*, long, long, void*, void* const*) { return 2; }
 
 CodeTable code(KernelFn second = square, KernelFn first = row_add) {
   CodeTable t;
@@ -158,7 +158,7 @@ TEST_F(RunPlan, RefusesOtherInputs) {
 }
 
 TEST_F(RunPlan, AStatusIsAnError) {
-  const PlanRunner runner(parse_plan(dynamic_plan()), code(refuse), {}, cpu_);
+  const PlanRunner runner(parse_plan(dynamic_plan()), code(refuse_in_plan), {}, cpu_);
   const Array in = numbers({2, 4});
   EXPECT_THROW(runner.run({&in, 1}), UserError);
 }

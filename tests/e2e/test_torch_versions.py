@@ -1,0 +1,317 @@
+"""What Oxyfuel relies on of torch beyond its documented interface, against the torch at hand: a
+difference is named here (docs/torch_versions.md). What a compiler can check is in
+src/torch_bridge/compat.h."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+from oxyfuel import _C
+
+ROOT = Path(__file__).parents[2]
+
+# -------------------------------------------------------------------------- layouts of CPU kernels
+
+
+def given(function, **options):
+    """The function with these options."""
+    return lambda *args: function(*args, **options)
+
+
+def forms(x):
+    """A tensor of these sizes in several layouts: row-major, channels-last, with its last two
+    dimensions exchanged, with gaps, and an empty one."""
+    out = [
+        x,
+        x.transpose(-1, -2).contiguous().transpose(-1, -2),
+        x.repeat_interleave(2, -1)[..., ::2],
+    ]
+    if x.dim() in (4, 5):
+        out.append(
+            x.to(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+        )
+    return [*out, x[:0]]
+
+
+def images(channels=4, size=6):
+    return forms(torch.rand(2, channels, size, size))
+
+
+def volumes():
+    return forms(torch.rand(2, 4, 4, 4, 4))
+
+
+def convolutions():
+    for x in images()[:-1]:
+        for kernel in forms(torch.rand(8, 4, 3, 3))[:-1]:
+            yield F.conv2d, x, kernel
+    for x in forms(torch.rand(2, 4, 9))[:-1]:
+        for kernel in forms(torch.rand(8, 4, 3))[:-1]:
+            yield F.conv1d, x, kernel
+    for x in volumes()[:-1]:
+        yield F.conv3d, x, torch.rand(2, 4, 3, 3, 3)
+
+
+def unpooled():
+    for x in images()[:-1]:
+        yield (lambda y, i: F.max_unpool2d(y, i, 2)), *F.max_pool2d(x, 2, return_indices=True)
+
+
+def drops(x):
+    mask = torch.rand_like(x) < 0.5
+    return torch.ops.aten.native_dropout_backward.default(x, mask, 2.0)
+
+
+def each(function, tensors):
+    """Calls of a function of one tensor."""
+    return [(function, t) for t in tensors]
+
+
+def pads(mode, rank):
+    return each(
+        given(F.pad, pad=(1,) * (2 * rank), mode=mode),
+        (images, volumes)[rank - 2]()[:-1],
+    )
+
+
+def samples(x):
+    return F.grid_sample(x, torch.zeros(2, 3, 3, 2), align_corners=False)
+
+
+def bce(x, y):
+    return F.binary_cross_entropy_with_logits(x, y, reduction="none")
+
+
+def trained_batch_norm(x):
+    return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
+
+
+# By the op that a recording has: calls of it.
+LAYOUTS = {
+    "aten._linalg_svd.default": each(torch.linalg.svd, forms(torch.rand(3, 4, 5))),
+    "aten.linalg_eig.default": each(torch.linalg.eig, forms(torch.rand(3, 4, 4))),
+    "aten.nonzero_static.default": each(lambda x: torch.nonzero_static(x, size=7), images()),
+    "aten.normal.Tensor_Tensor": each(lambda x: torch.normal(x, x), images()),
+    "aten.normal.Tensor_float": each(lambda x: torch.normal(x, 2.0), images()),
+    "aten.normal.float_Tensor": each(lambda x: torch.normal(2.0, x), images()),
+    "aten.isin.Tensor_Tensor": each(lambda x: torch.isin(x, x), images()),
+    "aten.isin.Tensor_Scalar": each(lambda x: torch.isin(x, 1.0), images()),
+    "aten.convolution.default": list(convolutions()),
+    "aten.roll.default": [
+        (given(torch.roll, shifts=s, dims=d), x)
+        for x in [*images(), *volumes()]
+        for s, d in (((1,), (2,)), ((1, 2), (1, 3)), ((0,), (0,)), (1, None))
+    ],
+    "aten.rot90.default": [
+        (given(torch.rot90, k=k, dims=(2, 3)), x) for x in images() for k in range(-1, 4)
+    ],
+    "aten.binary_cross_entropy_with_logits.default": [
+        (bce, x, y) for x in images()[:-1] for y in images()[:-1]
+    ],
+    "aten.diag_embed.default": each(torch.diag_embed, images()),
+    "aten.grid_sampler_2d.default": each(samples, images()[:-1]),
+    "aten.upsample_bilinear2d.default": each(
+        given(F.interpolate, size=9, mode="bilinear"), images()[:-1]
+    ),
+    "aten.upsample_bicubic2d.default": each(
+        given(F.interpolate, size=9, mode="bicubic"), images()[:-1]
+    ),
+    "aten.max_unpool2d.default": list(unpooled()),
+    "aten.reflection_pad2d.default": pads("reflect", 2),
+    "aten.reflection_pad3d.default": pads("reflect", 3),
+    "aten.replication_pad2d.default": pads("replicate", 2),
+    "aten.replication_pad3d.default": pads("replicate", 3),
+    "aten.pixel_shuffle.default": each(given(F.pixel_shuffle, upscale_factor=2), images()),
+    "aten.pixel_unshuffle.default": each(given(F.pixel_unshuffle, downscale_factor=2), images()),
+    "aten.channel_shuffle.default": each(given(F.channel_shuffle, groups=2), images()[:-1]),
+    "aten.native_channel_shuffle.default": each(
+        lambda x: torch.native_channel_shuffle(x, 2), images()[:-1]
+    ),
+    "aten.resize_as.default": [
+        (torch.ops.aten.resize_as.default, x, y) for x in images() for y in images()
+    ],
+    "aten._fft_r2c.default": [
+        (given(torch.fft.rfftn, dim=d), x)
+        for x in images()[:-1]
+        for d in ((3,), (1, 3), (3, 1), (0, 2, 3))
+    ],
+    "aten._fft_c2r.default": [
+        (given(torch.fft.irfftn, dim=d), x.to(torch.complex64))
+        for x in images()[:-1]
+        for d in ((3,), (1, 3), (3, 1), (0, 2, 3))
+    ],
+    "aten.native_group_norm.default": each(
+        given(F.group_norm, num_groups=2), [*images()[:-1], *volumes()[:-1]]
+    ),
+    "aten.native_dropout_backward.default": each(drops, images()),
+    "aten._native_batch_norm_legit_functional.default": each(trained_batch_norm, images()),
+}
+
+
+def tensors_in(result):
+    return [result] if isinstance(result, torch.Tensor) else list(result)
+
+
+def layout_of(t):
+    return t.dtype, tuple(t.shape), t.stride(), t.storage_offset()
+
+
+def test_every_corrected_layout_is_tested():
+    assert set(_C.corrected_ops()) <= set(LAYOUTS)
+
+
+@pytest.mark.parametrize("op", LAYOUTS)
+@torch.no_grad()
+def test_results_are_laid_out_as_by_torchs_kernel(op):
+    recorded = False
+    for function, *args in LAYOUTS[op]:
+        graph = torch.fx.Graph()
+        inputs = [graph.placeholder(f"x{i}") for i in range(len(args))]
+        graph.output(graph.call_function(function, tuple(inputs)))
+        module = torch.fx.GraphModule({}, graph)
+        oxyfuel.reset()
+        run = oxyfuel.compile_fx(module, options={"strict": True, "kernels": False})
+        expected = [layout_of(t) for t in tensors_in(function(*args))]
+        found = [layout_of(t) for t in tensors_in(run(*args))]
+        assert found == expected, (op, [layout_of(a) for a in args])
+        if oxyfuel.stats()["unsupported"] == 0:
+            recorded |= op in _C.record(_C.TorchGraph.from_fx(module), list(args)).text()
+    assert recorded, f"{op}: no call has recorded it"
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+@pytest.mark.parametrize("rank", range(1, 6))
+def test_guards_compare_the_memory_of_tensors(rank):
+    """Where a tensor's members are not found guards ask torch instead, which takes longer."""
+    assert _C.keeps_image(torch.rand((2,) * rank))
+
+
+# ------------------------------------------------------------------------------- torch's functions
+
+# What capture looks for by name.
+LOOKED_FOR = {
+    "torch._dynamo.decorators": "graph_break",
+    "torch._dynamo.eval_frame": "_stance",
+    "torch._dynamo.mutation_guard": "GenerationTracker.tag",
+    "torch._dynamo.trace_rules": "_allowed_callable_ids _disallowed_callable_ids",
+    "torch._dynamo.utils": "_get_error_on_graph_break _set_error_on_graph_break",
+    "torch._dynamo.variables.functions": "PolyfilledFunctionVariable._get_polyfill_handlers",
+    "torch._functorch.eager_transforms": "jacrev",
+    "torch._functorch.vmap": "vmap_impl",
+    "torch._higher_order_ops.associative_scan": "associative_scan",
+    "torch._higher_order_ops.cond": "cond",
+    "torch._higher_order_ops.invoke_subgraph": "invoke_subgraph_placeholder",
+    "torch._higher_order_ops.while_loop": "while_loop",
+    "torch._ops": "HigherOrderOperator",
+    "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
+    "torch.autograd.function": "FunctionMeta",
+    "torch.fx._symbolic_trace": "is_fx_symbolic_tracing",
+    "torch.fx.experimental.sym_node": "SymNode",
+    "torch.utils._python_dispatch": "TorchDispatchMode",
+}
+
+
+def names_in_tables():
+    """The functions of torch in capture's tables, in full."""
+    folded = (ROOT / "src/python/torch_state.def").read_text().rpartition("#ifdef OXY_FOLDED")[2]
+    yield from re.findall(r'"(torch\.[\w.]+)"', folded)
+    special = (ROOT / "src/python/capture/special_calls.def").read_text()
+    for module, names in re.findall(r'OXY_SPECIAL\("(torch[\w.]*)",\s*"([^"]+)"', special):
+        yield from (f"{module}.{name}" for name in names.split())
+    for module, names in LOOKED_FOR.items():
+        yield from (f"{module}.{name}" for name in names.split())
+
+
+def is_there(name):
+    try:
+        pkgutil.resolve_name(name)
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", sorted(set(names_in_tables())))
+def test_functions_that_capture_knows_are_there(name):
+    assert is_there(name)
+
+
+def test_a_module_is_one_graph():
+    """What nn.Module asks before it calls forward is known."""
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout()).eval()
+    with torch.no_grad():
+        oxyfuel.compile(module, fullgraph=True)(torch.rand(2, 4))
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+@torch.library.custom_op("oxyfuel_tests::without_a_fake", mutates_args=())
+def without_a_fake(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def strided_view_of_a_view(x):
+    y = x.clone()
+    y[1:].as_strided((2, 2), (4, 1), 4).add_(1)
+    return y
+
+
+# Calls that torch cannot make without data, though eager makes them.
+NEED_DATA = {
+    "an op without a rule for shapes": lambda x: torch.geqrf(x)[0],
+    "a custom op without one": lambda x: without_a_fake(x),
+    "a histogram": lambda x: torch.histogram(x, 3).hist,
+    "a write to a strided view of a view": strided_view_of_a_view,
+    "a dtype that torch finds no room for in place": lambda x: x.clone().lerp_(x, 0.5),
+}
+
+
+@pytest.mark.parametrize("function", NEED_DATA.values(), ids=NEED_DATA)
+@torch.no_grad()
+def test_what_torch_cannot_do_without_data_is_left_to_eager(function):
+    x = torch.rand(4, 4)
+    oxyfuel.reset()
+    captured = oxyfuel.compile(lambda x: function(x.sin()).cos(), options={"strict": True})
+    for _ in range(2):
+        torch.testing.assert_close(captured(x), function(x.sin()).cos())
+    assert oxyfuel.stats()["fallbacks"] == 0
+    graph = oxyfuel.compile_fx(
+        torch.fx.symbolic_trace(lambda x: function(x)), options={"strict": True}
+    )
+    torch.testing.assert_close(graph(x), function(x))
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+# The user's mistakes: eager raises too.
+MISTAKES = {
+    "sizes": lambda x: x @ x,
+    "a view": lambda x: x.T.view(-1),
+    "a write of another shape": lambda x: x[0].add_(x),
+    "a dimension": lambda x: x.softmax(7),
+    "a number beyond 64 bits": lambda x: x.narrow(0, 2**70, 1),
+    "an op that is not for this dtype": lambda x: torch.bitwise_and(x, x),
+    "its own check": lambda x: torch._check(x.dim() == 7) or x,
+}
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("function", MISTAKES.values(), ids=MISTAKES)
+@torch.no_grad()
+def test_mistakes_get_eagers_error(function, fullgraph):
+    x = torch.rand(3, 4)
+    with pytest.raises(Exception) as expected:
+        function(x)
+    captured = oxyfuel.compile(function, fullgraph=fullgraph, options={"strict": True})
+    for _ in range(2):
+        with pytest.raises(expected.type) as found:
+            captured(x)
+        assert str(found.value) == str(expected.value)
