@@ -401,7 +401,8 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   }
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
   if (e && !e->holds(state, bound.code, bound.locals.data(), fetched))
-    throw InternalError("the guards of a new capture do not hold");
+    throw InternalError(
+        cat("the guards of a new capture do not hold: ", why_another(self, state, bound)));
   return e;
 }
 

@@ -1,5 +1,6 @@
 """Warnings and log messages of captured code: eager's, once the graph has run."""
 
+import itertools
 import logging
 import warnings
 
@@ -50,6 +51,25 @@ def test_warnings_are_eagers(function, filters):
     torch.testing.assert_close(ours[0], eagers[0])
     assert ours[1] == eagers[1]
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("action", ["error", "always"])
+def test_an_iterator_of_itertools_that_is_handed_on(action):
+    """CPython itself warns, from 3.12 on, where somebody asks such an iterator what it holds."""
+
+    def chained(x):
+        numbers = itertools.chain([1, 2], itertools.islice([3, 4, 5], 2))
+        y = x * next(numbers)
+        try:
+            oxyfuel.graph_break()
+            return y + sum(numbers)
+        except Warning:
+            return y
+
+    x = torch.randn(3)
+    ours, eagers = (seen(f, x, filters=action) for f in (oxyfuel.compile(chained), chained))
+    torch.testing.assert_close(ours[0], eagers[0])
+    assert ours[1] == eagers[1] == []
 
 
 def test_a_filter_that_raises():

@@ -151,6 +151,7 @@ PROCESSES = """
         def __init__(self):
             super().__init__()
             self.linear = torch.nn.Linear(3, 3)
+            torch.nn.init.eye_(self.linear.weight)  # sums that no order of additions rounds
 
         def forward(self, x):
             return self.linear(x).relu()

@@ -263,7 +263,7 @@ def _rows(name, value):
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _rows(f"{name}: {key}", inner)
-    elif isinstance(value, list) and value and all(isinstance(x, str) for x in value):
+    elif isinstance(value, list) and all(isinstance(x, str) for x in value):
         yield from ((f"{name}: {x}", True) for x in value)
     else:
         yield name, value

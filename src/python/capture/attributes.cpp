@@ -68,6 +68,15 @@ Arguments with_value(Arguments args, py::handle value) {
   throw Break(BreakId::side_effect, "assignment to ", type->tp_name, ".", text(name));
 }
 
+// Whether a descriptor of the metatype's is one of `type` that tells what the class itself has. The
+// annotations of a class are made when they are asked for.
+bool tells_own_member(PyObject* descriptor, py::handle type, py::handle name) {
+  if (PyDict_GetItemWithError(type_dict(&PyType_Type), name.ptr()) != descriptor) return false;
+  const auto told = owned(PyObject_GetAttr(type.ptr(), name.ptr()));
+  PyErr_Clear();
+  return told && PyDict_GetItemWithError(type_dict(as_type(type)), name.ptr()) == told.ptr();
+}
+
 }  // namespace
 
 void require_name(py::handle name) {
@@ -148,6 +157,7 @@ py::object Objects::module_dict(py::handle module) {
 
 // A class of modules may find what they have not by code of Python: torch.backends.cudnn.benchmark.
 py::object Objects::module_member(py::handle module, py::handle name) {
+  if (is_text(name.ptr(), "__annotations__")) py::getattr(module, name, py::none());  // makes them
   py::object members = module_dict(module);
   PyTypeObject* type = Py_TYPE(module.ptr());
   // Its class finds attributes in a way of its own, and may keep what it has found.
@@ -186,6 +196,9 @@ py::object Objects::load_type_attr(py::handle type, py::handle name) {
   auto* t = as_type(type);
   if (PyObject* own = special_method(type, names().getattribute_))
     return calls().call(own, {borrow(type), borrow(name)});
+  PyObject* first = effects().lookup(Py_TYPE(type.ptr()), name);
+  const bool data = first != nullptr && Py_TYPE(first)->tp_descr_set != nullptr;
+  if (data && !tells_own_member(first, type, name)) return metatype_attr(type, name);
   PyObject* raw = effects().lookup(t, name);
   if (effects().is_written_on(t, name)) {
     if (raw == nullptr)
@@ -205,7 +218,7 @@ py::object Objects::load_type_attr(py::handle type, py::handle name) {
   return steal(PyObject_GetAttr(type.ptr(), name.ptr()));
 }
 
-// Of a class that has nothing under the name.
+// Of a class that has nothing under the name, or whose metatype has a data descriptor.
 py::object Objects::metatype_attr(py::handle type, py::handle name) {
   PyTypeObject* meta = Py_TYPE(type.ptr());
   type_member(as_type(type), name);
@@ -216,12 +229,25 @@ py::object Objects::metatype_attr(py::handle type, py::handle name) {
     if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
     return calls().call(fallback, {borrow(type), borrow(name)});
   }
+  if (found != nullptr && is_property(found)) {
+    const py::object getter = py::handle(found).attr("fget");
+    if (!getter.is_none()) return calls().call(getter, {borrow(type)});
+  }
+  if (found != nullptr && python_method(found, names().get_)) {
+    const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(meta), name);
+    return call_getter(heap().wrap(found, source), type, py::type::of(type), name);
+  }
   py::object value = steal(PyObject_GetAttr(type.ptr(), name.ptr()));
-  // Its name, its bases, and what follows from them.
-  if (found == nullptr || !is_member(found) || is_name(name, names().dict_) ||
-      !is_changeable_class(as_type(type)) || classes().is_made_class(type))
+  // Its name, its bases, its dict, and what follows from them.
+  if (found == nullptr || !is_member(found) || !is_changeable_class(as_type(type)) ||
+      classes().is_made_class(type))
     return value;
   const SourceId of_type = heap().sources.pinned(type, as_type(type)->tp_name);
+  if (Py_TYPE(value.ptr()) == &PyDictProxy_Type) {
+    existing_dict(borrow(type_dict(as_type(type))), heap().sources.instance_dict(of_type));
+    heap().found_at(value, heap().sources.attribute(of_type, name));
+    return value;
+  }
   return heap().wrap(value, heap().sources.attribute(of_type, name));
 }
 
@@ -287,6 +313,17 @@ py::object Objects::instance_dict(py::handle o) {
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
   if (!heap().keeps_attributes(o)) return dict;
   return existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)));
+}
+
+// The dict of a class, of what its __dict__ gives; null for all else.
+py::object Objects::class_dict(py::handle proxy) {
+  if (Py_TYPE(proxy.ptr()) != &PyDictProxy_Type || !heap().exists(proxy)) return {};
+  PyObject* dict = mapping_of_proxy(proxy.ptr());
+  const Tracked* k = heap().tracked(dict);
+  if (k == nullptr || !k->source.valid()) return {};
+  if (effects().writes_classes())
+    throw Break(BreakId::side_effect, "the __dict__ of a class behind an assignment to one");
+  return borrow(dict);
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {

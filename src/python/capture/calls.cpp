@@ -13,6 +13,12 @@
 namespace oxy::python {
 namespace {
 
+// By PyFunction_SetVectorcall.
+bool has_own_vectorcall(const PyFunctionObject* f) {
+  static const vectorcallfunc usual = as_function(member_of<"os.path", "join">())->vectorcall;
+  return f->vectorcall != usual;
+}
+
 constexpr size_t kMaxDepth = 150;
 
 // itemgetter, attrgetter and methodcaller.
@@ -420,6 +426,8 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   refuse_transforms(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
+  if (has_own_vectorcall(f))
+    throw Break(BreakId::builtin_call, name_of(function), ", whose calls C code has taken over");
   const bool direct = std::exchange(frames().direct, false);
   // What the caller's stack keeps until the call is over.
   const Arguments kept = kCallersKeepArguments ? args : Arguments();

@@ -4,6 +4,7 @@
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
+#include "python/replay.h"
 
 namespace oxy::python {
 namespace {
@@ -21,7 +22,8 @@ std::string break_text(BreakId id, const std::string& detail) {
 }
 
 bool reads_own_frame(PyCodeObject* code) {
-  for (const char* name : {"locals", "vars", "dir", "eval", "exec", "_getframe"})
+  for (const char* name :
+       {"locals", "vars", "dir", "eval", "exec", "_getframe", "_getframemodulename"})
     for (py::handle used : borrow(code->co_names))
       if (is_text(used.ptr(), name)) return true;
   return false;
@@ -173,7 +175,12 @@ void Frames::stop() {
       frame.loop = loop_left;
     left.push_back(std::move(frame));
   }
-  graphs().finish(values);
+  try {
+    graphs().finish(values);
+  } catch (const py::error_already_set& e) {  // captured code has not raised it
+    if (!e.matches(PyExc_Exception)) throw;
+    throw Break(BreakId::result_kind, one_line(e));
+  }
   throw Stopped();
 }
 

@@ -402,6 +402,8 @@ py::object Heap::deep_contents(py::handle o, int depth) {
 py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
+  if (const py::object dict = objects().class_dict(o))
+    return steal(PyDictProxy_New(contents(dict).ptr()));
   if (tracked(o)->shadow) return tracked(o)->shadow;
   numbers().takes = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;

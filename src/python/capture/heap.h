@@ -122,6 +122,7 @@ class Effects : public Part {
   void write_attribute(py::handle o, py::handle name, py::handle value);
   PyObject* lookup(PyTypeObject* type, py::handle name);
   bool is_written_on(PyTypeObject* type, py::handle name);
+  bool writes_classes() const { return !type_writes_.empty(); }
   void write_type(py::handle type, py::handle name, py::handle value);
   void guard_distinct();
 

@@ -219,7 +219,10 @@ void load_attr(Capture& c, TracedFrame& f, const Instruction& i) {
 
 void load_super_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object self = pop(f), type = pop(f), super = pop(f);
-  py::object found = c.objects.load_attr(c.calls.call(super, {type, self}), name_in_code(f, i));
+  // What a module calls `super` finds its class and object for itself, as the real one can.
+  const bool given = (i.arg & 2) != 0 || super.is(member_of<"builtins", "super">());
+  const Arguments args = given ? Arguments{type, self} : Arguments{};
+  py::object found = c.objects.load_attr(c.calls.call(super, args), name_in_code(f, i));
   if (loads_method(i.op, i.arg)) return push_callable(f, std::move(found));
   push(f, std::move(found));
 }

@@ -5,6 +5,7 @@
 
 #include "python/capture/capture.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -132,6 +133,20 @@ TorchWarnings::~TorchWarnings() {
     const bool ours = PyCFunction_Check(now) && PyCFunction_GetFunction(now) == as_function(keep);
     if (ours) module.attr("warn") = warn_;
   });
+}
+
+Unwarned::Unwarned() {
+  static const py::list& none = *new py::list(py::make_tuple(py::make_tuple(
+      "ignore", py::none(), borrow(PyExc_Warning), py::none(), 0)));
+  if (!kItertoolsWarn) return;
+  filters_ = warnings().attr("filters");
+  warnings().attr("filters") = none;
+}
+
+Unwarned::~Unwarned() {
+  if (!filters_) return;
+  const py::error_scope pending;
+  boundary([this] { warnings().attr("filters") = filters_; });
 }
 
 std::vector<TorchWarning> TorchWarnings::given() const {

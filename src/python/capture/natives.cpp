@@ -202,6 +202,8 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   if (PyType_Check(self.ptr())) {
     if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
       throw Break(BreakId::side_effect, "type.", name);
+    if (name == "__getattribute__" || name == "__subclasses__" || name == "__dir__")
+      throw Break(BreakId::attribute_protocol, "type.", name);
     if (name == "apply" && module_of(callable).empty())
       return call_autograd_function(self, std::move(args), std::move(kwargs));
     for (const auto& a : args)
@@ -229,6 +231,9 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     return py::none();
   }
   py::object target = borrow(p);
+  if (const py::object dict = objects().class_dict(self);
+      dict && (method_traits(name) & native::Reads) != 0 && !name.starts_with("__"))
+    return call_method(dict, name, std::move(args), std::move(kwargs));
   if (heap().exists(self)) {
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
       throw Break(BreakId::side_effect, "dict.", name, " of an OrderedDict");

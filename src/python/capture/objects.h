@@ -15,6 +15,7 @@ class Objects : public Part {
   py::object module_member(py::handle module, py::handle name);
   py::object instance_dict(py::handle o);
   py::object existing_dict(py::handle dict, SourceId source);
+  py::object class_dict(py::handle proxy);
   void guard_code(py::handle function);
   PyObject* type_member(PyTypeObject* type, py::handle name);
   PyObject* special_method(py::handle o, py::handle name);

@@ -177,6 +177,7 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
     }
     raise_with(PyExc_KeyError, key);
   }
+  if (const py::object dict = class_dict(o)) return subscript(dict, key);
   if (PyDict_Check(p) && !PyDict_CheckExact(p))
     if (PyObject* other = special_method(o, py::str("__missing__"));
         other && !effects().dict_has(o, key))
@@ -226,6 +227,9 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   if (heap().is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
   if (heap().exists(container) && PyDict_Check(container.ptr()))
     return py::bool_(effects().dict_has(container, item));
+  if (const py::object dict = class_dict(container)) return contains(dict, item);
+  if (heap().exists(container) && Py_TYPE(container.ptr()) == &PyDictProxy_Type)
+    throw Break(BreakId::builtin_on_existing, "a mappingproxy");
   const bool takes_items = iterators().lazy(container) ||
                            (heap().exists(container) && PyIter_Check(container.ptr())) ||
                            (special_method(container, names().iter_) && !generic);

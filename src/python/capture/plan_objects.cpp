@@ -237,7 +237,11 @@ py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
 
 // By its own __reduce__: a function, its arguments, and perhaps a state.
 uint32_t RebuildPlan::place_reduced(py::handle o) {
-  py::tuple reduced = o.attr("__reduce__")();
+  py::tuple reduced;
+  {
+    const Unwarned unwarned;
+    reduced = o.attr("__reduce__")();
+  }
   kept_.push_back(reduced);
   const uint32_t at = add(o, {Kind::Call, 0, own_function(o, reduced), place_all(reduced[1])});
   if (reduced.size() > 2 && !py::object(reduced[2]).is_none())

@@ -122,8 +122,10 @@ void write(const RebuildWrite& w, Built built) {
       return;
     case RebuildWrite::Kind::DictClear:
       return call_own(target, "clear");
-    case RebuildWrite::Kind::State:
+    case RebuildWrite::Kind::State: {
+      const Unwarned unwarned;
       return call_own(target, "__setstate__", built[w.parts[0]]);
+    }
     case RebuildWrite::Kind::Call:
       steal(PyObject_Call(target, built_tuple(w.parts, built).ptr(), nullptr));
       return;

@@ -125,4 +125,17 @@ struct LeftFrame {
   int loop = -1;                        // Break::loop, of the innermost
 };
 
+// While it lives, no warning is heard: captured code has not asked an iterator of itertools what it
+// holds. Only code written in C runs meanwhile.
+class Unwarned {
+ public:
+  Unwarned();
+  ~Unwarned();
+  Unwarned(const Unwarned&) = delete;
+  Unwarned& operator=(const Unwarned&) = delete;
+
+ private:
+  py::object filters_;  // of the module warnings; null where nothing warns
+};
+
 }  // namespace oxy::python

@@ -16,30 +16,63 @@ using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
 
-// Metaclasses may say what is an instance.
-void guard_checks(Capture& c, py::handle asked, const char* check) {
-  if (PyType_Check(asked.ptr()) && is_changeable_class(Py_TYPE(asked.ptr())))
-    c.objects.type_member(Py_TYPE(asked.ptr()), py::str(check));
-  if (!PyTuple_Check(asked.ptr())) return;
-  for (py::handle one : asked) guard_checks(c, one, check);
+// The classes of a tuple or union of them, at any depth.
+void collect_classes(py::handle asked, std::vector<py::object>& out) {
+  static const py::object& union_type = member_of<"types", "UnionType">();
+  if (PyTuple_Check(asked.ptr()) || py::type::of(asked).is(union_type))
+    for (py::handle one : PyTuple_Check(asked.ptr()) ? borrow(asked) : asked.attr("__args__"))
+      collect_classes(one, out);
+  else
+    out.push_back(borrow(asked));
+}
+
+// What a class has for `check` in a metaclass written in Python; null where that is the check of
+// `abc` or torch's. Which attributes an object has, which a protocol asks for, no guard tells.
+PyObject* check_of(Capture& c, py::handle asked, const char* check) {
+  PyTypeObject* meta = Py_TYPE(asked.ptr());
+  if (!PyType_Check(asked.ptr()) || !is_changeable_class(meta)) return nullptr;
+  PyObject* found = c.objects.type_member(meta, py::str(check));
+  if (found == nullptr || !PyFunction_Check(found)) return nullptr;
+  const std::string module = text(as_function(found)->func_module);
+  if (module == "abc" || module == "torch" || module.starts_with("torch.")) return nullptr;
+  if (module != "typing") return found;
+  if (py::getattr(asked, "_is_protocol", py::bool_(false)).ptr() == Py_True)
+    throw Break(BreakId::builtin_call, "isinstance or issubclass of a protocol");
+  return nullptr;
+}
+
+bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
+  PyObject* own = py::type::of(o).is(asked) ? nullptr : check_of(c, asked, "__instancecheck__");
+  if (own != nullptr) return c.objects.truth(c.calls.call(own, {borrow(asked), o}));
+  c.classes.guard_registrations(Py_TYPE(o.ptr()), asked);
+  int yes = PyObject_IsInstance(o.ptr(), asked.ptr());
+  if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), asked.ptr());
+  check(yes);
+  return yes == 1;
 }
 
 Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
-  c.classes.guard_registrations(Py_TYPE(o.ptr()), args[1]);
-  guard_checks(c, args[1], "__instancecheck__");
-  int yes = PyObject_IsInstance(o.ptr(), args[1].ptr());
-  if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), args[1].ptr());
-  check(yes);
-  return py::bool_(yes == 1);
+  std::vector<py::object> classes;
+  collect_classes(args[1], classes);
+  auto of = [&](const py::object& one) { return is_instance_of(c, o, one); };
+  return py::bool_(std::ranges::any_of(classes, of));
 }
 
 Meant is_subclass(Capture& c, const Arguments& args) {
   if (!PyType_Check(args[0].ptr())) return nothing;
-  c.classes.guard_registrations(as_type(args[0]), args[1]);
-  guard_checks(c, args[1], "__subclasscheck__");
-  return nothing;
+  std::vector<py::object> classes;
+  collect_classes(args[1], classes);
+  auto of = [&](const py::object& one) {
+    if (PyObject* own = check_of(c, one, "__subclasscheck__"))
+      return c.objects.truth(c.calls.call(own, {one, args[0]}));
+    c.classes.guard_registrations(as_type(args[0]), one);
+    const int yes = PyObject_IsSubclass(args[0].ptr(), one.ptr());
+    check(yes);
+    return yes == 1;
+  };
+  return py::bool_(std::ranges::any_of(classes, of));
 }
 
 Meant process_dataclass(Capture& c, py::handle callable, const Arguments& args,

@@ -12,6 +12,9 @@ inline bool is_changeable_class(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
 }
 
+// Its iterators warn where they are asked what they hold, or told.
+inline constexpr bool kItertoolsWarn = PY_VERSION_HEX >= 0x030C0000;
+
 // 3.12 keeps the dicts of its own types elsewhere than in tp_dict. Borrowed: the type holds it.
 inline PyObject* type_dict(PyTypeObject* type) {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -21,6 +24,15 @@ inline PyObject* type_dict(PyTypeObject* type) {
 #else
   return type->tp_dict;
 #endif
+}
+
+// What a types.MappingProxyType shows. Borrowed.
+inline PyObject* mapping_of_proxy(PyObject* proxy) {
+  struct Proxy {  // mappingproxyobject, in Objects/descrobject.c
+    PyObject_HEAD;
+    PyObject* mapping;
+  };
+  return reinterpret_cast<Proxy*>(proxy)->mapping;
 }
 
 // A slot of a type written in C, bound to an object: `().__len__`.

@@ -1,0 +1,188 @@
+"""What captured code reads of classes that were there before, at later calls too: `__dict__`,
+annotations, descriptors of metaclasses, checks of instances."""
+
+import types
+import typing
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+
+
+class Meta(type):
+    size = 3
+
+    @property
+    def hidden(cls):
+        return 1 + cls.__dict__.get("added", 5)
+
+    @property
+    def of_meta(cls):
+        return cls.size + 1
+
+    def __instancecheck__(cls, o):
+        return getattr(o, "tag", None) == cls.__dict__.get("added", "tag") or cls.size > 7
+
+    def __subclasscheck__(cls, other):
+        return other.__name__ in cls.names
+
+    names = ("int",)
+
+
+def make_class():
+    class Class(metaclass=Meta):
+        hidden = 2  # the metaclass has a data descriptor
+        kept = 1
+        annotated: int
+
+    return Class
+
+
+class Tagged:
+    tag = "tag"
+
+
+class Plain:
+    pass
+
+
+READS = {
+    "descriptor": lambda c: c.hidden,
+    "computed": lambda c: c.of_meta,
+    "hasattr": lambda c: hasattr(c, "added") + c.hidden,
+    "get": lambda c: c.__dict__.get("added", 4),
+    "get_of_vars": lambda c: vars(c).get("added", 4),
+    "item": lambda c: c.__dict__["kept"],
+    "in": lambda c: "added" in c.__dict__,
+    "len": lambda c: len(c.__dict__),
+    "iteration": lambda c: [n for n in c.__dict__ if n in ("kept", "added")],
+    "items": lambda c: [v for n, v in c.__dict__.items() if n in ("kept", "added")],
+    "keys": lambda c: len(list(c.__dict__.keys())),
+    "dict": lambda c: dict(c.__dict__)["kept"],
+    "unpacked": lambda c: {**c.__dict__}["kept"],
+    "union": lambda c: (c.__dict__ | {"z": 1})["kept"],
+    "copy": lambda c: c.__dict__.copy()["kept"],
+    "getattribute": lambda c: type.__getattribute__(c, "__dict__")["kept"],
+    "annotations": lambda c: len(c.__annotations__),
+    "isinstance": lambda c: [isinstance(o, c) for o in (Tagged(), Plain(), c(), 3)],
+    "of_a_tuple": lambda c: [isinstance(o, (str, (c, dict))) for o in (Tagged(), Plain(), "", 3)],
+    "issubclass": lambda c: [issubclass(k, (str, c)) for k in (int, str, Plain)],
+    "subclasses": lambda c: len(c.__subclasses__()),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_class_that_changes(read, monkeypatch):
+    monkeypatch.setattr(Meta, "size", 3)
+    monkeypatch.setattr(Meta, "names", ("int",))
+    cls = make_class()
+
+    def function(x):
+        return x + 1, read(cls)
+
+    compiled = oxyfuel.compile(function)
+    x = torch.ones(2)
+
+    def check():
+        for _ in range(2):
+            ours, eagers = compiled(x), function(x)
+            assert torch.equal(ours[0], eagers[0])
+            assert ours[1] == eagers[1]
+
+    check()
+    cls.kept = 2
+    check()
+    cls.added = 7
+    check()
+    cls.__annotations__["more"] = int
+    check()
+    Meta.size = 8
+    check()
+    Meta.names = ("Plain",)
+    child = Meta("Child", (cls,), {})
+    check()
+    del cls.added, child
+    check()
+
+
+def test_a_dict_of_a_class_that_captured_code_writes_to():
+    cls = make_class()
+
+    def function(x, n):
+        shown = cls.__dict__
+        before = shown["kept"]
+        cls.kept = n
+        return x + before, shown["kept"], cls.__dict__["kept"], cls.kept
+
+    compiled = oxyfuel.compile(function)
+    x = torch.ones(2)
+    for n in (5, 6, 6):
+        cls.kept = 1
+        ours = compiled(x, n)
+        assert cls.kept == n
+        cls.kept = 1
+        eagers = function(x, n)
+        assert torch.equal(ours[0], eagers[0]) and ours[1:] == eagers[1:]
+
+
+def test_a_proxy_that_was_there_before():
+    table = {"a": 1}
+    proxy = types.MappingProxyType(table)
+    reads = (
+        lambda x: ("b" in proxy, len(proxy), proxy.get("b"), proxy["a"]),
+        lambda x: (x + 1, list(proxy), dict(proxy), proxy | {"c": 1}, proxy == {"a": 1}),
+    )
+    compiled = [oxyfuel.compile(f) for f in reads]
+    for _ in range(2):
+        assert str([c(0) for c in compiled]) == str([f(0) for f in reads])
+        table["b"] = 2
+
+
+@pytest.mark.parametrize("base", [object, "annotated"])
+def test_annotations_are_made_when_they_are_asked_for(base):
+    def make():
+        bases = (make_class(),) if base == "annotated" else ()
+        return type(bases[0])("Bare", bases, {}) if bases else type("Bare", (), {})
+
+    outcomes = []
+    for compiler in (lambda f: f, oxyfuel.compile):
+        cls = make()
+
+        def function(x, cls=cls):
+            return x + len(cls.__annotations__)
+
+        called = compiler(function)
+        values = [called(torch.ones(1)).item()]
+        there = "__annotations__" in cls.__dict__
+        cls.__annotations__["a"] = int
+        values += [called(torch.ones(1)).item(), there]
+        outcomes.append(values)
+    assert outcomes[0] == outcomes[1] == [1.0, 2.0, True]
+
+
+@typing.runtime_checkable
+class HasSize(typing.Protocol):
+    size: int
+
+    def grow(self) -> int: ...
+
+
+def test_protocols():
+    class Sized:
+        def grow(self):
+            return 1
+
+    def function(x, o):
+        y = x * 2
+        return y + 1 if isinstance(o, HasSize) else y - 1
+
+    compiled = oxyfuel.compile(function)
+    o, x = Sized(), torch.ones(2)
+    for change in (lambda: None, lambda: setattr(o, "size", 1), lambda: delattr(o, "size")):
+        change()
+        for _ in range(2):
+            assert torch.equal(compiled(x, o), function(x, o))
+    assert oxyfuel.stats()["fallbacks"] == 0
