@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "python/bound_arguments.h"
 #include "python/cpython/boundary.h"
@@ -18,8 +19,7 @@ thread_local bool none_compiled = false;      // not even of everything
 // The arguments of the frame that comes next, and its code.
 thread_local Handed* handed = nullptr;
 thread_local PyObject* handed_to = nullptr;
-thread_local bool refusing = false;
-thread_local int hooks_outside = 0;  // those that ran when frames began to be refused
+thread_local RefusedFrames::Refusal refusal;
 thread_local std::string refused_name;
 // Of all threads, those that want no collection of garbage; whether the first of them has switched
 // it off.
@@ -130,6 +130,21 @@ bool is_refused(PyFunctionObject* function) {
          !is_signal_handler(function);
 }
 
+// A method of a library's that C code, which captured code has called, asks what an object is like.
+bool asks_existing(PyFunctionObject* function, PyObject** parameters) {
+  static const auto& asking = *new std::unordered_set<std::string_view>{
+      "__eq__",       "__ne__",      "__lt__",   "__le__",   "__gt__",     "__ge__",
+      "__hash__",     "__bool__",    "__len__",  "__iter__", "__next__",   "__reversed__",
+      "__contains__", "__getitem__", "__str__",  "__repr__", "__format__", "__index__",
+      "__int__",      "__float__",   "__complex__"};
+  const auto* code = code_of(function);
+  const char* name = PyUnicode_AsUTF8(code->co_name);
+  if (name == nullptr) PyErr_Clear();
+  return name != nullptr && asking.contains(name) && PyEval_GetFrame() == refusal.from &&
+         std::any_of(parameters, parameters + code->co_argcount,
+                     [](PyObject* o) { return o != nullptr && (*refusal.exists)(o); });
+}
+
 void refuse(PyFunctionObject* function) {
   static PyObject* const type =
       PyErr_NewException("oxyfuel._C.Refused", PyExc_BaseException, nullptr);
@@ -200,9 +215,9 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
     std::exchange(handed, nullptr)->clear();
     remove_frame_handler();
   }
-  if (running_hooks() > hooks_outside) return false;  // no part of the program
-  if (refusing) {
-    if (!is_refused(function)) return false;
+  if (running_hooks() > refusal.hooks) return false;  // no part of the program
+  if (refusal.exists != nullptr) {
+    if (!is_refused(function) && !asks_existing(function, parameters)) return false;
     refuse(function);
     return true;
   }
@@ -246,10 +261,9 @@ InnerFrames::~InnerFrames() {
   boundary([this] { set_dynamo_callback()(dynamo_); });
 }
 
-RefusedFrames::RefusedFrames(bool refused)
-    : outer_(std::exchange(refusing, refused)),
-      outer_hooks_(std::exchange(hooks_outside, running_hooks())) {
-  if (refusing) {
+RefusedFrames::RefusedFrames(const IsExisting* exists)
+    : outer_(std::exchange(refusal, {exists, PyEval_GetFrame(), running_hooks()})) {
+  if (exists != nullptr) {
     foreign_folders();
     refused_name.clear();
     want_no_collections(1);
@@ -258,12 +272,11 @@ RefusedFrames::RefusedFrames(bool refused)
 }
 
 RefusedFrames::~RefusedFrames() {
-  if (refusing) {
+  if (refusal.exists != nullptr) {
     remove_frame_handler(/*every=*/true);
     want_no_collections(-1);
   }
-  refusing = outer_;
-  hooks_outside = outer_hooks_;
+  refusal = outer_;
 }
 
 void forget_frames_of_other_threads() {

@@ -2,6 +2,7 @@
 // is ours only while such a frame runs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,18 +51,27 @@ class InnerFrames {
 // from torch's and ours: for tests of the front end with programs that know nothing of it.
 void compile_every_frame(std::shared_ptr<FrameCompiler> table);
 
+// Whether all that is known of an object is that it was there before the capture, with its class.
+using IsExisting = std::function<bool(PyObject*)>;
+
 // While it lives, this thread runs no Python function of the user's: a function written in C that
 // calls one while a capture interprets gets an exception in its place, before it could do anything.
-// Libraries' own functions run, and what audit hooks call. Garbage is collected later.
+// Libraries' own functions run, but those by which C code compares, hashes or shows an object that
+// `exists`; so does what audit hooks call. Garbage is collected later.
 class RefusedFrames {
  public:
-  explicit RefusedFrames(bool refused = true);  // false: it runs them again
+  explicit RefusedFrames(const IsExisting* exists);  // null: it runs them again
   ~RefusedFrames();
   RefusedFrames(const RefusedFrames&) = delete;
 
+  struct Refusal {
+    const IsExisting* exists = nullptr;  // null: none are refused
+    PyFrameObject* from = nullptr;       // the frame that it began in
+    int hooks = 0;                       // those that ran when it began
+  };
+
  private:
-  bool outer_;
-  int outer_hooks_;
+  Refusal outer_;
 };
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();

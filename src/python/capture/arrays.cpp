@@ -25,7 +25,7 @@ struct ArrayCode {
 const ArrayCode& array_code() {
   static const auto& code = *[] {
     auto* out = new ArrayCode();
-    const RefusedFrames allowed(false);  // the import runs
+    const RefusedFrames allowed(nullptr);  // the import runs
     const py::module_ arrays = py::module_::import("oxyfuel.arrays");
     const py::module_ functions = py::module_::import("oxyfuel.array_functions");
     auto table = [&](const char* name, auto& to) {

@@ -90,7 +90,7 @@ bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs)
 
 // Of a module of ours, which hooks of the user's may import.
 py::object own_function(const char* module, const char* name) {
-  const RefusedFrames allowed(false);
+  const RefusedFrames allowed(nullptr);
   return py::module_::import(module).attr(name);
 }
 
@@ -246,7 +246,7 @@ py::object Calls::call_for_good(py::handle callable, const Arguments& args,
   const size_t step = frames().stack().back()->step;
   const std::tuple key(step, answered_[step]++, callable.ptr());
   if (auto it = answers->find(key); it != answers->end()) return it->second;
-  const RefusedFrames allowed(false);
+  const RefusedFrames allowed(nullptr);
   const CompileUnlocked waiting;
   return answers->emplace(key, call_real(callable, args, kwargs)).first->second;
 }

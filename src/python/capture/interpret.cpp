@@ -240,7 +240,10 @@ UserStack Frames::user_stack() const {
 
 // The captured code itself: nothing else runs functions of the user's meanwhile.
 py::object Frames::interpret_alone(TracedFrame& frame) {
-  const RefusedFrames refused;
+  const IsExisting exists = [this](PyObject* o) {
+    return heap().exists(o) && !is_callable_constant(o) && !is_singleton(o);
+  };
+  const RefusedFrames refused(&exists);
   return interpret(frame);
 }
 

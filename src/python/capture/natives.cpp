@@ -117,7 +117,7 @@ uint32_t target_traits(std::string_view target) {
 py::object polyfill_of(py::handle callable) {
   static const auto& table = *[] {
     auto* made = new std::unordered_map<PyObject*, py::object>();
-    const RefusedFrames allowed(false);  // the import runs
+    const RefusedFrames allowed(nullptr);  // the import runs
     const py::module_ functions = py::module_::import(kPolyfills);
     auto add = [&](const char* module, const char* name) {
       const py::object original = py::module_::import(module).attr(name);

@@ -133,7 +133,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   py::object result;
   std::vector<TorchWarning> warnings;
   {
-    const RefusedFrames allowed(false);
+    const RefusedFrames allowed(nullptr);
     const TorchWarnings kept(callable);
     result = owned(
         PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));

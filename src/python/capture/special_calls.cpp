@@ -294,7 +294,7 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
   }
   if (bridge::heard().draws != Attempt::current().before.draws)
     throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
-  const RefusedFrames allowed(false);
+  const RefusedFrames allowed(nullptr);
   callable(args[0], args[1], py::tuple(given), c.heap.contents(args[3]));
   throw StartAgain{};
 }

@@ -1,0 +1,92 @@
+"""Objects that were there before, with `__eq__`, `__hash__` and their like from libraries: what C
+code finds by them holds for the objects of one call."""
+
+import dataclasses
+import fractions
+import ipaddress
+import pathlib
+import typing
+import uuid
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    n: int
+
+
+@dataclasses.dataclass(unsafe_hash=True, order=True)
+class Ordered:
+    n: int
+
+
+class Own:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return type(other) is Own and other.n == self.n
+
+    def __hash__(self):
+        return hash(self.n)
+
+
+KINDS = {
+    "frozen": Frozen,
+    "ordered": Ordered,
+    "own": Own,
+    "fraction": lambda n: fractions.Fraction(n, 3),
+    "path": lambda n: pathlib.PurePosixPath(str(n)),
+    "uuid": lambda n: uuid.UUID(int=n),
+    "address": ipaddress.ip_address,
+    "alias": lambda n: typing._LiteralGenericAlias(typing.Literal, (n,)),
+}
+USES = {
+    "dict": lambda a, b: len({a: 1, b: 2}),
+    "set": lambda a, b: len({a, b}),
+    "fromkeys": lambda a, b: len(dict.fromkeys((a, b))),
+    "union": lambda a, b: len({a} | {b}),
+    "get": lambda a, b: {a: 3}.get(b),
+    "eq": lambda a, b: (a == b, a != b),
+    "in_tuple": lambda a, b: a in (b,),
+    "in_list": lambda a, b: a in [1, b],
+    "in_dict": lambda a, b: a in {b: 1},
+    "count": lambda a, b: [a, 1].count(b),
+    "tuples": lambda a, b: (a, 1) == (b, 1),
+    "lists": lambda a, b: [a] == [b],
+    "hash": lambda a, b: hash(a) == hash(b),
+    "hash_of_tuple": lambda a, b: hash((a,)) == hash((b,)),
+    "index": lambda a, b: [a, b].index(b),
+    "remove": lambda a, b: len({a} - {b}),
+}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_other_objects_of_the_class(make, use):
+    def function(x, a, b):
+        return x + 1, use(a, b)
+
+    compiled = oxyfuel.compile(function)
+    x, same = torch.ones(2), make(1)
+    for a, b in [(make(1), make(2)), (make(1), make(1)), (same, same), (make(2), same)] * 2:
+        ours, eagers = compiled(x, a, b), function(x, a, b)
+        assert torch.equal(ours[0], eagers[0])
+        assert ours[1] == eagers[1]
+
+
+def test_objects_that_captured_code_makes_need_no_break():
+    def function(x, n):
+        table = {Frozen(n): 1, Frozen(n + 1): 2}
+        table[Frozen(n)] = 3
+        return x * table[Frozen(n)] + len(table)
+
+    compiled = oxyfuel.compile(function, fullgraph=True)
+    for n in (1, 2):
+        assert torch.equal(compiled(torch.ones(2), n), function(torch.ones(2), n))
