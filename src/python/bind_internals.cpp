@@ -177,7 +177,8 @@ GraphBreak break_of(const Bytecode& bytecode, int offset, bool calls_top, const 
   out.before = state_of(before);
   out.next = next.is_none() ? nullptr : next.ptr();
   out.target = target.is_none() ? nullptr : target.ptr();
-  std::vector<bool> called(before.first.begin(), before.first.end() - (calls_top && kCallsTakeNull ? 1 : 0));
+  std::vector<bool> called(before.first.begin(),
+                           before.first.end() - (calls_top && kCallsTakeNull ? 1 : 0));
   if (calls_top) called.back() = false;
   if (out.next)
     out.after_next = state_of(

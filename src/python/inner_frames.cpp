@@ -133,9 +133,9 @@ bool is_refused(PyFunctionObject* function) {
 // A method of a library's that C code, which captured code has called, asks what an object is like.
 bool asks_existing(PyFunctionObject* function, PyObject** parameters) {
   static const auto& asking = *new std::unordered_set<std::string_view>{
-      "__eq__",       "__ne__",      "__lt__",   "__le__",   "__gt__",     "__ge__",
-      "__hash__",     "__bool__",    "__len__",  "__iter__", "__next__",   "__reversed__",
-      "__contains__", "__getitem__", "__str__",  "__repr__", "__format__", "__index__",
+      "__eq__",       "__ne__",      "__lt__",     "__le__",   "__gt__",     "__ge__",
+      "__hash__",     "__bool__",    "__len__",    "__iter__", "__next__",   "__reversed__",
+      "__contains__", "__getitem__", "__str__",    "__repr__", "__format__", "__index__",
       "__int__",      "__float__",   "__complex__"};
   const auto* code = code_of(function);
   const char* name = PyUnicode_AsUTF8(code->co_name);

@@ -257,8 +257,7 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   for (const py::object& a : args)
     if (heap().is_tensor(a)) throw Break(BreakId::builtin_call, "a constant function of tensors");
   py::object out = call_for_good(callable, args, kwargs);
-  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()) && !is_singleton(out) &&
-      !PyTuple_Check(out.ptr()))
+  if (!is_one_for_all(out) && !PyTuple_Check(out.ptr()))
     throw Break(BreakId::builtin_call, "a constant function that returns an object");
   if (PyTuple_Check(out.ptr())) require_plain(out, callable);
   return out;

@@ -13,8 +13,7 @@ namespace {
 
 // Hashed and compared by what it is, without Python code, and the same for every call.
 bool is_plain_key(PyObject* p) {
-  if (!PyTuple_CheckExact(p))
-    return is_constant(p) || is_callable_constant(p) || is_singleton(py::handle(p));
+  if (!PyTuple_CheckExact(p)) return is_one_for_all(p);
   PyObject** items = PySequence_Fast_ITEMS(p);
   return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
 }

@@ -73,6 +73,68 @@ bool is_singleton(py::handle o) {
          is_enum_member(o);
 }
 
+namespace {
+
+// The items, those behind others that stand where they were looked for first (set_add_entry, in
+// Objects/setobject.c).
+std::vector<py::object> behind_what_displaced_them(const PySetObject* set) {
+  constexpr size_t kLinearProbes = 9;
+  constexpr int kPerturbShift = 5;
+  const auto mask = static_cast<size_t>(set->mask);
+  std::vector<py::object> out;
+  std::unordered_set<PyObject*> placed;
+  auto is_free = [&](const setentry& entry) {
+    auto perturb = static_cast<size_t>(entry.hash);
+    size_t i = perturb & mask;
+    for (size_t round = 0; round <= mask; round++) {
+      const size_t last = i + kLinearProbes <= mask ? i + kLinearProbes : i;
+      for (size_t at = i; at <= last; at++) {
+        if (set->table + at == &entry) return true;
+        if (!placed.contains(set->table[at].key)) return false;
+      }
+      perturb >>= kPerturbShift;
+      i = (i * 5 + 1 + perturb) & mask;
+    }
+    return false;
+  };
+  while (true) {
+    const size_t before = out.size();
+    for (size_t at = 0; at <= mask; at++) {
+      const setentry& entry = set->table[at];
+      constexpr Py_hash_t kDeleted = -1;
+      if (entry.key != nullptr && entry.hash != kDeleted && !placed.contains(entry.key) &&
+          is_free(entry))
+        out.push_back(borrow(entry.key));
+    }
+    if (out.size() == before) break;
+    for (size_t i = before; i < out.size(); i++) placed.insert(out[i].ptr());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<py::list> order_of_adding(py::handle set) {
+  const py::list items(borrow(set));
+  auto lies_as_it_does = [&](const std::vector<py::object>& order) {
+    const py::list again{py::set(py::list(tuple_of(order)))};
+    bool same = again.size() == items.size();
+    for (size_t i = 0; same && i < items.size(); i++)
+      same = !is_one_for_all(items[i]) || items[i].is(again[i]);
+    return same;
+  };
+  auto order = behind_what_displaced_them(reinterpret_cast<const PySetObject*>(set.ptr()));
+  if (lies_as_it_does(order)) return py::list(tuple_of(order));
+  constexpr size_t kMostTried = 6;  // items: one more than make a set grow for the first time
+  if (order.size() > kMostTried) return std::nullopt;
+  auto before = [](const py::object& a, const py::object& b) { return a.ptr() < b.ptr(); };
+  std::ranges::sort(order, before);
+  do
+    if (lies_as_it_does(order)) return py::list(tuple_of(order));
+  while (std::ranges::next_permutation(order, before).found);
+  return std::nullopt;
+}
+
 bool is_constant(PyObject* p) {
   return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
          PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
@@ -337,7 +399,7 @@ py::object Heap::dict_items(py::handle o) {
     const py::tuple keys(plain_list(o));
     guard(GuardKind::Keys, source, keys);
     for (py::handle key : keys) {
-      if (!is_constant(key.ptr()) && !is_callable_constant(key.ptr()) && !is_singleton(key))
+      if (!is_one_for_all(key))
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
       items[key] = wrap(held_at(o, key), sources.dict_item(source, key));
     }
@@ -351,16 +413,15 @@ py::object Heap::dict_items(py::handle o) {
   return items;
 }
 
-// A set of constants, whose order is guarded: a copy lies in the same order, or it cannot stand for
-// the set.
+// A set of what is one object for all calls, whose order is guarded: a copy lies in the same order,
+// or it cannot stand for the set.
 py::object Heap::set_items(py::handle o) {
   const py::list items(borrow(o));
-  py::set copy(items);
-  Py_ssize_t i = 0;
-  for (py::handle item : copy)
-    if (!is_constant(item.ptr()) || PyList_GET_ITEM(items.ptr(), i++) != item.ptr())
-      throw Break(BreakId::builtin_on_existing,
-                  "a set of objects, or one that lies in an order of its own");
+  for (py::handle item : items)
+    if (!is_one_for_all(item)) throw Break(BreakId::builtin_on_existing, "a set of objects");
+  const auto order = order_of_adding(o);
+  if (!order) throw Break(BreakId::builtin_on_existing, "a set that lies in an order of its own");
+  py::set copy(*order);
   guard(GuardKind::Keys, tracked(o)->source, py::tuple(items));
   if (const Writes* w = tracked(o)->writes.get())
     for (py::handle put : w->done) {

@@ -136,8 +136,8 @@ TorchWarnings::~TorchWarnings() {
 }
 
 Unwarned::Unwarned() {
-  static const py::list& none = *new py::list(py::make_tuple(py::make_tuple(
-      "ignore", py::none(), borrow(PyExc_Warning), py::none(), 0)));
+  static const py::list& none = *new py::list(
+      py::make_tuple(py::make_tuple("ignore", py::none(), borrow(PyExc_Warning), py::none(), 0)));
   if (!kItertoolsWarn) return;
   filters_ = warnings().attr("filters");
   warnings().attr("filters") = none;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "python/bytecode/code.h"
 #include "python/capture/part.h"
@@ -17,6 +18,9 @@ bool is_number(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
 bool is_enum_member(py::handle o);
+inline bool is_one_for_all(py::handle o) {
+  return is_constant(o.ptr()) || is_callable_constant(o.ptr()) || is_singleton(o);
+}
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 [[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");
@@ -51,6 +55,11 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
 // What the interpreter follows instead of a function written in C; null for most (natives.cpp).
 py::object polyfill_of(py::handle callable);
 bool is_polyfill(py::handle function);
+
+// The items of a set, so that a set to which they are added in this order lies as it does, as far
+// as they are one for all calls: where hashes collide, that depends on what came first. Nothing where
+// no such order is found.
+std::optional<py::list> order_of_adding(py::handle set);
 
 // Stands for what was deleted.
 py::object missing();

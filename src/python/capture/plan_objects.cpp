@@ -131,8 +131,8 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
   }
   if (PyFrozenSet_CheckExact(p) && made_here(o) && !capture_.heap.is_fixed(p)) {
-    if (!is_simple_set(o)) refuse(o);
-    return place_call(o, type_object(type), {py::tuple(py::list(borrow(p)))});
+    if (std::ranges::all_of(plain_list(o), is_one_for_all)) return constant(o);
+    return place_call(o, type_object(type), {py::tuple(items_of_set(o))});
   }
   if (PyWeakref_CheckRefExact(p) && !capture_.heap.exists(o))
     return place_call(o, type_object(type), {borrow(PyWeakref_GET_OBJECT(p))});
@@ -406,13 +406,12 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
 }
 
 // Whether its items, added in order, are hashed by C code and lie as they do in the original.
-bool RebuildPlan::is_simple_set(py::handle set) {
-  py::list items = plain_list(set);
-  for (py::handle item : items) require_plain_hash(item);
-  py::list again{py::set(items)};
-  for (size_t i = 0; i < items.size(); i++)
-    if (is_constant(items[i].ptr()) && !items[i].is(again[i])) return false;
-  return true;
+// The items of a set in an order in which one that lies like it is made of them.
+py::list RebuildPlan::items_of_set(py::handle set) {
+  for (py::handle item : plain_list(set)) require_plain_hash(item);
+  auto items = order_of_adding(set);
+  if (!items) refuse(set);
+  return *items;
 }
 
 }  // namespace oxy::python

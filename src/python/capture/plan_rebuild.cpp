@@ -153,9 +153,7 @@ uint32_t RebuildPlan::place_made(py::handle o) {
   if (PySet_CheckExact(p)) return add_unfilled(o, {Kind::Set, 0, {}, {}});
   if (auto step = place_special(o)) return *step;
   if (PyList_Check(p) || PyDict_Check(p) || PySet_Check(p)) return place_instance(o);
-  if (!made_here(o) || is_constant(p) || is_callable_constant(p) || is_singleton(o) ||
-      PyCode_Check(p) || PyRange_Check(p))
-    return constant(o);
+  if (!made_here(o) || is_one_for_all(o) || PyCode_Check(p) || PyRange_Check(p)) return constant(o);
   if (builtin_base(type) != &PyBaseObject_Type && !is_namespace(type)) refuse(o);
   return place_instance(o);
 }
@@ -193,8 +191,7 @@ void RebuildPlan::fill(py::handle o, uint32_t step) {
   } else if (PyDict_Check(p)) {
     fill_dict(step, o);
   } else if (PyAnySet_Check(p)) {
-    if (!is_simple_set(o)) refuse(o);
-    write(Write::SetAdd, step, place_all(plain_list(o)));
+    write(Write::SetAdd, step, place_all(items_of_set(o)));
   } else if (PyCell_Check(p)) {
     if (PyCell_GET(p) != nullptr) write(Write::CellSet, step, {place(PyCell_GET(p))});
   } else if (is_deque(o)) {
@@ -251,7 +248,7 @@ void RebuildPlan::require_plain_hash(py::handle key) {
     return;
   }
   if (is_tensor_object(p)) return;  // by its address
-  if (is_constant(p) || is_callable_constant(p) || is_singleton(key)) return;
+  if (is_one_for_all(key)) return;
   PyObject* hash = _PyType_Lookup(Py_TYPE(p), py::str("__hash__").ptr());
   if (hash != nullptr && PyFunction_Check(hash)) refuse(key);
 }

@@ -53,7 +53,7 @@ class RebuildPlan {
   uint32_t place_traceback(const std::vector<RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);
   void fill_slots(py::handle o, uint32_t step);
-  bool is_simple_set(py::handle set);
+  py::list items_of_set(py::handle set);
 
   void add_effect(RebuildWrite write);
   void add_dict_effects(py::handle dict);
