@@ -56,9 +56,9 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
 py::object polyfill_of(py::handle callable);
 bool is_polyfill(py::handle function);
 
-// The items of a set, so that a set to which they are added in this order lies as it does, as far
-// as they are one for all calls: where hashes collide, that depends on what came first. Nothing where
-// no such order is found.
+// The items of a set in an order in which they make one that lies as it does, as far as they are
+// one for all calls: where hashes collide, that depends on what came first. Nothing where none is
+// found.
 std::optional<py::list> order_of_adding(py::handle set);
 
 // Stands for what was deleted.
