@@ -12,6 +12,22 @@ BREAKS = {
 }
 
 PROGRAMS = {
+    "sys.exception": """
+import sys
+def main(x, n, items, table, thing):
+    ask = getattr(sys, "exception", lambda: sys.exc_info()[1])
+    seen = []
+    for i in items:
+        try:
+            try:
+                raise KeyError(i)
+            except KeyError as e:
+                seen += [ask() is e, ask().args]
+                raise ValueError(n) from ask()
+        except ValueError:
+            seen += [type(ask()).__name__, ask().args, ask().__cause__.args]
+    return x * len(seen), seen
+""",
     "exc_info": """
 import sys
 class Kept:

@@ -194,13 +194,18 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
 
 // What the caller of the compiled function deals with may be another exception at each call; an
 // ExitStack only looks whether it meets that one.
-Meant handled(Capture& c) {
-  const auto handled = owned(handled_exception());
+py::object handled(Capture& c) {
+  auto handled = owned(handled_exception());
   if (!handled &&
       !is_text(as_function(c.frames.stack().back()->function)->func_module, "contextlib"))
-    throw Break(BreakId::frame_access, "sys.exc_info() outside of an except block");
-  if (!handled) return py::make_tuple(py::none(), py::none(), py::none());
-  return py::make_tuple(c.objects.type_of(handled), handled, c.frames.traceback_of(handled));
+    throw Break(BreakId::frame_access, "the exception outside of an except block");
+  return handled ? std::move(handled) : py::object(py::none());
+}
+
+Meant exc_info(Capture& c) {
+  const py::object exception = handled(c);
+  if (exception.is_none()) return py::make_tuple(exception, exception, exception);
+  return py::make_tuple(c.objects.type_of(exception), exception, c.frames.traceback_of(exception));
 }
 
 Meant number_of(Capture& c, const py::object& o, const char* method) {
