@@ -115,7 +115,7 @@ std::vector<py::object> behind_what_displaced_them(const PySetObject* set) {
 }  // namespace
 
 std::optional<py::list> order_of_adding(py::handle set) {
-  const py::list items(borrow(set));
+  const py::list items = plain_list(set);
   auto lies_as_it_does = [&](const std::vector<py::object>& order) {
     const py::list again{py::set(py::list(tuple_of(order)))};
     bool same = again.size() == items.size();
@@ -416,7 +416,7 @@ py::object Heap::dict_items(py::handle o) {
 // A set of what is one object for all calls, whose order is guarded: a copy lies in the same order,
 // or it cannot stand for the set.
 py::object Heap::set_items(py::handle o) {
-  const py::list items(borrow(o));
+  const py::list items = plain_list(o);
   for (py::handle item : items)
     if (!is_one_for_all(item)) throw Break(BreakId::builtin_on_existing, "a set of objects");
   const auto order = order_of_adding(o);
