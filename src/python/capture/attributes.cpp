@@ -318,12 +318,12 @@ py::object Objects::instance_dict(py::handle o) {
 // The dict of a class, of what its __dict__ gives; null for all else.
 py::object Objects::class_dict(py::handle proxy) {
   if (Py_TYPE(proxy.ptr()) != &PyDictProxy_Type || !heap().exists(proxy)) return {};
-  PyObject* dict = mapping_of_proxy(proxy.ptr());
-  const Tracked* k = heap().tracked(dict);
+  const py::object dict = dict_inside(proxy);
+  const Tracked* k = dict ? heap().tracked(dict) : nullptr;
   if (k == nullptr || !k->source.valid()) return {};
   if (effects().writes_classes())
     throw Break(BreakId::side_effect, "the __dict__ of a class behind an assignment to one");
-  return borrow(dict);
+  return dict;
 }
 
 py::object Objects::existing_dict(py::handle dict, SourceId source) {

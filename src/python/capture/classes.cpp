@@ -270,8 +270,6 @@ SourceId Classes::member_source(py::handle type, py::handle name) {
 
 // With abstract classes among `asked`, a class or a tuple, `type` may come to be registered.
 void Classes::guard_registrations(PyTypeObject* type, py::handle asked) {
-  if (PyTuple_Check(asked.ptr()))
-    for (py::handle one : asked) guard_registrations(type, one);
   if (!PyType_Check(asked.ptr()) || PyType_IsSubtype(type, as_type(asked)) ||
       !PyObject_TypeCheck(asked.ptr(), as_type(member_of<"abc", "ABCMeta">())) ||
       is_made_class(asked))

@@ -11,17 +11,7 @@
 #include "python/cpython/types.h"
 
 namespace oxy::python {
-namespace {
 
-// The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
-const char* view_method(PyTypeObject* type) {
-  if (type == &PyDictIterKey_Type || type == &PyDictKeys_Type) return "keys";
-  if (type == &PyDictIterValue_Type || type == &PyDictValues_Type) return "values";
-  if (type == &PyDictIterItem_Type || type == &PyDictItems_Type) return "items";
-  return nullptr;
-}
-
-// The dict that `o`, a view or an iterator, holds; null where there is none any more.
 py::object dict_inside(py::handle o) {
   PyObject* found = nullptr;
   Py_TYPE(o.ptr())->tp_traverse(
@@ -32,6 +22,16 @@ py::object dict_inside(py::handle o) {
       },
       static_cast<void*>(&found));
   return borrow(found);
+}
+
+namespace {
+
+// The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
+const char* view_method(PyTypeObject* type) {
+  if (type == &PyDictIterKey_Type || type == &PyDictKeys_Type) return "keys";
+  if (type == &PyDictIterValue_Type || type == &PyDictValues_Type) return "values";
+  if (type == &PyDictIterItem_Type || type == &PyDictItems_Type) return "items";
+  return nullptr;
 }
 
 // Exceptions whose fields are members that can be written.

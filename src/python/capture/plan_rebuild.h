@@ -88,7 +88,9 @@ class RebuildPlan {
 };
 
 PyTypeObject* builtin_base(PyTypeObject* type);  // the nearest class that is written in C
-py::list plain_list(py::handle o);               // the items as that class has them
+// The dict that a view, an iterator or a proxy holds; null where there is none any more.
+py::object dict_inside(py::handle o);
+py::list plain_list(py::handle o);  // the items as that class has them
 // Of a key that iteration gave. Both are a Break for an OrderedDict that was written to as a dict.
 py::handle held_at(py::handle dict, py::handle key);
 bool is_deque(py::handle o);

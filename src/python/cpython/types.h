@@ -26,15 +26,6 @@ inline PyObject* type_dict(PyTypeObject* type) {
 #endif
 }
 
-// What a types.MappingProxyType shows. Borrowed.
-inline PyObject* mapping_of_proxy(PyObject* proxy) {
-  struct Proxy {  // mappingproxyobject, in Objects/descrobject.c
-    PyObject_HEAD;
-    PyObject* mapping;
-  };
-  return reinterpret_cast<Proxy*>(proxy)->mapping;
-}
-
 // A slot of a type written in C, bound to an object: `().__len__`.
 inline bool is_method_wrapper(PyObject* object) {
   static PyTypeObject* const type = [] {
