@@ -88,7 +88,9 @@ std::vector<py::object> behind_what_displaced_them(const PySetObject* set) {
   auto is_free = [&](const setentry& entry) {
     auto perturb = static_cast<size_t>(entry.hash);
     size_t i = perturb & mask;
-    for (size_t round = 0; round <= mask; round++) {
+    // Once the perturbation is used up, every place comes in turn.
+    constexpr size_t kPerturbed = 64 / kPerturbShift + 1;
+    for (size_t round = 0; round <= kPerturbed + mask; round++) {
       const size_t last = i + kLinearProbes <= mask ? i + kLinearProbes : i;
       for (size_t at = i; at <= last; at++) {
         if (set->table + at == &entry) return true;
