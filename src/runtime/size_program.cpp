@@ -18,51 +18,71 @@ constexpr std::array kSizeOps = {
 #undef SIZE_OP
 };
 
-int64_t floordiv(int64_t a, int64_t b) {
-  OXY_CHECK(b != 0 && !(a == INT64_MIN && b == -1), "a size is divided by ", b);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+// False where there is no such number.
+bool divide(int64_t a, int64_t b, int64_t& quotient) {
+  if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+  quotient = a / b - (a % b != 0 && (a < 0) != (b < 0));
+  return true;
 }
 
-int64_t apply(SizeOp op, int64_t a, int64_t b) {
+bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
   switch (op) {
     case SizeOp::Add:
-      return checked_add(a, b);
+      return !__builtin_add_overflow(a, b, &out);
     case SizeOp::Mul:
-      return checked_mul(a, b);
+      return !__builtin_mul_overflow(a, b, &out);
     case SizeOp::FloorDiv:
-      return floordiv(a, b);
+      return divide(a, b, out);
     case SizeOp::Mod:
-      return a - floordiv(a, b) * b;
+      if (!divide(a, b, out)) return false;
+      out = a - out * b;
+      return true;
     case SizeOp::Min:
-      return std::min(a, b);
+      out = std::min(a, b);
+      return true;
     case SizeOp::Max:
-      return std::max(a, b);
+      out = std::max(a, b);
+      return true;
     case SizeOp::Equal:
-      return a == b;
+      out = a == b;
+      return true;
+    case SizeOp::NotEqual:
+      out = a != b;
+      return true;
     case SizeOp::Less:
-      return a < b;
+      out = a < b;
+      return true;
     case SizeOp::LessEqual:
-      return a <= b;
+      out = a <= b;
+      return true;
     default:
-      OXY_FAIL("not an operation on two sizes");
+      return false;
   }
 }
 
-int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
-                 const int64_t* slots) {
+bool value_of(const SizeInstruction& i, std::span<const SizeInput> inputs, const int64_t* slots,
+              int64_t& out) {
   switch (i.op) {
     case SizeOp::Constant:
-      return i.a;
+      out = i.a;
+      return true;
     case SizeOp::InputSize:
-      return inputs[static_cast<size_t>(i.a)].sizes[i.b];
+      out = inputs[static_cast<size_t>(i.a)].sizes[i.b];
+      return true;
     case SizeOp::InputStride:
-      return inputs[static_cast<size_t>(i.a)].strides[i.b];
+      out = inputs[static_cast<size_t>(i.a)].strides[i.b];
+      return true;
     case SizeOp::InputOffset:
     case SizeOp::InputNumber:
-      return inputs[static_cast<size_t>(i.a)].offset;
+      out = inputs[static_cast<size_t>(i.a)].offset;
+      return true;
     default:
-      return apply(i.op, slots[i.a], slots[i.b]);
+      return apply(i.op, slots[i.a], slots[i.b], out);
   }
+}
+
+[[noreturn]] void no_value(SizeOp op, int64_t a, int64_t b) {
+  OXY_FAIL("a size has no value of 64 bits: ", name(op), '(', a, ", ", b, ')');
 }
 
 }  // namespace
@@ -103,8 +123,17 @@ int64_t SizeProgram::constant(Slot s) const {
 }
 
 void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots) {
-  for (size_t i = 0; i < p.instructions.size(); i++)
-    slots[i] = value_of(p.instructions[i], inputs, slots);
+  for (size_t i = 0; i < p.instructions.size(); i++) {
+    const SizeInstruction& at = p.instructions[i];
+    if (!value_of(at, inputs, slots, slots[i])) no_value(at.op, slots[at.a], slots[at.b]);
+  }
+}
+
+bool try_evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots,
+                  size_t begin, size_t end) noexcept {
+  for (size_t i = begin; i < end; i++)
+    if (!value_of(p.instructions[i], inputs, slots, slots[i])) return false;
+  return true;
 }
 
 std::vector<int64_t> evaluate(const SizeProgram& p) {
@@ -129,9 +158,11 @@ Slot SizeBuilder::input(SizeOp op, uint32_t input, size_t dimension) {
 }
 
 Slot SizeBuilder::binary(SizeOp op, Slot a, Slot b) {
-  if (program_.is_constant(a) && program_.is_constant(b))
-    return constant(apply(op, program_.constant(a), program_.constant(b)));
-  return add({op, a.index, b.index});
+  if (!program_.is_constant(a) || !program_.is_constant(b)) return add({op, a.index, b.index});
+  const int64_t x = program_.constant(a), y = program_.constant(b);
+  int64_t value = 0;
+  if (!apply(op, x, y, value)) no_value(op, x, y);
+  return constant(value);
 }
 
 }  // namespace oxy::runtime
