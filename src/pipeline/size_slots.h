@@ -10,8 +10,8 @@
 
 namespace oxy::pipeline {
 
-// A number that a call's inputs hold, and what it is in symbols. `op`: InputSize or InputStride with
-// a dimension, InputOffset, InputNumber.
+// A number that a call's inputs hold, and what it is in symbols. `op`: InputSize or InputStride,
+// with a dimension; InputOffset; InputNumber.
 struct Reading {
   sym::Expr value;
   runtime::SizeOp op{};
