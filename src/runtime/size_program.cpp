@@ -23,6 +23,25 @@ int64_t floordiv(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
+                 const int64_t* slots) {
+  switch (i.op) {
+    case SizeOp::Constant:
+      return i.a;
+    case SizeOp::InputSize:
+      return inputs[static_cast<size_t>(i.a)].sizes[i.b];
+    case SizeOp::InputStride:
+      return inputs[static_cast<size_t>(i.a)].strides[i.b];
+    case SizeOp::InputOffset:
+    case SizeOp::InputNumber:
+      return inputs[static_cast<size_t>(i.a)].offset;
+    default:
+      return apply(i.op, slots[i.a], slots[i.b]);
+  }
+}
+
+}  // namespace
+
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
   switch (op) {
     case SizeOp::Add:
@@ -47,25 +66,6 @@ int64_t apply(SizeOp op, int64_t a, int64_t b) {
       OXY_FAIL("not an operation on two sizes");
   }
 }
-
-int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
-                 const int64_t* slots) {
-  switch (i.op) {
-    case SizeOp::Constant:
-      return i.a;
-    case SizeOp::InputSize:
-      return inputs[static_cast<size_t>(i.a)].sizes[i.b];
-    case SizeOp::InputStride:
-      return inputs[static_cast<size_t>(i.a)].strides[i.b];
-    case SizeOp::InputOffset:
-    case SizeOp::InputNumber:
-      return inputs[static_cast<size_t>(i.a)].offset;
-    default:
-      return apply(i.op, slots[i.a], slots[i.b]);
-  }
-}
-
-}  // namespace
 
 int64_t checked_add(int64_t a, int64_t b) {
   int64_t r = 0;
@@ -113,6 +113,28 @@ std::vector<int64_t> evaluate(const SizeProgram& p) {
   return slots;
 }
 
+SizeEvaluator::SizeEvaluator(const SizeProgram& p) : program_(p), initial_(p.instructions.size()) {
+  for (uint32_t i = 0; i < p.instructions.size(); i++) {
+    const SizeInstruction& in = p.instructions[i];
+    if (in.op == SizeOp::Constant)
+      initial_[i] = in.a;
+    else
+      (reads_slots(in.op) ? computed_ : read_).push_back(i);
+  }
+}
+
+bool SizeEvaluator::update(std::span<const SizeInput> inputs, int64_t* slots, bool fresh) const {
+  bool changed = fresh;
+  for (const uint32_t i : read_) {
+    const int64_t value = value_of(program_.instructions[i], inputs, slots);
+    changed |= value != slots[i];
+    slots[i] = value;
+  }
+  if (!changed) return false;
+  for (const uint32_t i : computed_) slots[i] = value_of(program_.instructions[i], inputs, slots);
+  return true;
+}
+
 SizeBuilder::SizeBuilder(SizeProgram& program) : program_(program) {
   for (size_t i = 0; i < program.instructions.size(); i++)
     slots_.emplace(program.instructions[i], Slot(i));
@@ -131,6 +153,14 @@ Slot SizeBuilder::input(SizeOp op, uint32_t input, size_t dimension) {
 Slot SizeBuilder::binary(SizeOp op, Slot a, Slot b) {
   if (program_.is_constant(a) && program_.is_constant(b))
     return constant(apply(op, program_.constant(a), program_.constant(b)));
+  auto is = [&](Slot s, int64_t value) {
+    return program_.is_constant(s) && program_.constant(s) == value;
+  };
+  if (op == SizeOp::Add && is(a, 0)) return b;
+  if (op == SizeOp::Add && is(b, 0)) return a;
+  if (op == SizeOp::Mul && (is(a, 1) || is(b, 0))) return b;
+  if (op == SizeOp::Mul && (is(b, 1) || is(a, 0))) return a;
+  if (op == SizeOp::FloorDiv && is(b, 1)) return a;
   return add({op, a.index, b.index});
 }
 
