@@ -1,4 +1,4 @@
-// Expressions to slots, each distinct one once, and rows of a Plan.
+// Rows of a Plan.
 #include "pipeline/plan_writer.h"
 
 #include "ops/op_table.h"
@@ -12,24 +12,9 @@ using runtime::SizeOp;
 using runtime::Slot;
 using sym::Expr;
 
-namespace {
-
-constexpr std::pair<sym::Kind, SizeOp> kOperations[] = {
-    {sym::Kind::Add, SizeOp::Add},           {sym::Kind::Mul, SizeOp::Mul},
-    {sym::Kind::FloorDiv, SizeOp::FloorDiv}, {sym::Kind::Mod, SizeOp::Mod},
-    {sym::Kind::Min, SizeOp::Min},           {sym::Kind::Max, SizeOp::Max},
-};
-
-SizeOp op_of(sym::Kind wanted) {
-  for (const auto& [kind, op] : kOperations)
-    if (kind == wanted) return op;
-  OXY_FAIL("not an operation on sizes");
-}
-
-}  // namespace
-
-PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), builder_(plan_.sizes) {
+PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), sizes_(plan_.sizes) {
   const auto& inputs = graph_.inputs();
+  std::vector<Reading> readings;
   auto each_tensor = [&](auto&& f) {
     for (uint32_t i = 0; i < inputs.size(); i++) {
       const ir::Type& type = graph_.value(inputs[i]).type;
@@ -37,40 +22,20 @@ PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), builder_(plan_.s
     }
   };
   each_tensor([&](uint32_t i, const ir::TensorType& t) {
-    for (size_t d = 0; d < t.sizes.size(); d++) bind(t.sizes[d], SizeOp::InputSize, i, d);
+    for (size_t d = 0; d < t.sizes.size(); d++)
+      readings.push_back({t.sizes[d], SizeOp::InputSize, i, d});
   });
   for (uint32_t i = 0; i < inputs.size(); i++) {
     const ir::Type& type = graph_.value(inputs[i]).type;
-    if (type.kind == ir::Type::Kind::Int) bind(type.expr, SizeOp::InputNumber, i, 0);
+    if (type.kind == ir::Type::Kind::Int)
+      readings.push_back({type.expr, SizeOp::InputNumber, i, 0});
   }
   each_tensor([&](uint32_t i, const ir::TensorType& t) {
-    for (size_t d = 0; d < t.strides.size(); d++) bind(t.strides[d], SizeOp::InputStride, i, d);
-    bind(t.offset, SizeOp::InputOffset, i, 0);
+    for (size_t d = 0; d < t.strides.size(); d++)
+      readings.push_back({t.strides[d], SizeOp::InputStride, i, d});
+    readings.push_back({t.offset, SizeOp::InputOffset, i, 0});
   });
-}
-
-// What has a symbol says what the symbol is, where it is a multiple of it and a constant.
-void PlanWriter::bind(Expr e, SizeOp op, uint32_t input, size_t dimension) {
-  std::vector<Expr> symbols;
-  sym::collect_symbols(e, symbols);
-  if (symbols.size() != 1 || slots_.contains(symbols[0])) return;
-  const auto line = sym::linear_in(e, symbols[0]);
-  if (!line || !line->first.is_const() || !line->second.is_const()) return;
-  Slot s = builder_.input(op, input, dimension);
-  if (!line->second.is_const(0)) s = binary(SizeOp::Add, s, constant(-line->second.value()));
-  if (!line->first.is_const(1)) s = binary(SizeOp::FloorDiv, s, constant(line->first.value()));
-  slots_.emplace(symbols[0], s);
-}
-
-Slot PlanWriter::slot(Expr e) {
-  if (e.is_const()) return constant(e.value());
-  if (auto it = slots_.find(e); it != slots_.end()) return it->second;
-  OXY_CHECK(e.kind() != sym::Kind::Symbol, "no input has the size ", e);
-  const std::span<const Expr> operands = e.operands();
-  Slot s = slot(operands[0]);
-  for (const Expr x : operands.subspan(1)) s = binary(op_of(e.kind()), s, slot(x));
-  slots_.emplace(e, s);
-  return s;
+  sizes_.bind(readings);
 }
 
 std::vector<Slot> PlanWriter::slots(const std::vector<Expr>& list) {
@@ -82,7 +47,7 @@ std::vector<Slot> PlanWriter::slots(const std::vector<Expr>& list) {
 
 runtime::Size PlanWriter::size(Expr e) {
   if (e.is_const()) return e.value();
-  return {builder_, slot(e), schedule::hinted(e).value_or(schedule::count_of(e))};
+  return {sizes_.builder(), slot(e), schedule::hinted(e).value_or(schedule::count_of(e))};
 }
 
 runtime::TensorSlots PlanWriter::tensor(const ir::TensorType& t) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "pipeline/size_slots.h"
 #include "runtime/plan.h"
 #include "runtime/size.h"
 
@@ -20,12 +21,12 @@ class PlanWriter {
   virtual uint32_t buffer_of(ir::ValueId v) const = 0;
 
   // InternalError where no input has a symbol of it.
-  runtime::Slot slot(sym::Expr e);
+  runtime::Slot slot(sym::Expr e) { return sizes_.slot(e); }
   std::vector<runtime::Slot> slots(const std::vector<sym::Expr>& list);
   // The same with its value at the hints: what has none counts as schedule::count_of says.
   runtime::Size size(sym::Expr e);
-  runtime::Slot slot(const runtime::Size& s) { return s.slot(builder_); }
-  runtime::Slot constant(int64_t value) { return builder_.constant(value); }
+  runtime::Slot slot(const runtime::Size& s) { return s.slot(sizes_.builder()); }
+  runtime::Slot constant(int64_t value) { return sizes_.constant(value); }
   runtime::TensorSlots tensor(const ir::TensorType& t);
   // Bytes from the start of the storage to the end of the last element; 0 where there is none.
   runtime::Slot span_bytes(const runtime::TensorSlots& t);
@@ -46,15 +47,13 @@ class PlanWriter {
   runtime::Plan plan_;
 
  private:
-  void bind(sym::Expr e, runtime::SizeOp op, uint32_t input, size_t dimension);
   runtime::Slot binary(runtime::SizeOp op, runtime::Slot a, runtime::Slot b) {
-    return builder_.binary(op, a, b);
+    return sizes_.binary(op, a, b);
   }
   runtime::PlanArg argument(const ir::Arg& a);
   runtime::PlanOutput output(const ir::OutputSpec& spec);
 
-  runtime::SizeBuilder builder_;
-  std::unordered_map<sym::Expr, runtime::Slot> slots_;
+  SizeSlots sizes_;
 };
 
 }  // namespace oxy::pipeline

@@ -18,53 +18,79 @@ constexpr std::array kSizeOps = {
 #undef SIZE_OP
 };
 
-int64_t floordiv(int64_t a, int64_t b) {
-  OXY_CHECK(b != 0 && !(a == INT64_MIN && b == -1), "a size is divided by ", b);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+// False where there is no such number.
+bool divide(int64_t a, int64_t b, int64_t& quotient) {
+  if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+  quotient = a / b - (a % b != 0 && (a < 0) != (b < 0));
+  return true;
 }
 
-int64_t value_of(const SizeInstruction& i, std::span<const SizeInput> inputs,
-                 const int64_t* slots) {
+bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
+  switch (op) {
+    case SizeOp::Add:
+      return !__builtin_add_overflow(a, b, &out);
+    case SizeOp::Mul:
+      return !__builtin_mul_overflow(a, b, &out);
+    case SizeOp::FloorDiv:
+      return divide(a, b, out);
+    case SizeOp::Mod:
+      if (!divide(a, b, out)) return false;
+      out = a - out * b;
+      return true;
+    case SizeOp::Min:
+      out = std::min(a, b);
+      return true;
+    case SizeOp::Max:
+      out = std::max(a, b);
+      return true;
+    case SizeOp::Equal:
+      out = a == b;
+      return true;
+    case SizeOp::NotEqual:
+      out = a != b;
+      return true;
+    case SizeOp::Less:
+      out = a < b;
+      return true;
+    case SizeOp::LessEqual:
+      out = a <= b;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool value_of(const SizeInstruction& i, std::span<const SizeInput> inputs, const int64_t* slots,
+              int64_t& out) {
   switch (i.op) {
     case SizeOp::Constant:
-      return i.a;
+      out = i.a;
+      return true;
     case SizeOp::InputSize:
-      return inputs[static_cast<size_t>(i.a)].sizes[i.b];
+      out = inputs[static_cast<size_t>(i.a)].sizes[i.b];
+      return true;
     case SizeOp::InputStride:
-      return inputs[static_cast<size_t>(i.a)].strides[i.b];
+      out = inputs[static_cast<size_t>(i.a)].strides[i.b];
+      return true;
     case SizeOp::InputOffset:
     case SizeOp::InputNumber:
-      return inputs[static_cast<size_t>(i.a)].offset;
+      out = inputs[static_cast<size_t>(i.a)].offset;
+      return true;
     default:
-      return apply(i.op, slots[i.a], slots[i.b]);
+      return apply(i.op, slots[i.a], slots[i.b], out);
   }
+}
+
+[[noreturn]] void no_value(SizeOp op, int64_t a, int64_t b) {
+  OXY_FAIL("a size has no value of 64 bits: ", name(op), '(', a, ", ", b, ')');
 }
 
 }  // namespace
 
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
-  switch (op) {
-    case SizeOp::Add:
-      return checked_add(a, b);
-    case SizeOp::Mul:
-      return checked_mul(a, b);
-    case SizeOp::FloorDiv:
-      return floordiv(a, b);
-    case SizeOp::Mod:
-      return a - floordiv(a, b) * b;
-    case SizeOp::Min:
-      return std::min(a, b);
-    case SizeOp::Max:
-      return std::max(a, b);
-    case SizeOp::Equal:
-      return a == b;
-    case SizeOp::Less:
-      return a < b;
-    case SizeOp::LessEqual:
-      return a <= b;
-    default:
-      OXY_FAIL("not an operation on two sizes");
-  }
+  int64_t value = 0;
+  if (!apply(op, a, b, value)) no_value(op, a, b);
+  return value;
 }
 
 int64_t checked_add(int64_t a, int64_t b) {
@@ -103,8 +129,17 @@ int64_t SizeProgram::constant(Slot s) const {
 }
 
 void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots) {
-  for (size_t i = 0; i < p.instructions.size(); i++)
-    slots[i] = value_of(p.instructions[i], inputs, slots);
+  for (size_t i = 0; i < p.instructions.size(); i++) {
+    const SizeInstruction& at = p.instructions[i];
+    if (!value_of(at, inputs, slots, slots[i])) no_value(at.op, slots[at.a], slots[at.b]);
+  }
+}
+
+bool try_evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots,
+                  size_t begin, size_t end) noexcept {
+  for (size_t i = begin; i < end; i++)
+    if (!value_of(p.instructions[i], inputs, slots, slots[i])) return false;
+  return true;
 }
 
 std::vector<int64_t> evaluate(const SizeProgram& p) {
@@ -126,12 +161,16 @@ SizeEvaluator::SizeEvaluator(const SizeProgram& p) : program_(p), initial_(p.ins
 bool SizeEvaluator::update(std::span<const SizeInput> inputs, int64_t* slots, bool fresh) const {
   bool changed = fresh;
   for (const uint32_t i : read_) {
-    const int64_t value = value_of(program_.instructions[i], inputs, slots);
+    int64_t value = 0;
+    value_of(program_.instructions[i], inputs, slots, value);  // what is read is there
     changed |= value != slots[i];
     slots[i] = value;
   }
   if (!changed) return false;
-  for (const uint32_t i : computed_) slots[i] = value_of(program_.instructions[i], inputs, slots);
+  for (const uint32_t i : computed_) {
+    const SizeInstruction& in = program_.instructions[i];
+    if (!apply(in.op, slots[in.a], slots[in.b], slots[i])) no_value(in.op, slots[in.a], slots[in.b]);
+  }
   return true;
 }
 

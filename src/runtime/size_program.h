@@ -52,6 +52,10 @@ struct SizeInput {
 
 // `slots` has room for one a slot. Throws InternalError.
 void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots);
+// The slots from `begin` to `end`, those in front of them evaluated before; false where one has no
+// value (an overflow, a division by zero).
+bool try_evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots,
+                  size_t begin, size_t end) noexcept;
 // Of a program of constants.
 std::vector<int64_t> evaluate(const SizeProgram& p);
 

@@ -59,20 +59,6 @@ Condition combine(Form kind, const Condition& a, const Condition& b) {
   return out.parts.size() == 1 ? Condition(out.parts[0]) : out;
 }
 
-// d = left - right, both without negative terms where that can be.
-std::pair<Expr, Expr> sides(Expr d) {
-  Expr left = 0, right = 0;
-  Sum s = to_sum(d);
-  ExprPool::Impl& pool = *d.node()->pool;
-  for (const Term& t : s.terms) {
-    if (t.coefficient > 0) left += build_term(pool, t);
-    if (t.coefficient < 0) right += build_term(pool, {-t.coefficient, t.product});
-  }
-  if (s.constant > 0) left += Expr(s.constant);
-  if (s.constant < 0) right += Expr(-s.constant);
-  return {left, right};
-}
-
 std::string print_comparison(const Condition& c) {
   auto [left, right] = sides(c.difference);
   if (c.kind == Form::AtMost) {
@@ -87,6 +73,20 @@ std::string print_comparison(const Condition& c) {
 }
 
 }  // namespace
+
+std::pair<Expr, Expr> sides(Expr difference) {
+  if (difference.is_const()) return {std::max(difference, Expr(0)), std::max(-difference, Expr(0))};
+  Expr left = 0, right = 0;
+  Sum s = to_sum(difference);
+  ExprPool::Impl& pool = *difference.node()->pool;
+  for (const Term& t : s.terms) {
+    if (t.coefficient > 0) left += build_term(pool, t);
+    if (t.coefficient < 0) right += build_term(pool, {-t.coefficient, t.product});
+  }
+  if (s.constant > 0) left += Expr(s.constant);
+  if (s.constant < 0) right += Expr(-s.constant);
+  return {left, right};
+}
 
 Condition constant_condition(bool value) { return {Form::Constant, value, 0, {}}; }
 

@@ -31,6 +31,9 @@ Condition either(const Condition& a, const Condition& b);
 Condition negate(const Condition& c);
 inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 
+// The sides of a comparison, left - right, without negative terms.
+std::pair<Expr, Expr> sides(Expr difference);
+
 std::string print(const Condition& c);
 bool evaluate(const Condition& c, const std::function<int64_t(Expr symbol)>& f);
 Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>& f);

@@ -38,6 +38,7 @@ TEST(SizeProgram, ConstantsFold) {
   EXPECT_EQ(of(SizeOp::Less, 3, 3), 0);
   EXPECT_EQ(of(SizeOp::LessEqual, 3, 3), 1);
   EXPECT_EQ(of(SizeOp::Equal, 3, 3), 1);
+  EXPECT_EQ(of(SizeOp::NotEqual, 3, 3), 0);
   EXPECT_TRUE(p.is_static());
 }
 
@@ -66,8 +67,24 @@ TEST(SizeProgram, RefusesWhatHasNoValue) {
   EXPECT_THROW(b.binary(SizeOp::Add, low, one), InternalError);
 }
 
+TEST(SizeProgram, TryingSaysWhetherThereIsAValue) {
+  SizeProgram p;
+  SizeBuilder b(p);
+  const Slot n = b.input(SizeOp::InputNumber, 0);
+  b.binary(SizeOp::FloorDiv, b.constant(12), n);
+  b.binary(SizeOp::Mul, n, n);
+  const auto all = [&](int64_t number) {
+    const SizeInput inputs[] = {{nullptr, nullptr, number}};
+    std::vector<int64_t> slots(p.instructions.size());
+    return try_evaluate(p, inputs, slots.data(), 0, slots.size());
+  };
+  EXPECT_TRUE(all(5));
+  EXPECT_FALSE(all(0));
+  EXPECT_FALSE(all(INT64_MAX));
+}
+
 TEST(SizeProgram, NamesReadBack) {
-  for (auto op = SizeOp::Constant; op <= SizeOp::LessEqual;
+  for (auto op = SizeOp::Constant; op <= SizeOp::NotEqual;
        op = static_cast<SizeOp>(static_cast<int>(op) + 1))
     EXPECT_EQ(size_op_from_name(name(op)), op);
   EXPECT_FALSE(size_op_from_name("power"));
