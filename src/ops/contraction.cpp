@@ -214,8 +214,24 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   auto filled = [&](ValueId v, ValueId where, double value) {
     return r.call("aten.masked_fill.Scalar", {v, where, value});
   };
-  const ValueId query = unsqueezed(n.arg(0).value(), 3), key = unsqueezed(n.arg(1).value(), 2);
-  ValueId scores = r.sum(r.mul(query, key), {4}, false);
+  // Keys may have fewer heads, each for as many of the queries' that follow each other.
+  const Sizes whole = q->sizes;
+  const Expr heads = q->sizes[1], shared = a.tensor(1)->sizes[1], keys = a.tensor(1)->sizes[2];
+  const bool grouped = !same_size(heads, shared);
+  const Expr group = sym::floordiv(heads, shared);
+  const int64_t d = grouped ? 1 : 0;  // dimensions more
+  auto split = [&](ValueId v, Expr columns) {
+    return grouped ? r.view(v, {whole[0], shared, group, length, columns}) : v;
+  };
+  auto joined = [&](ValueId v, Expr columns) {
+    return grouped ? r.view(v, {whole[0], heads, length, columns}) : v;
+  };
+  auto of_keys = [&](size_t i) {
+    const ValueId v = unsqueezed(n.arg(i).value(), 2);
+    return grouped ? unsqueezed(v, 2) : v;
+  };
+  const ValueId query = unsqueezed(split(n.arg(0).value(), size), 3 + d);
+  ValueId scores = joined(r.sum(r.mul(query, of_keys(1)), {4 + d}, false), keys);
   scores = r.call("aten.mul.Scalar", {scores, factor});
   if (mask) scores = r.add(scores, n.arg(5).value());
   const ValueId masked = r.call("aten.eq.Scalar", {scores, -INFINITY});
@@ -223,8 +239,9 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   const ValueId weights = filled(r.unary("aten.exp.default", shifted), masked, 0.0);
   ValueId sum = r.sum(weights, {3}, true);
   sum = filled(sum, r.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
-  const ValueId shares = unsqueezed(r.div(weights, sum), 4);
-  out = {r.sum(r.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
+  const ValueId shares = unsqueezed(split(r.div(weights, sum), keys), 4 + d);
+  const ValueId mixed = r.sum(r.mul(shares, of_keys(2)), {3 + d}, false);
+  out = {joined(mixed, a.tensor(2)->sizes[3]), ValueId()};
   return true;
 }
 
