@@ -21,6 +21,7 @@ from oxyfuel.options import make_settings, options_of_mode
 
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
+_DYNAMIC = {False: 0, None: 1, True: 2}
 
 
 class GraphBreak(RuntimeError):
@@ -89,7 +90,7 @@ def compile(
         return model
     if backend == "aot_eager":
         settings.set("kernels", "False")
-    return Compiler(backend, settings, fullgraph, name or _name_of(model)).compiled(model)
+    return Compiler(backend, settings, fullgraph, name or _name_of(model), dynamic).compiled(model)
 
 
 def capture_everything() -> None:
@@ -127,7 +128,16 @@ def _plain_function(target: Callable[..., Any]) -> Callable[..., Any]:
 class Compiler:
     """One call of compile: how graphs become callables, and what is said on the way."""
 
-    def __init__(self, backend: Any, settings: _C.Settings, fullgraph: bool, name: str) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        settings: _C.Settings,
+        fullgraph: bool,
+        name: str,
+        dynamic: bool | None = False,
+    ) -> None:
+        # Other backends take graphs of known sizes.
+        self._dynamic = 0 if backend != "native" else _DYNAMIC[dynamic]
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
@@ -150,6 +160,7 @@ class Compiler:
             self._fullgraph,
             RECOMPILE_LIMIT,
             int(self._settings.get("break_at")),
+            self._dynamic,
         )
         captured_functions.add(made)
         return made
@@ -193,6 +204,9 @@ class Compiler:
             log("bytecode", self._name, text)
         elif kind == "guards":
             log("guards", f"guards of {self._name}", text)
+        elif kind == "static":
+            statistics.count("static_captures")
+            log("dynamic", f"{self._name} is captured for these sizes alone", text)
         elif kind == "recompile":
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)
