@@ -117,7 +117,7 @@ bool ShapeFacts::decide(const Condition& condition) {
   if (auto k = known(c)) return *k;
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
   const bool value = evaluate(c, [](Expr symbol) { return hint(symbol); });
-  add(value ? c : negate(c), where_ ? where_() : std::string());
+  add(value ? c : negate(c), {{}, where_ ? where_() : std::string(), op_});
   return value;
 }
 
@@ -142,15 +142,17 @@ int64_t ShapeFacts::pin(Expr e) {
 
 // ---- facts: a new one, and what it makes of the others
 
-void ShapeFacts::add(const Condition& c, const std::string& where) {
+void ShapeFacts::add(const Condition& c, const Fact& origin) {
   if (c.is_constant()) return;
   if (c.kind == Form::And) {
     for (const Condition& part : c.parts)
-      if (!known(part)) add(simplify(part), where);
+      if (!known(part)) add(simplify(part), origin);
     return;
   }
+  if (c.kind == Form::AtMost && known_at_most(-c.difference))
+    return add(equal(c.difference, 0), origin);
   std::vector<Condition> bounds;
-  Fact f{c, where};
+  Fact f{c, origin.where, origin.op};
   if (c.kind == Form::Equal) {
     const std::optional<Expr> symbol = add_replacement(c.difference);
     f.gives = symbol ? Fact::Gives::Symbol : Fact::Gives::Product;
@@ -164,7 +166,7 @@ void ShapeFacts::add(const Condition& c, const std::string& where) {
   facts_.push_back(std::move(f));
   facts_changed();
   for (const Condition& bound : bounds)
-    if (!known(bound)) add(bound, where);
+    if (!known(bound)) add(bound, origin);
   settle(symbols_of(c));
 }
 
@@ -216,7 +218,7 @@ bool ShapeFacts::reconsider(size_t i) {
     facts_changed();
     return false;
   }
-  add(c, f.where);
+  add(c, f);
   return true;
 }
 

@@ -47,6 +47,7 @@ class ShapeFacts {
   struct Fact {
     Condition condition;
     std::string where;  // what the user's code did that asked, one frame a line, innermost last
+    std::string op;     // what asked, as far as that is known
     // An equation that simplify() applies: it gives a symbol, or a product of others.
     enum class Gives : uint8_t { Nothing, Symbol, Product } gives = Gives::Nothing;
   };
@@ -83,6 +84,8 @@ class ShapeFacts {
 
   // Asked for Fact::where when a fact is added.
   void set_position(std::function<std::string()> where) { where_ = std::move(where); }
+  // Facts that are added from now on are this op's; "" for nobody's.
+  void set_op(std::string_view op) { op_ = op; }
   // From now on a question that would add a fact is Unsupported: the recording is over.
   void close();
 
@@ -99,7 +102,8 @@ class ShapeFacts {
     int64_t modulus;
   };
 
-  void add(const Condition& c, const std::string& where);
+  // The origin is a fact's with the same.
+  void add(const Condition& c, const Fact& origin);
   std::optional<Expr> add_replacement(Expr difference);
   void add_product_rules(Expr difference);
   void add_congruence(Expr difference);
@@ -123,6 +127,7 @@ class ShapeFacts {
   std::vector<Expr> at_most_zero_;                   // what the facts say in inequalities
   mutable std::unordered_map<Expr, bool> followed_;  // answers under these facts
   std::function<std::string()> where_;
+  std::string op_;
   bool closed_ = false;
 };
 

@@ -163,14 +163,16 @@ def check_form(op: OpInfo, samples: list[Sample]) -> Iterator[Outcome]:
         yield Outcome("not recorded", f"{label}: {e}")
         return
     facts = recorded.recording.facts()
+    by = zip(facts, recorded.recording.fact_ops())
+    origins = "; ".join(f"{fact} by {op}" if op else fact for fact, op in by)
     pins = [f for f in facts if PIN.fullmatch(f)]
     status = "pinned" if pins else "with facts" if facts else "free"
-    yield Outcome(status, f"{label}: {'; '.join(facts)}")
+    yield Outcome(status, f"{label}: {origins}")
     others = [s for s in samples if s is not first]
     variants = [v for how in GROWTHS if (v := grown_sample(first, how))]
     for sample in [first, *others, *variants]:
         status, text = check_sizes(recorded, sample, close)
-        yield Outcome(status, f"{label} at {sample.label}: {text} [{'; '.join(facts)}]")
+        yield Outcome(status, f"{label} at {sample.label}: {text} [{origins}]")
 
 
 def check_entry(op: OpInfo, setup: Setup) -> Iterator[Outcome]:
