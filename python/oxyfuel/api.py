@@ -18,6 +18,7 @@ from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
+from oxyfuel.shapes import ConstraintViolationError
 
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
@@ -52,7 +53,10 @@ def compile(
 
     - ``fullgraph``: raise :class:`GraphBreak` where the function cannot be one graph, instead of
       running it in eager
-    - ``dynamic``: accepted for torch.compile's sake; each combination of sizes has its own plan
+    - ``dynamic``: ``None``: sizes and ints are numbers at first, and those that were others at a
+      later call are symbols from then on, so that one compilation serves all; ``True``: all sizes
+      but those of parameters and buffers are symbols at once; ``False``: each combination of sizes
+      has a compilation of its own. See :func:`oxyfuel.mark_dynamic` for single dimensions
     - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen
       graph op by op; or a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and
       returns what is called with the inputs
@@ -136,8 +140,9 @@ class Compiler:
         name: str,
         dynamic: bool | None = False,
     ) -> None:
-        # Other backends take graphs of known sizes.
-        self._dynamic = 0 if backend != "native" else _DYNAMIC[dynamic]
+        # Other backends take graphs of known sizes, and so do frozen parameters.
+        static = backend != "native" or settings.get("freezing") == "True"
+        self._dynamic = 0 if static else _DYNAMIC[dynamic]
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
@@ -204,7 +209,11 @@ class Compiler:
             log("bytecode", self._name, text)
         elif kind == "guards":
             log("guards", f"guards of {self._name}", text)
-        elif kind == "static":
+        elif kind == "violation":
+            raise ConstraintViolationError(text)
+        elif kind in ("static", "static failed"):
+            if kind == "static failed" and self._strict:
+                raise _C.InternalError(f"with symbolic sizes: {text}")
             statistics.count("static_captures")
             log("dynamic", f"{self._name} is captured for these sizes alone", text)
         elif kind == "recompile":

@@ -58,11 +58,17 @@ bool are_constant(const std::vector<Expr>& list) {
   return std::ranges::all_of(list, [](Expr e) { return e.is_const(); });
 }
 
-// Of this dtype on the CPU, with elements, all sizes known.
-bool is_fixed(const TensorType& t, DType dtype) {
-  return t.dtype == dtype && t.device.is_cpu() && are_constant(t.sizes) &&
-         are_constant(t.strides) && t.offset.is_const() &&
-         std::ranges::count(t.sizes, Expr(0)) == 0;
+bool have_hints(const std::vector<Expr>& list) { return std::ranges::all_of(list, has_hint); }
+
+// Of this dtype on the CPU; known or varying sizes, none of which is 0 at all calls.
+bool is_sized(const TensorType& t, DType dtype) {
+  return t.dtype == dtype && t.device.is_cpu() && have_hints(t.sizes) && have_hints(t.strides) &&
+         has_hint(t.offset) && std::ranges::count(t.sizes, Expr(0)) == 0;
+}
+
+// Whether there are elements at every call.
+bool has_elements(const TensorType& t) {
+  return std::ranges::all_of(t.sizes, [](Expr e) { return sym::range_of(e).lo > 0; });
 }
 
 // One dimension of each matrix is contiguous.
@@ -75,9 +81,9 @@ bool is_gemm_of_ours(const ContractionTypes& t) {
 }
 
 bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) {
-  return t.c->dtype == DType::F32 && are_constant(what.stride) && are_constant(what.padding) &&
-         are_constant(what.dilation) && t.b->is_contiguous() &&
-         t.a->sizes[1].value() >= tuning::conv_fewest_channels &&
+  return t.c->dtype == DType::F32 && are_constant(t.b->sizes) && t.a->sizes[1].is_const() &&
+         are_constant(what.stride) && are_constant(what.padding) && are_constant(what.dilation) &&
+         t.b->is_contiguous() && t.a->sizes[1].value() >= tuning::conv_fewest_channels &&
          t.a->strides == channels_last_strides(t.a->sizes) &&
          t.c->strides == channels_last_strides(t.c->sizes);
 }
@@ -85,10 +91,11 @@ bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) 
 // Of gemms that our kernels take, who else has few rows.
 std::optional<Provider> provider_of_few_rows(const ContractionLayout& l) {
   if (l.b_k == 1 || l.dtype == DType::F32) {
-    if (l.m != 1 || l.k.value() * l.n.value() > tuning::gemm_tiny_matrix) return std::nullopt;
+    if (!l.m.is_const(1) || sym::hint(l.k) * sym::hint(l.n) > tuning::gemm_tiny_matrix)
+      return std::nullopt;
     return l.dtype == DType::F32 ? Provider::Loops : Provider::Aten;
   }
-  if (l.m.value() < tuning::gemm_few_rows) return Provider::Aten;
+  if (sym::hint(l.m) < tuning::gemm_few_rows) return Provider::Aten;
   return std::nullopt;
 }
 
@@ -260,6 +267,12 @@ constexpr OpInfo kContractionOps[] = {
 
 }  // namespace
 
+bool has_hint(Expr e) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return std::ranges::all_of(symbols, [](Expr s) { return sym::symbol_hint(s).has_value(); });
+}
+
 std::span<const OpInfo> contraction_ops() { return kContractionOps; }
 
 std::string_view name(Contraction::Kind k) { return k == Kind::Gemm ? "gemm" : "convolution"; }
@@ -301,15 +314,17 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
   const DType dtype = t.c->dtype;
   if (dtype != DType::F32 && dtype != DType::BF16 && dtype != DType::F16) return Provider::Aten;
   for (const TensorType* x : {t.a, t.b, t.bias, t.c})
-    if (x && !is_fixed(*x, dtype)) return Provider::Aten;
+    if (x && !is_sized(*x, dtype)) return Provider::Aten;
   if (what.kind == Kind::Convolution)
     return available.own && is_convolution_of_ours(what, t) ? Provider::Own : Provider::Aten;
-  if (!is_gemm_of_ours(t)) return Provider::Aten;
+  // Where nothing is summed, ours write nothing.
+  if (!is_gemm_of_ours(t) || sym::range_of(t.a->sizes.back()).lo < 1) return Provider::Aten;
   if (const auto few = provider_of_few_rows(layout_of(what, t))) return *few;
   const bool fast =
       (dtype == DType::BF16 && available.fast_bf16) || (dtype == DType::F16 && available.fast_f16);
   if (available.own && !fast) return Provider::Own;
-  const bool linear = dtype == DType::F32 && t.c->dim() == 2 && t.c->is_contiguous();
+  const bool linear = dtype == DType::F32 && t.c->dim() == 2 && t.c->is_contiguous() &&
+                      has_elements(*t.a) && has_elements(*t.c);
   return available.onednn && linear ? Provider::OneDnn : Provider::Aten;
 }
 

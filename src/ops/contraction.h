@@ -20,6 +20,9 @@ namespace oxy::ops {
 using ir::DType;
 using ir::Expr;
 
+// Whether the call that was recorded says what it is there: choices are made for that.
+bool has_hint(Expr e);
+
 struct Contraction {
   enum class Kind : uint8_t { Gemm, Convolution };
   Kind kind = Kind::Gemm;
@@ -61,8 +64,8 @@ struct Providers {
 Providers providers_on(const Machine& m, std::string_view setting);
 
 // Where our kernels are wanted, they run all that they take: f32 and f16 as fast as the libraries'
-// or faster at all shapes that were tried. The choice needs constants, since the kernels' blocking
-// is computed before the call.
+// or faster at all shapes that were tried. Sizes that vary decide at their hints; whoever is chosen
+// computes all of them.
 Provider provider_of(const Contraction& what, const ContractionTypes& types,
                      const Providers& available);
 Provider provider_of(const ir::Graph& g, const ir::Node& n, const Providers& available);

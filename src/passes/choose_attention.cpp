@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "ops/args.h"
+#include "ops/contraction.h"
 #include "passes/rewrite.h"
 #include "support/tuning.h"
 
@@ -33,10 +34,19 @@ using ir::ValueId;
 
 constexpr const char* kFused = "aten._scaled_dot_product_flash_attention_for_cpu.default";
 
-bool has_known_sizes(const TensorType& t) {
+// On the CPU in f32, with elements at every call; sizes that vary decide at their hints.
+bool has_sizes(const TensorType& t) {
   for (ir::Expr e : t.sizes)
-    if (!e.is_const() || e.value() == 0) return false;
+    if (sym::range_of(e).lo < 1 || !ops::has_hint(e)) return false;
   return t.dtype == ir::DType::F32 && t.device.is_cpu();
+}
+
+// Of an f32 tensor of these sizes.
+int64_t bytes_of(const std::vector<ir::Expr>& sizes) {
+  int64_t bytes = 4;
+  for (ir::Expr e : sizes)
+    if (__builtin_mul_overflow(bytes, sym::hint(e), &bytes)) return INT64_MAX;
+  return bytes;
 }
 
 std::optional<double> number_of(const Arg& a) {
@@ -71,12 +81,12 @@ class Finder {
     w.query = gemm->args[0].value();
     w.key = gemm->args[1].value();
     const TensorType &q = g_.tensor_type(w.query), &x = g_.tensor_type(w.value);
-    if (!has_known_sizes(q) || !has_known_sizes(x) || q.sizes[2] != x.sizes[2]) return std::nullopt;
+    if (!has_sizes(q) || !has_sizes(x) || q.sizes[2] != x.sizes[2]) return std::nullopt;
     return w;
   }
 
  private:
-  bool is_f32(ValueId v) const { return has_known_sizes(g_.tensor_type(v)); }
+  bool is_f32(ValueId v) const { return has_sizes(g_.tensor_type(v)); }
   bool is_alone(ValueId v) const { return uses_[v.index] == 1; }
 
   bool over_last(const Node& softmax) const {
@@ -195,11 +205,9 @@ ValueId fused(ops::Rewriter& r, const Written& w) {
 // One batch dimension instead of two, where the strides allow it.
 std::optional<ValueId> merged(ops::Rewriter& r, ValueId v) {
   const TensorType& t = r.type(v);
-  for (ir::Expr s : t.strides)
-    if (!s.is_const()) return std::nullopt;
   if (t.sizes[0].is_const(1)) return r.call("aten.squeeze.dim", {v, 0});
-  if (t.strides[0] != ir::Expr(t.strides[1].value() * t.sizes[1].value())) return std::nullopt;
-  return r.view(v, {t.sizes[0].value() * t.sizes[1].value(), t.sizes[2], t.sizes[3]});
+  if (t.strides[0] != t.strides[1] * t.sizes[1]) return std::nullopt;
+  return r.view(v, {t.sizes[0] * t.sizes[1], t.sizes[2], t.sizes[3]});
 }
 
 // Scores with what the op does to them: top-left causal, or a mask to add.
@@ -231,13 +239,13 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n,
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
   const auto scale = a.number(6, 0.0), dropout = a.number(3, 0.0);
   const auto causal = a.boolean(4, false);
-  if (!q || !k || !v || !has_known_sizes(*q) || !has_known_sizes(*k) || !has_known_sizes(*v) ||
-      !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+  if (!q || !k || !v || !has_sizes(*q) || !has_sizes(*k) || !has_sizes(*v) || !scale || !causal ||
+      dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return std::nullopt;
-  const int64_t length = q->sizes[2].value(), keys = k->sizes[2].value();
-  if (q->sizes[1] != k->sizes[1] || length < tuning::gemm_few_rows ||
-      q->sizes[0].value() * q->sizes[1].value() * length * keys * 4 >
-          tuning::attention_bytes(machine))
+  const ir::Expr length = q->sizes[2], keys = k->sizes[2];
+  if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
+      sym::hint(length) < tuning::gemm_few_rows ||
+      bytes_of({q->sizes[0], q->sizes[1], length, keys}) > tuning::attention_bytes(machine))
     return std::nullopt;
   const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
   return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};
@@ -270,10 +278,8 @@ bool fuse_attention(Graph& g, const Machine& machine) {
     const std::optional<Written> w = finder.at(n);
     if (!w) return std::nullopt;
     const std::vector<ir::Expr>& s = w->scores;
-    int64_t bytes = 4;
-    for (ir::Expr e : s) bytes *= e.value();
-    if (bytes <= tuning::attention_bytes(machine) ||
-        s[s.size() - 2].value() < tuning::gemm_few_rows)
+    if (bytes_of(s) <= tuning::attention_bytes(machine) ||
+        sym::hint(s[s.size() - 2]) < tuning::gemm_few_rows)
       return std::nullopt;
     return fused(r, *w);
   });

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ops/args.h"
+#include "ops/contraction.h"
 #include "ops/promote.h"
 
 namespace oxy::passes {
@@ -210,9 +211,11 @@ bool Replacements::apply() {
 std::optional<ir::ValueId> copy_laid_out(ops::Rewriter& r, ir::ValueId v,
                                          const ir::TensorType& like) {
   std::vector<int64_t> order(like.sizes.size()), back(order.size());
+  if (!std::ranges::all_of(like.strides, ops::has_hint)) return std::nullopt;
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](int64_t d) { return like.strides[static_cast<size_t>(d)].value(); });
+  std::ranges::stable_sort(order, std::greater<>(), [&](int64_t d) {
+    return sym::hint(like.strides[static_cast<size_t>(d)]);
+  });
   for (size_t i = 0; i < order.size(); ++i)
     back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   v = r.call("aten.permute.default", {v, ir::Arg(list_of(order))});

@@ -20,12 +20,8 @@ using loops::Buffer;
 using loops::BufferId;
 using runtime::PlanArg;
 using runtime::PlanBuffer;
+using runtime::Size;
 using sym::Expr;
-
-int64_t known(Expr e) {
-  OXY_CHECK(e.is_const(), "a plan needs known sizes, not ", e);
-  return e.value();
-}
 
 constexpr std::pair<Buffer::Kind, PlanBuffer::Kind> kKinds[] = {
     {Buffer::Kind::Input, PlanBuffer::Kind::Input},
@@ -53,9 +49,9 @@ Expr parallel_iterations(const schedule::Block& block) {
 // A kernel of the plan as it is added.
 struct KernelSource {
   std::string name, text;
-  Expr range = 1, scratch_bytes = 0;
-  int64_t grain = 1, moved_bytes = 0;
-  std::vector<Expr> parameters;
+  Size range = 1, scratch_bytes = 0, grain = 1;
+  int64_t moved_bytes = 0;
+  std::vector<Size> parameters;
 };
 
 class Assembler final : PlanWriter {
@@ -109,25 +105,36 @@ class Assembler final : PlanWriter {
     int64_t moved_bytes = schedule::moved_bytes(k);
     if (schedule::is_epilogue(k))
       moved_bytes -= cached_bytes(program_.buffers[schedule::epilogue_of(k)]);
-    add_source({.name = k.name,
-                .text = codegen::cpp::emit(k, machine_),
-                .range = parallel_iterations(k.body),
-                .scratch_bytes = codegen::cpp::scratch_bytes(k),
-                .grain = std::max<int64_t>(1, tuning::thread_work / std::max<int64_t>(1, k.cost)),
-                .moved_bytes = moved_bytes,
-                .parameters = k.parameters});
+    KernelSource source{k.name, codegen::cpp::emit(k, machine_)};
+    source.range = size(parallel_iterations(k.body));
+    source.scratch_bytes = size(codegen::cpp::scratch_bytes(k));
+    source.grain = max(Size(tuning::thread_work) / max(iteration_cost(k), 1), 1);
+    source.moved_bytes = moved_bytes;
+    for (Expr s : k.parameters) source.parameters.push_back(size(s));
+    add_source(std::move(source));
+  }
+
+  // What an iteration costs, by which threads share them.
+  Size iteration_cost(const schedule::Kernel& k) {
+    const Expr cost = schedule::varying_cost(k);
+    return cost.is_const() ? Size(k.cost) : size(cost);
   }
 
   // An epilogue finds its matrix in the cache, and overwrites it there where the result lies in its
   // place.
   static int64_t cached_bytes(const Buffer& matrix) {
-    return known(loops::byte_extent(matrix.type)) * (matrix.kind == Buffer::Kind::View ? 2 : 1);
+    return schedule::count_of(loops::byte_extent(matrix.type)) *
+           (matrix.kind == Buffer::Kind::View ? 2 : 1);
   }
 
   uint32_t add_source(KernelSource source) {
-    plan_.kernels.push_back({source.name, content_hash(source.text), slot(source.range),
-                             constant(source.grain), slot(source.scratch_bytes), source.moved_bytes,
-                             slots(source.parameters)});
+    runtime::PlanKernel kernel{source.name, content_hash(source.text)};
+    kernel.range = slot(source.range);
+    kernel.grain = slot(source.grain);
+    kernel.scratch_bytes = slot(source.scratch_bytes);
+    kernel.moved_bytes = source.moved_bytes;
+    for (const Size& p : source.parameters) kernel.parameters.push_back(slot(p));
+    plan_.kernels.push_back(std::move(kernel));
     texts_.push_back({std::move(source.name), std::move(source.text)});
     return static_cast<uint32_t>(texts_.size() - 1);
   }
@@ -205,46 +212,84 @@ class Assembler final : PlanWriter {
   }
 
   // The parameters of the kernel for a contraction; how it is packed and finished comes later.
-  Gemm parameters_of(const loops::ContractionStep& s) const {
+  Gemm parameters_of(const loops::ContractionStep& s) {
     const ops::ContractionLayout l = layout_of(program_, s);
     Gemm p;
     p.dtype = l.dtype;
-    p.batch = known(l.batch), p.m = known(l.m), p.n = known(l.n), p.channels = known(l.k);
-    p.a_batch = known(l.a_batch), p.a_row = known(l.a_row);
-    p.b_batch = known(l.b_batch), p.b_k = known(l.b_k), p.b_n = known(l.b_n);
-    p.c_batch = known(l.c_batch), p.c_row = known(l.c_row);
+    p.batch = size(l.batch), p.m = size(l.m), p.n = size(l.n), p.channels = size(l.k);
+    p.a_batch = size(l.a_batch), p.a_row = size(l.a_row);
+    p.b_batch = size(l.b_batch), p.b_k = size(l.b_k), p.b_n = size(l.b_n);
+    p.c_batch = size(l.c_batch), p.c_row = size(l.c_row);
     p.a_offset = view_offset(s.a()), p.b_offset = view_offset(s.b());
     p.c_offset = view_offset(s.c());
     p.bias = s.bias().valid();
     if (p.bias) p.bias_offset = view_offset(s.bias());
-    if (s.what.kind == ops::Contraction::Kind::Gemm) return p;
-    p.in_h = known(l.in_h), p.in_w = known(l.in_w), p.out_w = known(l.out_w);
-    p.kernel_h = known(l.kernel_h), p.kernel_w = known(l.kernel_w);
-    p.stride_h = known(s.what.stride[0]), p.stride_w = known(s.what.stride[1]);
-    p.pad_h = known(s.what.padding[0]), p.pad_w = known(s.what.padding[1]);
-    p.dilation_h = known(s.what.dilation[0]), p.dilation_w = known(s.what.dilation[1]);
+    if (s.what.kind == ops::Contraction::Kind::Gemm) {
+      p.rows = rows_of(p, l.m);
+      return p;
+    }
+    p.in_h = size(l.in_h), p.in_w = size(l.in_w), p.out_w = size(l.out_w);
+    p.kernel_h = size(l.kernel_h), p.kernel_w = size(l.kernel_w);
+    p.stride_h = size(s.what.stride[0]), p.stride_w = size(s.what.stride[1]);
+    p.pad_h = size(s.what.padding[0]), p.pad_w = size(s.what.padding[1]);
+    p.dilation_h = size(s.what.dilation[0]), p.dilation_w = size(s.what.dilation[1]);
     return p;
   }
 
+  // Many, where the number varies, unless there are never more than few.
+  static Gemm::Rows rows_of(const Gemm& p, Expr m) {
+    if (m.is_const()) return Gemm::Rows::AsHinted;
+    return sym::range_of(m).hi <= few_rows_limit(p) ? Gemm::Rows::Few : Gemm::Rows::Many;
+  }
+
+  // A gemm whose rows may be few or many is one of each kind, the other of which has no iterations:
+  // either is several times as slow at what it is not for. The text for few has no epilogue, which
+  // then runs behind it.
   void add_own_kernel(const loops::ContractionStep& s, std::optional<uint32_t> epilogue) {
     Gemm p = parameters_of(s);
     runtime::GemmStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
+    if (p.bias) step.gemm.buffers.push_back(s.bias().index);
+    const int64_t limit = p.rows == Gemm::Rows::Many && may_be_few(s, p) ? few_rows_limit(p) : 0;
+    const Size few = limit == 0 ? Size(0) : is_at_most(p.m, limit);
+    if (limit > 0) {
+      Gemm thin = p;
+      thin.rows = Gemm::Rows::Few;
+      runtime::GemmStep first = step;
+      first.gemm.kernel = gemm_kernel(thin, 0, few);
+      plan_.steps.emplace_back(std::move(first));
+    }
     if (p.dtype == ir::DType::F32 && is_constant(s.b()) && !codegen::cpp::reads_as_it_lies(p)) {
       step.gemm.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
-    if (p.bias) step.gemm.buffers.push_back(s.bias().index);
-    int64_t cost = 0;
+    Size cost = 0;
     if (epilogue) {
+      const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
       step.epilogue = runtime::LaunchStep{*epilogue, buffers_of(*epilogue)};
       p.epilogue = true;
-      p.epilogue_reads = schedule::read_with_matrix(schedule_, schedule_.kernels[*epilogue]);
-      p.epilogue_scratch = known(codegen::cpp::scratch_bytes(schedule_.kernels[*epilogue]));
-      const schedule::Kernel& kernel = schedule_.kernels[*epilogue];
-      cost = known(parallel_iterations(kernel.body)) * kernel.cost;
+      p.epilogue_reads = schedule::read_with_matrix(schedule_, kernel);
+      p.epilogue_scratch = size(codegen::cpp::scratch_bytes(kernel));
+      cost = size(parallel_iterations(kernel.body)) * iteration_cost(kernel);
     }
-    step.gemm.kernel = gemm_kernel(p, cost);
+    step.gemm.kernel = gemm_kernel(p, cost, Size(1) - few);
     plan_.steps.emplace_back(std::move(step));
+    if (epilogue && limit > 0)
+      plan_.steps.emplace_back(
+          runtime::LaunchStep{kernel_where(*epilogue, few), buffers_of(*epilogue)});
+  }
+
+  static bool may_be_few(const loops::ContractionStep& s, const Gemm& p) {
+    return s.what.kind == ops::Contraction::Kind::Gemm && few_rows_limit(p) > 0;
+  }
+
+  // The kernel once more, without iterations where the condition does not hold.
+  uint32_t kernel_where(uint32_t kernel, const Size& condition) {
+    runtime::PlanKernel k = plan_.kernels[kernel];
+    k.name += "_apart";
+    k.range = slot(size(parallel_iterations(schedule_.kernels[kernel].body)) * condition);
+    texts_.push_back({k.name, texts_[kernel].text});
+    plan_.kernels.push_back(std::move(k));
+    return static_cast<uint32_t>(plan_.kernels.size() - 1);
   }
 
   bool is_constant(BufferId b) const {
@@ -259,10 +304,10 @@ class Assembler final : PlanWriter {
   uint32_t packed(const Gemm& p, BufferId b) {
     runtime::PlanPacking packing;
     packing.from = b.index;
-    packing.batch = p.b_batch ? p.batch : 1;
-    packing.k = p.channels * p.taps(), packing.n = p.n;
-    packing.batch_stride = p.b_batch, packing.k_stride = p.b_k, packing.n_stride = p.b_n;
-    packing.offset = p.b_offset;
+    packing.batch = p.b_batch.is_constant(0) ? 1 : p.batch.constant();
+    packing.k = (p.channels * p.taps()).constant(), packing.n = p.n.constant();
+    packing.batch_stride = p.b_batch.constant(), packing.k_stride = p.b_k.constant();
+    packing.n_stride = p.b_n.constant(), packing.offset = p.b_offset.constant();
     packing.width = tuning::gemm_panel_columns(machine_);
     for (const runtime::PlanPacking& made : plan_.packings) {
       packing.to = made.to;
@@ -288,31 +333,30 @@ class Assembler final : PlanWriter {
     }));
   }
 
-  // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue.
-  uint32_t gemm_kernel(const Gemm& p, int64_t cost) {
+  // One kernel text for all; a plan kernel a shape. `cost`: of the epilogue. It has iterations
+  // where `wanted` holds.
+  uint32_t gemm_kernel(const Gemm& p, const Size& cost, const Size& wanted) {
     for (const MadeGemm& made : gemms_)
       if (made.shape == p && made.cost == cost) return made.kernel;
     KernelSource source;
-    source.name = cat(p.in_h ? "convolution_" : "gemm_", gemms_.size());
+    source.name = cat(p.is_convolution() ? "convolution_" : "gemm_", gemms_.size());
     source.text = codegen::cpp::emit_gemm(p, machine_);
-    const int64_t range = codegen::cpp::gemm_range(p, machine_);
-    source.range = range;
-    source.scratch_bytes = codegen::cpp::gemm_scratch_bytes(p, machine_);
-    for (const int64_t n : codegen::cpp::gemm_parameters(p, machine_))
-      source.parameters.push_back(n);
+    const Size range = codegen::cpp::gemm_range(p, machine_);
+    source.range = range * wanted;
+    source.scratch_bytes = codegen::cpp::gemm_scratch_bytes(p, machine_) * wanted;
+    source.parameters = codegen::cpp::gemm_parameters(p, machine_);
     source.moved_bytes = codegen::cpp::gemm_bytes(p);
-    source.grain = std::max<int64_t>(
-        1, tuning::gemm_work * tuning::thread_work /
-               std::max<int64_t>(1, (p.multiplications() + tuning::gemm_work * cost) / range));
+    const Size work = (p.multiplications() + tuning::gemm_work * cost) / max(range, 1);
+    source.grain = max(Size(tuning::gemm_work * tuning::thread_work) / max(work, 1), 1);
     uint32_t kernel = add_source(std::move(source));
     gemms_.push_back({p, cost, kernel});
     return kernel;
   }
 
   // Elements between a view and the first element of its base, which is what a kernel gets.
-  int64_t view_offset(BufferId b) const {
+  Size view_offset(BufferId b) {
     const Buffer& buffer = program_.buffers[b];
-    return buffer.kind == Buffer::Kind::View ? known(buffer.type.offset) : 0;
+    return buffer.kind == Buffer::Kind::View ? size(buffer.type.offset) : Size(0);
   }
 
   const schedule::Schedule& schedule_;
@@ -323,7 +367,7 @@ class Assembler final : PlanWriter {
   std::vector<KernelText> texts_;
   struct MadeGemm {
     Gemm shape;
-    int64_t cost;
+    Size cost;
     uint32_t kernel;
   };
   std::vector<MadeGemm> gemms_;

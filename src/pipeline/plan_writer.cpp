@@ -2,6 +2,7 @@
 #include "pipeline/plan_writer.h"
 
 #include "ops/op_table.h"
+#include "schedule/cost.h"
 #include "support/check.h"
 
 namespace oxy::pipeline {
@@ -42,6 +43,11 @@ std::vector<Slot> PlanWriter::slots(const std::vector<Expr>& list) {
   out.reserve(list.size());
   for (const Expr e : list) out.push_back(slot(e));
   return out;
+}
+
+runtime::Size PlanWriter::size(Expr e) {
+  if (e.is_const()) return e.value();
+  return {sizes_.builder(), slot(e), schedule::hinted(e).value_or(schedule::count_of(e))};
 }
 
 runtime::TensorSlots PlanWriter::tensor(const ir::TensorType& t) {

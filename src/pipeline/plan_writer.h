@@ -6,6 +6,7 @@
 #include "ir/graph.h"
 #include "pipeline/size_slots.h"
 #include "runtime/plan.h"
+#include "runtime/size.h"
 
 namespace oxy::pipeline {
 
@@ -22,6 +23,9 @@ class PlanWriter {
   // InternalError where no input has a symbol of it.
   runtime::Slot slot(sym::Expr e) { return sizes_.slot(e); }
   std::vector<runtime::Slot> slots(const std::vector<sym::Expr>& list);
+  // The same with its value at the hints: what has none counts as schedule::count_of says.
+  runtime::Size size(sym::Expr e);
+  runtime::Slot slot(const runtime::Size& s) { return s.slot(sizes_.builder()); }
   runtime::Slot constant(int64_t value) { return sizes_.constant(value); }
   runtime::TensorSlots tensor(const ir::TensorType& t);
   // Bytes from the start of the storage to the end of the last element; 0 where there is none.

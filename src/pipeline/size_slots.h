@@ -29,6 +29,7 @@ class SizeSlots {
   // agrees whatever its value.
   std::vector<bool> bind(std::span<const Reading> readings);
 
+  runtime::SizeBuilder& builder() { return builder_; }
   runtime::Slot constant(int64_t value) { return builder_.constant(value); }
   runtime::Slot binary(runtime::SizeOp op, runtime::Slot a, runtime::Slot b) {
     return builder_.binary(op, a, b);

@@ -352,6 +352,14 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
                           THPVariable_Unpack(o.ptr()).requires_grad();
                  }));
   if (captured && !entry->grad) fill(self, *entry, *capture);
+  if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
+      why && self->shapes.wanted()) {
+    say(self, why->kind == "unsupported" ? "static" : "static failed", why->why);
+    self->shapes.refused = true;
+    return make_artefact(self, bound, raised);
+  }
+  if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
+    say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
   entry->guards =
       std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,

@@ -87,6 +87,12 @@ bool value_of(const SizeInstruction& i, std::span<const SizeInput> inputs, const
 
 }  // namespace
 
+int64_t apply(SizeOp op, int64_t a, int64_t b) {
+  int64_t value = 0;
+  if (!apply(op, a, b, value)) no_value(op, a, b);
+  return value;
+}
+
 int64_t checked_add(int64_t a, int64_t b) {
   int64_t r = 0;
   OXY_CHECK(!__builtin_add_overflow(a, b, &r), "a size has more than 64 bits");
@@ -142,6 +148,32 @@ std::vector<int64_t> evaluate(const SizeProgram& p) {
   return slots;
 }
 
+SizeEvaluator::SizeEvaluator(const SizeProgram& p) : program_(p), initial_(p.instructions.size()) {
+  for (uint32_t i = 0; i < p.instructions.size(); i++) {
+    const SizeInstruction& in = p.instructions[i];
+    if (in.op == SizeOp::Constant)
+      initial_[i] = in.a;
+    else
+      (reads_slots(in.op) ? computed_ : read_).push_back(i);
+  }
+}
+
+bool SizeEvaluator::update(std::span<const SizeInput> inputs, int64_t* slots, bool fresh) const {
+  bool changed = fresh;
+  for (const uint32_t i : read_) {
+    int64_t value = 0;
+    value_of(program_.instructions[i], inputs, slots, value);  // what is read is there
+    changed |= value != slots[i];
+    slots[i] = value;
+  }
+  if (!changed) return false;
+  for (const uint32_t i : computed_) {
+    const SizeInstruction& in = program_.instructions[i];
+    if (!apply(in.op, slots[in.a], slots[in.b], slots[i])) no_value(in.op, slots[in.a], slots[in.b]);
+  }
+  return true;
+}
+
 SizeBuilder::SizeBuilder(SizeProgram& program) : program_(program) {
   for (size_t i = 0; i < program.instructions.size(); i++)
     slots_.emplace(program.instructions[i], Slot(i));
@@ -158,11 +190,17 @@ Slot SizeBuilder::input(SizeOp op, uint32_t input, size_t dimension) {
 }
 
 Slot SizeBuilder::binary(SizeOp op, Slot a, Slot b) {
-  if (!program_.is_constant(a) || !program_.is_constant(b)) return add({op, a.index, b.index});
-  const int64_t x = program_.constant(a), y = program_.constant(b);
-  int64_t value = 0;
-  if (!apply(op, x, y, value)) no_value(op, x, y);
-  return constant(value);
+  if (program_.is_constant(a) && program_.is_constant(b))
+    return constant(apply(op, program_.constant(a), program_.constant(b)));
+  auto is = [&](Slot s, int64_t value) {
+    return program_.is_constant(s) && program_.constant(s) == value;
+  };
+  if (op == SizeOp::Add && is(a, 0)) return b;
+  if (op == SizeOp::Add && is(b, 0)) return a;
+  if (op == SizeOp::Mul && (is(a, 1) || is(b, 0))) return b;
+  if (op == SizeOp::Mul && (is(b, 1) || is(a, 0))) return a;
+  if (op == SizeOp::FloorDiv && is(b, 1)) return a;
+  return add({op, a.index, b.index});
 }
 
 }  // namespace oxy::runtime

@@ -59,11 +59,30 @@ bool try_evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64
 // Of a program of constants.
 std::vector<int64_t> evaluate(const SizeProgram& p);
 
+// A program that is evaluated again and again into the same slots: what is constant is there from
+// the first time on, and where the inputs are what they were, there is nothing to do.
+class SizeEvaluator {
+ public:
+  explicit SizeEvaluator(const SizeProgram& p);
+
+  // Slots with the constants alone.
+  const std::vector<int64_t>& initial() const { return initial_; }
+  // Whether `slots` changed. `fresh`: whether they have the constants alone.
+  bool update(std::span<const SizeInput> inputs, int64_t* slots, bool fresh) const;
+
+ private:
+  const SizeProgram& program_;
+  std::vector<int64_t> initial_;
+  std::vector<uint32_t> read_, computed_;  // slots
+};
+
 // The arithmetic of sizes elsewhere. InternalError where a result has more than 64 bits.
+int64_t apply(SizeOp op, int64_t a, int64_t b);  // of two slots
 int64_t checked_add(int64_t a, int64_t b);
 int64_t checked_mul(int64_t a, int64_t b);
 
-// Appends to a program: equal instructions are one slot, and those of constants fold.
+// Appends to a program: equal instructions are one slot, those of constants fold, and adding 0,
+// multiplying by 0 or 1 and dividing by 1 make none.
 class SizeBuilder {
  public:
   explicit SizeBuilder(SizeProgram& program);

@@ -9,54 +9,70 @@ namespace {
 
 constexpr int64_t kMaxScratch = INT64_MAX >> 20;  // a thread: all threads' is counted in 64 bits
 
+// Writes parts of a sized plan, in the place where they are, and checks them. Where the plan comes
+// from a file, anything may be said in it.
 class Sizer {
  public:
-  Sizer(const Plan& p, std::vector<int64_t> slots) : plan_(p) { out_.slots = std::move(slots); }
+  Sizer(const Plan& p, SizedPlan& out) : plan_(p), out_(out) {}
 
-  // Where the plan comes from a file, anything may be said in it.
-  SizedPlan run(std::span<const KernelFn> entries) {
-    for (const TensorSlots& t : plan_.inputs) out_.inputs.push_back(meta(t));
+  void write(const std::vector<Slot>& from, std::vector<int64_t>& to) const {
+    to.resize(from.size());
+    for (size_t i = 0; i < from.size(); i++) to[i] = at(from[i]);
+  }
+  void write(const TensorSlots& t, TensorMeta& to) const {
+    to.dtype = t.dtype;
+    to.device = t.device;
+    write(t.sizes, to.sizes);
+    write(t.strides, to.strides);
+    to.offset = at(t.offset);
+  }
+  void write_arena() {
     out_.arena_bytes = at(plan_.arena_bytes);
     OXY_CHECK(out_.arena_bytes >= 0, "the arena has ", out_.arena_bytes, " bytes");
-    for (const PlanBuffer& b : plan_.buffers) add_buffer(b);
-    check_memory();
-    check_arena();
-    for (size_t i = 0; i < plan_.kernels.size(); i++) add_kernel(plan_.kernels[i], entries[i]);
-    for (const PlanOutput& o : plan_.outputs)
-      out_.outputs.push_back(o.meta ? meta(*o.meta) : TensorMeta());
-    for (const PlanMutation& m : plan_.mutations)
-      out_.layouts.push_back(m.layout ? meta(*m.layout) : TensorMeta());
-    return std::move(out_);
+  }
+  void write_buffer(uint32_t i) {
+    const PlanBuffer& b = plan_.buffers[i];
+    SizedBuffer& s = out_.buffers[i];
+    write(b.meta, s.meta);
+    s.arena_offset = at(b.arena_offset);
+    s.bytes = at(b.bytes);
+    OXY_CHECK(s.bytes >= 0 && s.bytes >= span_bytes(s.meta), b.name, " has ", s.bytes, " bytes");
+  }
+  void write_kernel(uint32_t i) {
+    const PlanKernel& k = plan_.kernels[i];
+    SizedKernel& s = out_.kernels[i];
+    s.range = at(k.range), s.grain = at(k.grain), s.scratch_bytes = at(k.scratch_bytes);
+    write(k.parameters, s.parameters);
+    const bool can_run =
+        s.range >= 0 && s.grain > 0 && s.scratch_bytes >= 0 && s.scratch_bytes <= kMaxScratch;
+    OXY_CHECK(can_run, k.name, " has a range of ", s.range, ", a grain of ", s.grain, ", ",
+              s.scratch_bytes, " bytes of scratch");
+  }
+  void count_scratch() {
+    out_.scratch_bytes = 0;
+    for (const SizedKernel& k : out_.kernels)
+      out_.scratch_bytes = std::max(out_.scratch_bytes, scratch_bytes(k, 1));
+  }
+
+  void check_memory(uint32_t i) const {
+    const PlanBuffer& b = plan_.buffers[i];
+    const TensorMeta& m = out_.buffers[i].meta;
+    OXY_CHECK(b.kind != PlanBuffer::Kind::Input || m == out_.inputs[b.source], b.name,
+              " is not its input");
+    OXY_CHECK(b.kind != PlanBuffer::Kind::View || is_inside(m, b.source), b.name,
+              " leaves its base");
+  }
+  void check_place(uint32_t b) const {
+    const uint32_t root = memory_of(plan_, b);
+    const SizedBuffer& s = out_.buffers[root];
+    const bool inside = s.arena_offset >= 0 && s.arena_offset <= out_.arena_bytes - s.bytes;
+    OXY_CHECK(plan_.buffers[root].kind != PlanBuffer::Kind::Arena || inside,
+              plan_.buffers[root].name, " leaves the arena");
   }
 
  private:
   int64_t at(Slot s) const { return out_.slots[s.index]; }
-  std::vector<int64_t> at(const std::vector<Slot>& list) const {
-    std::vector<int64_t> out;
-    out.reserve(list.size());
-    for (Slot s : list) out.push_back(at(s));
-    return out;
-  }
-  TensorMeta meta(const TensorSlots& t) const {
-    return {t.dtype, t.device, at(t.sizes), at(t.strides), at(t.offset)};
-  }
 
-  void add_buffer(const PlanBuffer& b) {
-    const SizedBuffer& s =
-        out_.buffers.emplace_back(SizedBuffer{meta(b.meta), at(b.arena_offset), at(b.bytes)});
-    OXY_CHECK(s.bytes >= 0 && s.bytes >= span_bytes(s.meta), b.name, " has ", s.bytes, " bytes");
-  }
-
-  void check_memory() const {
-    for (size_t i = 0; i < plan_.buffers.size(); i++) {
-      const PlanBuffer& b = plan_.buffers[i];
-      const TensorMeta& m = out_.buffers[i].meta;
-      OXY_CHECK(b.kind != PlanBuffer::Kind::Input || m == out_.inputs[b.source], b.name,
-                " is not its input");
-      OXY_CHECK(b.kind != PlanBuffer::Kind::View || is_inside(m, b.source), b.name,
-                " leaves its base");
-    }
-  }
   // Of memory that comes from outside the plan only the base's own elements are known to be there.
   bool is_inside(const TensorMeta& view, uint32_t base) const {
     const auto& [m, offset, bytes] = out_.buffers[base];
@@ -67,35 +83,25 @@ class Sizer {
     return span_bytes(view) == 0 || (span_bytes(view) <= span_bytes(m) && begin(view) >= begin(m));
   }
 
-  // Buffers that nobody reads or writes, since fusion has removed them, have no place.
-  void check_arena() const {
-    for (const PlanStep& step : plan_.steps)
-      for (const uint32_t b : buffers_of(step)) check_place(b);
-    for (const PlanOutput& o : plan_.outputs)
-      if (o.buffer >= 0) check_place(static_cast<uint32_t>(o.buffer));
-    for (const PlanMutation& m : plan_.mutations) check_place(m.buffer);
-  }
-  void check_place(uint32_t b) const {
-    const uint32_t root = memory_of(plan_, b);
-    const SizedBuffer& s = out_.buffers[root];
-    const bool inside = s.arena_offset >= 0 && s.arena_offset <= out_.arena_bytes - s.bytes;
-    OXY_CHECK(plan_.buffers[root].kind != PlanBuffer::Kind::Arena || inside,
-              plan_.buffers[root].name, " leaves the arena");
-  }
-
-  void add_kernel(const PlanKernel& k, KernelFn entry) {
-    const SizedKernel& s = out_.kernels.emplace_back(
-        SizedKernel{entry, at(k.range), at(k.grain), at(k.scratch_bytes), at(k.parameters)});
-    const bool can_run =
-        s.range >= 0 && s.grain > 0 && s.scratch_bytes >= 0 && s.scratch_bytes <= kMaxScratch;
-    OXY_CHECK(can_run, k.name, " has a range of ", s.range, ", a grain of ", s.grain, ", ",
-              s.scratch_bytes, " bytes of scratch");
-    out_.scratch_bytes = std::max(out_.scratch_bytes, scratch_bytes(s, 1));
-  }
-
   const Plan& plan_;
-  SizedPlan out_;
+  SizedPlan& out_;
 };
+
+// The buffers whose place matters. Others, which nobody reads or writes since fusion has removed
+// them, have none.
+std::vector<uint32_t> placed_buffers(const Plan& p) {
+  std::vector<uint32_t> out;
+  for (const PlanStep& step : p.steps) {
+    const std::vector<uint32_t> named = buffers_of(step);
+    out.insert(out.end(), named.begin(), named.end());
+  }
+  for (const PlanOutput& o : p.outputs)
+    if (o.buffer >= 0) out.push_back(static_cast<uint32_t>(o.buffer));
+  for (const PlanMutation& m : p.mutations) out.push_back(m.buffer);
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
 
 }  // namespace
 
@@ -111,7 +117,75 @@ int64_t span_bytes(const TensorMeta& m) {
 }
 
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots) {
-  return Sizer(p, std::move(slots)).run(entries);
+  SizedPlan out;
+  out.slots = std::move(slots);
+  out.inputs.resize(p.inputs.size());
+  out.buffers.resize(p.buffers.size());
+  out.kernels.resize(p.kernels.size());
+  out.outputs.resize(p.outputs.size());
+  out.layouts.resize(p.mutations.size());
+  Sizer sizer(p, out);
+  for (uint32_t i = 0; i < p.inputs.size(); i++) sizer.write(p.inputs[i], out.inputs[i]);
+  sizer.write_arena();
+  for (uint32_t i = 0; i < p.buffers.size(); i++) sizer.write_buffer(i);
+  for (uint32_t i = 0; i < p.buffers.size(); i++) sizer.check_memory(i);
+  for (const uint32_t b : placed_buffers(p)) sizer.check_place(b);
+  for (uint32_t i = 0; i < p.kernels.size(); i++) {
+    out.kernels[i].entry = entries[i];
+    sizer.write_kernel(i);
+  }
+  sizer.count_scratch();
+  for (uint32_t i = 0; i < p.outputs.size(); i++)
+    if (p.outputs[i].meta) sizer.write(*p.outputs[i].meta, out.outputs[i]);
+  for (uint32_t i = 0; i < p.mutations.size(); i++)
+    if (p.mutations[i].layout) sizer.write(*p.mutations[i].layout, out.layouts[i]);
+  return out;
+}
+
+SizeChanges::SizeChanges(const Plan& p) : plan_(p) {
+  auto varies = [&](Slot s) { return !p.sizes.is_constant(s); };
+  auto any = [&](const std::vector<Slot>& list) { return std::ranges::any_of(list, varies); };
+  auto changes = [&](const TensorSlots& t) {
+    return any(t.sizes) || any(t.strides) || varies(t.offset);
+  };
+  std::vector<bool> changed(p.buffers.size());
+  for (uint32_t i = 0; i < p.inputs.size(); i++)
+    if (changes(p.inputs[i])) inputs_.push_back(i);
+  for (uint32_t i = 0; i < p.buffers.size(); i++) {
+    const PlanBuffer& b = p.buffers[i];
+    changed[i] = changes(b.meta) || varies(b.arena_offset) || varies(b.bytes);
+    if (changed[i]) buffers_.push_back(i);
+    const bool of_changed = b.kind == PlanBuffer::Kind::View && changed[b.source];
+    const bool enters = b.kind == PlanBuffer::Kind::Input && changes(p.inputs[b.source]);
+    if (changed[i] || of_changed || enters) checked_.push_back(i);
+  }
+  for (const uint32_t b : placed_buffers(p))
+    if (p.buffers[memory_of(p, b)].kind == PlanBuffer::Kind::Arena)
+      placed_.push_back(memory_of(p, b));
+  std::ranges::sort(placed_);
+  placed_.erase(std::ranges::unique(placed_).begin(), placed_.end());
+  for (uint32_t i = 0; i < p.kernels.size(); i++) {
+    const PlanKernel& k = p.kernels[i];
+    if (varies(k.range) || varies(k.grain) || varies(k.scratch_bytes) || any(k.parameters))
+      kernels_.push_back(i);
+  }
+  for (uint32_t i = 0; i < p.outputs.size(); i++)
+    if (p.outputs[i].meta && changes(*p.outputs[i].meta)) outputs_.push_back(i);
+  for (uint32_t i = 0; i < p.mutations.size(); i++)
+    if (p.mutations[i].layout && changes(*p.mutations[i].layout)) layouts_.push_back(i);
+}
+
+void SizeChanges::apply(SizedPlan& sized) const {
+  Sizer sizer(plan_, sized);
+  for (const uint32_t i : inputs_) sizer.write(plan_.inputs[i], sized.inputs[i]);
+  sizer.write_arena();
+  for (const uint32_t i : buffers_) sizer.write_buffer(i);
+  for (const uint32_t i : checked_) sizer.check_memory(i);
+  for (const uint32_t b : placed_) sizer.check_place(b);
+  for (const uint32_t i : kernels_) sizer.write_kernel(i);
+  sizer.count_scratch();
+  for (const uint32_t i : outputs_) sizer.write(*plan_.outputs[i].meta, sized.outputs[i]);
+  for (const uint32_t i : layouts_) sizer.write(*plan_.mutations[i].layout, sized.layouts[i]);
 }
 
 }  // namespace oxy::runtime

@@ -41,6 +41,21 @@ struct SizedPlan {
   int64_t scratch_bytes = 0;  // of the kernel that takes most, a thread
 };
 
+// A plan whose sizes vary, laid out again and again in the same place: only what depends on the
+// inputs is written and checked again, and nothing is allocated.
+class SizeChanges {
+ public:
+  explicit SizeChanges(const Plan& p);
+
+  // Of a sized plan whose slots are new. InternalError as of at_sizes, and it is of no use then.
+  void apply(SizedPlan& sized) const;
+  const std::vector<uint32_t>& buffers() const { return buffers_; }  // that change
+
+ private:
+  const Plan& plan_;
+  std::vector<uint32_t> inputs_, buffers_, checked_, placed_, kernels_, outputs_, layouts_;
+};
+
 // `entries`: the code, by kernel. Throws InternalError where buffers leave their memory.
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots);
 

@@ -54,11 +54,14 @@ int64_t iterations(const std::vector<loops::Axis>& axes) {
   return n;
 }
 
-static int64_t cost_of_block(const Block& body) {
-  int64_t sum = 0;
+// `count` of a loop's iterations.
+template <class N, class F>
+static N cost_of_block(const Block& body, const F& count) {
+  N sum = 0;
   for (const Stmt& s : body) {
     if (const auto* f = std::get_if<For>(&s.v))
-      sum += cost_of_block(f->body) * (f->kind == ForKind::Parallel ? 1 : count_of(f->size));
+      sum +=
+          cost_of_block<N>(f->body, count) * (f->kind == ForKind::Parallel ? N(1) : count(f->size));
     else if (const auto* c = std::get_if<Compute>(&s.v))
       sum += touches_memory(c->op) ? ir::byte_size(c->dtype) : cost_of(c->op);
     else
@@ -67,7 +70,13 @@ static int64_t cost_of_block(const Block& body) {
   return sum;
 }
 
-int64_t iteration_cost(const Kernel& k) { return cost_of_block(k.body); }
+int64_t iteration_cost(const Kernel& k) { return cost_of_block<int64_t>(k.body, count_of); }
+
+Expr varying_cost(const Kernel& k) {
+  return cost_of_block<Expr>(k.body, [](Expr size) -> Expr {
+    return std::ranges::any_of(symbols_of(size), loops::is_variable) ? Expr(count_of(size)) : size;
+  });
+}
 
 // How many elements one statement comes to: the iterations of the loops that its index depends on,
 // or of all of them where the index was loaded.

@@ -20,6 +20,8 @@ bool may_be_empty(Expr size);
 int64_t iterations(const std::vector<loops::Axis>& axes);
 
 int64_t iteration_cost(const Kernel& k);  // Kernel::cost of its loops as they are
+// The same as an expression of the sizes that vary.
+Expr varying_cost(const Kernel& k);
 // Bytes of the elements that it loads and of those that it stores, each once however often it comes
 // back to them: what must be moved if the cache holds the rest, and what its time is compared with
 // where the machine's bandwidth is the limit. Local buffers do not count. At the hints where sizes

@@ -54,6 +54,21 @@ int64_t apply(Kind kind, int64_t a, int64_t b) {
   }
 }
 
+// What has the sign of d: without positive factors that all of its terms share.
+Expr of_same_sign(Expr d) {
+  if (d.is_const()) return d;
+  const Sum s = to_sum(d);
+  if (s.constant != 0 || s.terms.size() < 2) return d;
+  for (const Expr f : factors_of(s.terms[0].product)) {
+    const bool shared = range_of(f).lo > 0 && std::ranges::all_of(s.terms, [&](const Term& t) {
+                          const std::span<const Expr> factors = factors_of(t.product);
+                          return std::ranges::find(factors, f) != factors.end();
+                        });
+    if (shared) return of_same_sign(floordiv(d, f));
+  }
+  return d;
+}
+
 }  // namespace
 
 Expr combine(Kind kind, Expr a, Expr b) {
@@ -68,7 +83,7 @@ std::optional<bool> known_equal(Expr a, Expr b) {
   if (a.is_const() && b.is_const()) return false;
   Expr d = a - b;
   if (d.is_const()) return d.value() == 0;
-  Range r = range_of(d);
+  Range r = range_of(of_same_sign(d));
   if (r.lo > 0 || r.hi < 0) return false;
   Sum s = to_sum(d);
   int64_t constant = std::exchange(s.constant, 0);
@@ -80,7 +95,7 @@ std::optional<bool> known_equal(Expr a, Expr b) {
 
 std::optional<bool> known_less(Expr a, Expr b) {
   Expr d = a - b;
-  Range r = range_of(d);
+  Range r = range_of(of_same_sign(d));
   if (r.hi < 0) return true;
   if (r.lo >= 0) return false;
   if (Decider* decider = d.node()->pool->decider) return decider->less(a, b);

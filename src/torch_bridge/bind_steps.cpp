@@ -120,11 +120,15 @@ void Executable::bind_steps() {
   bind_moves();
   first_write_ = find_first_write();
   forget_unused_results();
-  if (!static_sizes_) return;
+  if (static_sizes_) brief_ = can_be_brief(*static_sizes_);
+}
+
+bool Executable::can_be_brief(const runtime::SizedPlan& sizes) const {
+  if (!calls_.empty() || !regions_.empty()) return false;
   int64_t bytes = 0;
-  for (uint32_t b = 0; b < plan_.buffers.size(); b++)
-    bytes += buffer(b).kind == BufferKind::View ? 0 : static_sizes_->buffers[b].bytes;
-  brief_ = calls_.empty() && regions_.empty() && bytes <= kBriefBytes;
+  for (uint32_t b = 0; b < plan_.buffers.size() && bytes <= kBriefBytes; b++)
+    bytes += buffer(b).kind == BufferKind::View ? 0 : sizes.buffers[b].bytes;
+  return bytes <= kBriefBytes;
 }
 
 void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor) {

@@ -64,12 +64,37 @@ at::Tensor marked(at::Tensor t, const PlanOutput& o) {
 }
 
 // nullptr where sizes vary.
-std::shared_ptr<const runtime::SizedPlan> static_sizes_of(
+std::unique_ptr<const runtime::SizedPlan> static_sizes_of(
     const runtime::Plan& plan, const std::vector<runtime::KernelFn>& entries) {
   if (!plan.sizes.is_static()) return nullptr;
-  return std::make_shared<const runtime::SizedPlan>(
+  return std::make_unique<const runtime::SizedPlan>(
       runtime::at_sizes(plan, entries, runtime::evaluate(plan.sizes)));
 }
+
+// What of a plan is kept where its sizes vary.
+template <class T, class From>
+std::optional<T> where_varying(const runtime::Plan& plan, const From& from) {
+  return plan.sizes.is_static() ? std::nullopt : std::optional<T>(std::in_place, from);
+}
+
+// What a size program reads of the inputs of a call.
+class ReadInputs {
+ public:
+  explicit ReadInputs(std::span<const Input> inputs) {
+    for (const Input& in : inputs) {
+      if (in.tensor == nullptr) {
+        read_.push_back({nullptr, nullptr, in.number});
+        continue;
+      }
+      const c10::TensorImpl& t = *in.tensor->unsafeGetTensorImpl();
+      read_.push_back({t.sizes().data(), t.strides().data(), t.storage_offset()});
+    }
+  }
+  operator std::span<const runtime::SizeInput>() const { return {read_.data(), read_.size()}; }
+
+ private:
+  c10::SmallVector<runtime::SizeInput, 16> read_;
+};
 
 template <class F>
 double seconds_of(F&& f) {
@@ -82,8 +107,10 @@ double seconds_of(F&& f) {
 
 // The working memory of one call at a time.
 struct Executable::Lease {
-  Sizes sizes;
+  const runtime::SizedPlan* sizes = nullptr;
+  std::unique_ptr<runtime::SizedPlan> varying;  // where sizes vary: those of the last call
   runtime::Memory arena;  // shared with the tensors over it, which an op might keep
+  int64_t arena_bytes = 0;
   runtime::Memory scratch;
   int64_t scratch_bytes = 0;
   std::vector<at::Tensor> tensors;  // by buffer
@@ -114,7 +141,9 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       entries_(code_.entries_of(plan_)),
       attributes_(std::move(attributes)),
       options_(options),
-      static_sizes_(static_sizes_of(plan_, entries_)) {
+      static_sizes_(static_sizes_of(plan_, entries_)),
+      evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
+      changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
   check_mutations();
@@ -141,7 +170,9 @@ Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const
       code_(code),
       entries_(code_.entries_of(plan_)),
       options_(options),
-      static_sizes_(static_sizes_of(plan_, entries_)) {
+      static_sizes_(static_sizes_of(plan_, entries_)),
+      evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
+      changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
   bind_steps();
 }
@@ -151,8 +182,10 @@ Executable::~Executable() = default;
 // ---- entry ----
 
 bool Executable::accepts(std::span<const Input> inputs) const noexcept {
-  // A plan of sizes that vary may be for others too. What is written must look as it did.
-  auto fits = [&] { return !static_sizes_ && plan_.mutations.empty() && has_layouts(inputs); };
+  // A plan of sizes that vary may be for others too.
+  auto fits = [&] {
+    return !static_sizes_ && signature_->matches_but_sizes(inputs) && has_layouts(inputs);
+  };
   if (!signature_->matches(inputs) && !fits()) return false;
   const size_t own = attribute_signature_->size();
   if (own == 0) return true;
@@ -257,52 +290,76 @@ void Executable::note(std::string text) {
 
 // ---- the steps ----
 
-// One that fits the sizes of the call: the one given, if it does.
-void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) const {
-  if (static_sizes_) {
-    if (lease == nullptr) lease = make_lease(static_sizes_);
-    return;
+// One that fits the sizes of the call. Where they vary a lease is laid out again in its place: its
+// arena stays as long as it is large enough, so that sizes that alternate, or thousands of them,
+// cost no memory.
+void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) {
+  const bool fresh = lease == nullptr;
+  if (fresh) lease = make_lease();
+  if (static_sizes_) return;
+  try {
+    if (!evaluator_->update(ReadInputs(inputs), lease->varying->slots.data(), fresh)) return;
+    resize_lease(*lease, fresh);
+  } catch (...) {
+    lease = nullptr;  // half of it has been written
+    throw;
   }
-  std::vector<int64_t> slots = slots_of(inputs);
-  if (lease && lease->sizes->slots == slots) return;
-  lease = make_lease(std::make_shared<const runtime::SizedPlan>(
-      runtime::at_sizes(plan_, entries_, std::move(slots))));
+  brief_.store(can_be_brief(*lease->sizes), std::memory_order_relaxed);
 }
 
 std::vector<int64_t> Executable::slots_of(std::span<const Input> inputs) const {
-  c10::SmallVector<runtime::SizeInput, 16> read;
-  for (const Input& in : inputs) {
-    if (in.tensor == nullptr)
-      read.push_back({nullptr, nullptr, in.number});
-    else
-      read.push_back(
-          {in.tensor->sizes().data(), in.tensor->strides().data(), in.tensor->storage_offset()});
-  }
-  std::vector<int64_t> slots(plan_.sizes.instructions.size());
-  runtime::evaluate(plan_.sizes, {read.data(), read.size()}, slots.data());
+  std::vector<int64_t> slots = evaluator_->initial();
+  evaluator_->update(ReadInputs(inputs), slots.data(), true);
   return slots;
 }
 
-std::unique_ptr<Executable::Lease> Executable::make_lease(Sizes sizes) const {
+std::unique_ptr<Executable::Lease> Executable::make_lease() const {
   c10::InferenceMode plain(false);  // a lease made under inference mode serves other calls too
   auto lease = std::make_unique<Lease>();
-  lease->sizes = std::move(sizes);
-  lease->arena = device_.allocate(lease->sizes->arena_bytes, device_.queue());
   lease->tensors.resize(plan_.buffers.size());
   lease->addresses.resize(plan_.buffers.size(), nullptr);
-  for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
-    const PlanBuffer& p = buffer(b);
-    if (p.kind == BufferKind::Arena)
-      lease->addresses[b] = lease->arena.data + lease->sizes->buffers[b].arena_offset;
-    if (p.kind == BufferKind::Attribute) lease->tensors[b] = attributes_.at(p.source);
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++)
+    if (buffer(b).kind == BufferKind::Attribute)
+      lease->tensors[b] = attributes_.at(buffer(b).source);
+  lease->sizes = static_sizes_.get();
+  if (static_sizes_) {
+    place_arena(*lease);
+    return lease;
   }
-  for (uint32_t b : arena_tensors_) {
-    if (buffer(b).kind == BufferKind::View)
-      make_view(*lease, b);
-    else
-      add_arena_tensor(*lease, b);
-  }
+  lease->varying = std::make_unique<runtime::SizedPlan>();
+  lease->varying->slots = evaluator_->initial();
+  lease->sizes = lease->varying.get();
   return lease;
+}
+
+void Executable::resize_lease(Lease& lease, bool fresh) const {
+  if (fresh)
+    *lease.varying = runtime::at_sizes(plan_, entries_, std::move(lease.varying->slots));
+  else
+    changes_->apply(*lease.varying);
+  c10::InferenceMode plain(false);
+  place_arena(lease);
+}
+
+// The arena, which may have moved, and what lies in it.
+void Executable::place_arena(Lease& lease) const {
+  const int64_t bytes = lease.sizes->arena_bytes;
+  if (lease.arena.owner == nullptr || bytes > lease.arena_bytes) {
+    // Sizes that grow a little with every call do not move it each time.
+    lease.arena_bytes = lease.arena.owner ? std::max(bytes, lease.arena_bytes / 4 * 5) : bytes;
+    for (const uint32_t b : arena_tensors_) lease.tensors[b].reset();
+    lease.arena = {};
+    lease.arena = device_.allocate(lease.arena_bytes, device_.queue());
+  }
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++)
+    if (buffer(b).kind == BufferKind::Arena)
+      lease.addresses[b] = lease.arena.data + lease.sizes->buffers[b].arena_offset;
+  for (const uint32_t b : arena_tensors_) {
+    if (buffer(b).kind == BufferKind::View)
+      make_view(lease, b);
+    else
+      add_arena_tensor(lease, b);
+  }
 }
 
 void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {

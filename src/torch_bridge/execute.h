@@ -78,7 +78,8 @@ class Executable {
            std::vector<double>* seconds = nullptr);
 
   // Over before another thread could make use of the time: kernels alone, on little memory.
-  bool is_brief() const noexcept { return brief_; }
+  // Where sizes vary: as the last call was.
+  bool is_brief() const noexcept { return brief_.load(std::memory_order_relaxed); }
   // Whether a step, of a region too, may draw random numbers.
   bool is_random() const noexcept { return random_; }
   const runtime::Plan& plan() const { return plan_; }
@@ -122,11 +123,13 @@ class Executable {
   InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.
-  using Sizes = std::shared_ptr<const runtime::SizedPlan>;
-  void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) const;
+  void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);
   std::vector<int64_t> slots_of(std::span<const Input> inputs) const;
-  std::unique_ptr<Lease> make_lease(Sizes sizes) const;
+  std::unique_ptr<Lease> make_lease() const;
+  void resize_lease(Lease& lease, bool fresh) const;
+  void place_arena(Lease& lease) const;
   void add_arena_tensor(Lease& lease, uint32_t b) const;
+  bool can_be_brief(const runtime::SizedPlan& sizes) const;
   void execute(Call& c);
   void begin(Call& c) const;
   void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
@@ -151,7 +154,9 @@ class Executable {
   std::vector<at::Tensor> attributes_;
   const Options options_;
   const runtime::DeviceApi& device_ = torch_cpu();
-  Sizes static_sizes_;  // nullptr where sizes vary
+  const std::unique_ptr<const runtime::SizedPlan> static_sizes_;  // nullptr where sizes vary
+  const std::optional<runtime::SizeEvaluator> evaluator_;         // where they do
+  const std::optional<runtime::SizeChanges> changes_;
   std::vector<BoundCall> calls_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;
   std::vector<runtime::BoundLaunch> launches_;
@@ -172,7 +177,8 @@ class Executable {
   // The step from which on inputs are written in place: nothing raises any more. Behind the last
   // step where none are.
   size_t first_write_ = 0;
-  bool random_ = false, brief_ = false;
+  bool random_ = false;
+  std::atomic<bool> brief_{false};
   bool dispatches_ = true;  // false: kernels alone, and results that are new tensors
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;

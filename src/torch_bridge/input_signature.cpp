@@ -213,6 +213,23 @@ bool InputSignature::matches(std::span<const Input> inputs) const {
   return !options_.sharing || sharing_.matches(storages_of(inputs));
 }
 
+bool InputSignature::matches_but_sizes(std::span<const Input> inputs) const {
+  if (inputs.size() != items_.size()) return false;
+  for (size_t i = 0; i < items_.size(); i++) {
+    const Item& item = items_[i];
+    const at::Tensor* t = inputs[i].tensor;
+    if ((t == nullptr) != (item.rank < 0)) return false;
+    if (t == nullptr) continue;
+    if (t->dtype() != item.dtype || t->dim() != item.rank ||
+        data_keys(*t->unsafeGetTensorImpl()) != item.keys)
+      return false;
+    if (options_.offsets && t->storage_offset() != item.number) return false;
+  }
+  if (!options_.sharing) return true;
+  const bool any_shared = sharing_.any_shared();
+  return !(any_shared && options_.offsets) && sharing_.matches(storages_of(inputs));
+}
+
 c10::IntArrayRef InputSignature::sizes(const Item& item) const {
   return {dims_.data() + item.dims, static_cast<size_t>(item.rank)};
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <span>
 
 namespace oxy::bridge {
@@ -34,6 +35,7 @@ class StorageSharing {
   // none.
   std::pair<size_t, size_t> mismatch(Storages storages) const;
   bool shared(size_t i, size_t j) const { return first_[i] == first_[j]; }
+  bool any_shared() const { return std::ranges::count(alone_, false) != 0; }
 
  private:
   bool is_alone(size_t i, Storages storages) const;
@@ -70,6 +72,9 @@ class InputSignature {
   size_t size() const { return items_.size(); }
 
   bool matches(std::span<const Input> inputs) const;
+  // The same but for sizes, strides and numbers. Where offsets matter, tensors that share storage
+  // lie apart at these sizes alone: then there are no others.
+  bool matches_but_sizes(std::span<const Input> inputs) const;
   // One input that was a tensor, sharing apart.
   bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
   // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where

@@ -11,9 +11,7 @@ namespace {
 constexpr int64_t kColumnsOfAnIteration = tuning::dot_columns_of_an_iteration;
 constexpr int kColumns = tuning::dot_columns;
 
-int64_t iterations(const Gemm& p) {
-  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
-}
+Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 
 class DotEmitter {
  public:
@@ -182,19 +180,21 @@ class DotEmitter {
 }  // namespace
 
 bool is_dot_gemm(const Gemm& p) {
-  return !p.in_h && !p.packed && p.b_k == 1 && p.m <= tuning::dot_most_rows;
+  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= tuning::dot_most_rows
+                                                  : p.rows == Gemm::Rows::Few;
+  return few && !p.is_convolution() && !p.packed && p.b_k.is_constant(1);
 }
 
 std::string emit_dot_gemm(ir::DType dtype, const Machine& target) {
   return DotEmitter(dtype, target).text();
 }
 
-std::vector<int64_t> dot_gemm_parameters(const Gemm& p) {
+std::vector<Size> dot_gemm_parameters(const Gemm& p) {
   return {p.m,        p.n,        p.channels,    p.a_batch, p.a_row,
           p.b_batch,  p.b_n,      p.c_batch,     p.c_row,   p.a_offset,
           p.b_offset, p.c_offset, p.bias_offset, p.bias,    iterations(p)};
 }
 
-int64_t dot_gemm_range(const Gemm& p) { return p.batch * iterations(p); }
+Size dot_gemm_range(const Gemm& p) { return p.batch * iterations(p) * is_at_most(1, p.m); }
 
 }  // namespace oxy::codegen::cpp

@@ -14,21 +14,20 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
+
+bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
 
 // How a gemm is cut.
 struct Blocking {
   int64_t width;
-  int64_t channels;  // a panel holds at a time
-  int64_t panels, row_blocks, rows_per_block;
-  int64_t together = 1;  // panels that take a piece of k in turn
+  Size channels;  // a panel holds at a time
+  Size panels, row_blocks, rows_per_block;
+  Size together = 1;  // panels that take a piece of k in turn
   // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so
   // far apart. By pieces of k, or once for a block.
-  int64_t copy_row = 0;
-  bool by_piece = false;
+  Size copy_row = 0, by_piece = 0;
 
   Blocking(const Gemm& s, const Machine& t) {
     OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
@@ -37,49 +36,69 @@ struct Blocking {
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
-    // A block's rows stay in the second-level cache where that costs little: a packed panel is read
-    // again for each of a few blocks, another one would be packed again.
+    cut_rows(s, t);
+    if (!s.is_convolution()) copy_rows(s, t);
+  }
+
+ private:
+  // What a block's rows may take of the second-level cache.
+  static int64_t cache(const Gemm& s, const Machine& t) {
     // (Rows of B, which the first tile packs, pass through that cache as well.)
-    const bool half = s.dtype != ir::DType::F32, lies_in_rows = s.b_n == 1 && !s.packed;
-    const int64_t cache = t.l2.bytes / 4 * (lies_in_rows ? 2 : 3), row_bytes = s.channels * 4;
+    const bool lies_in_rows = s.b_n.is_constant(1) && !s.packed;
+    return t.l2.bytes / 4 * (lies_in_rows ? 2 : 3);
+  }
+
+  // A block's rows stay in the second-level cache where that costs little: a packed panel is read
+  // again for each of a few blocks, another one would be packed again.
+  void cut_rows(const Gemm& s, const Machine& t) {
     const int64_t most = tuning::gemm_most_rows;
-    const int64_t most_rows =
-        half || (s.packed && s.m <= most)
-            ? std::clamp<int64_t>(cache / row_bytes, tuning::gemm_fewest_rows, most)
-            : most;
-    row_blocks = ceil_div(s.m, s.in_h ? most : most_rows);
+    const Size fits =
+        clamp(Size(cache(s, t)) / (s.channels * 4), Size(tuning::gemm_fewest_rows), most);
+    Size most_rows = most;
+    if (is_half(s))
+      most_rows = fits;
+    else if (s.packed && !s.is_convolution())
+      most_rows = select(is_at_most(s.m, most), fits, most);
+    row_blocks = max(ceil_div(s.m, most_rows), 1);
     // Work for several threads; each block packs the panel anew.
     auto share = [&](int64_t iterations, int64_t fewest_rows) {
-      row_blocks =
-          std::max(row_blocks, std::min(ceil_div(iterations, s.batch * panels), s.m / fewest_rows));
+      const Size wanted = ceil_div(iterations, max(s.batch * panels, 1));
+      row_blocks = max(row_blocks, min(wanted, s.m / fewest_rows));
     };
     share(8, tuning::gemm_fewest_rows);
     share(2, 12);
-    rows_per_block = ceil_div(s.m, row_blocks);
+    rows_per_block = max(ceil_div(s.m, row_blocks), 1);
     row_blocks = ceil_div(s.m, rows_per_block);
-    if (s.in_h) return;
+  }
+
+  void copy_rows(const Gemm& s, const Machine& t) {
     // Addresses a page apart share a set of the first-level cache, whose ways are pages.
-    const bool collide =
-        rows_per_block >= kTileRows && (half ? row_bytes : s.a_row * 4) % t.page_bytes == 0;
-    if (half || collide) copy_row = s.channels + (collide ? 16 : 0);
-    if (half || channels >= s.channels || rows_per_block * row_bytes <= cache) return;
-    together = std::clamp<int64_t>(cache / (rows_per_block * width * 4), 1, panels);
-    by_piece = collide;
-    if (collide) copy_row = channels + 16;
+    const Size row_bytes = s.channels * 4;
+    const Size apart = is_half(s) ? row_bytes : s.a_row * 4;
+    const Size collide = is_at_most(kTileRows, rows_per_block) * is_equal(apart % t.page_bytes, 0);
+    copy_row = is_half(s) ? s.channels + collide * 16 : collide * (s.channels + 16);
+    if (is_half(s)) return;
+    const Size pieces =
+        is_less(channels, s.channels) * is_less(cache(s, t), rows_per_block * row_bytes);
+    together = select(
+        pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
+    by_piece = pieces * collide;
+    copy_row = select(by_piece, channels + 16, copy_row);
   }
 };
 
 // Where the parts of a thread's scratch begin, in bytes.
 struct Scratch {
-  int64_t pointers = 0, panel, start, zeros, edge, wide, epilogue, end;
+  Size panel, start, zeros, edge, wide, epilogue, end;  // the pointers come first
 
   Scratch(const Gemm& s, const Blocking& b) {
     panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
-    start = panel + b.channels * s.taps() * b.width * 4;
+    start = panel + b.channels * s.taps() * (b.width * 4);
     zeros = start + b.width * 4;
-    edge = zeros + (s.in_h ? ceil_div(s.channels, 16) * 64 : 0);
-    const bool half = s.dtype != ir::DType::F32;
-    wide = edge + (half || s.n % b.width ? b.rows_per_block * b.width * 4 : 0);
+    edge = zeros;
+    if (s.is_convolution()) edge = edge + ceil_div(s.channels, 16) * 64;
+    const Size some_edge = is_half(s) ? Size(1) : is_less(0, s.n % b.width);
+    wide = edge + some_edge * b.rows_per_block * (b.width * 4);
     epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
     end = epilogue + s.epilogue_scratch;
   }
@@ -499,30 +518,30 @@ std::vector<std::string> gemm_texts(const Machine& target) {
   return texts;
 }
 
-std::vector<int64_t> gemm_parameters(const Gemm& given, const Machine& target) {
+std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
   if (is_dot_gemm(given)) return dot_gemm_parameters(given);
   if (is_row_gemm(given)) return row_gemm_parameters(given);
   Gemm s = given;
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
-    const int64_t k = s.channels * s.taps();
+    const Size k = s.channels * s.taps();
     s.b_offset = 0;
     s.b_k = tuning::gemm_panel_columns(target);
     s.b_n = k;
-    if (s.b_batch) s.b_batch = ceil_div(s.n, s.b_k) * k * s.b_k;
+    if (!s.b_batch.is_constant(0)) s.b_batch = ceil_div(s.n, s.b_k) * k * s.b_k;
   }
-  OXY_CHECK(s.m > 0 && s.n > 0 && s.channels > 0 && (s.packed || s.b_k == 1 || s.b_n == 1),
+  OXY_CHECK(s.channels.hint() > 0 && (s.packed || s.b_k.is_constant(1) || s.b_n.is_constant(1)),
             print(s));
   const Blocking b(s, target);
   const Scratch at(s, b);
-  std::vector<int64_t> out{s.m,          s.n,          s.channels, s.taps(),     s.a_batch,
-                           s.a_row,      s.b_batch,    s.b_k,      s.b_n,        s.c_batch,
-                           s.c_row,      s.a_offset,   s.b_offset, s.c_offset,   s.bias_offset,
-                           s.bias,       s.in_h,       s.in_w,     s.out_w,      s.kernel_h,
-                           s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,      s.pad_w,
-                           s.dilation_h, s.dilation_w, b.panels,   b.row_blocks, b.rows_per_block,
-                           b.channels,   at.panel,     at.start,   at.zeros,     at.edge,
-                           s.packed,     at.wide,      b.together, b.copy_row,   b.by_piece};
+  std::vector<Size> out{s.m,          s.n,          s.channels, s.taps(),     s.a_batch,
+                        s.a_row,      s.b_batch,    s.b_k,      s.b_n,        s.c_batch,
+                        s.c_row,      s.a_offset,   s.b_offset, s.c_offset,   s.bias_offset,
+                        s.bias,       s.in_h,       s.in_w,     s.out_w,      s.kernel_h,
+                        s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,      s.pad_w,
+                        s.dilation_h, s.dilation_w, b.panels,   b.row_blocks, b.rows_per_block,
+                        b.channels,   at.panel,     at.start,   at.zeros,     at.edge,
+                        s.packed,     at.wide,      b.together, b.copy_row,   b.by_piece};
   const auto reads = static_cast<int64_t>(s.epilogue_reads.size());
   out.insert(out.end(), {s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
   out.insert(out.end(), s.epilogue_reads.begin(), s.epilogue_reads.end());
@@ -531,35 +550,43 @@ std::vector<int64_t> gemm_parameters(const Gemm& given, const Machine& target) {
 
 bool reads_as_it_lies(const Gemm& s) { return is_dot_gemm(s) || is_row_gemm(s); }
 
-int64_t gemm_range(const Gemm& shape, const Machine& target) {
+int64_t few_rows_limit(const Gemm& s) {
+  Gemm few = s;
+  few.rows = Gemm::Rows::Few;
+  if (is_dot_gemm(few)) return tuning::dot_most_rows;
+  return is_row_gemm(few) ? tuning::row_most_rows : 0;
+}
+
+Size gemm_range(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape)) return dot_gemm_range(shape);
   if (is_row_gemm(shape)) return row_gemm_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
-int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
+Size gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape)) return 0;
   if (is_row_gemm(shape)) return row_gemm_scratch_bytes(shape);
   return Scratch(shape, Blocking(shape, target)).end;
 }
 
 int64_t gemm_bytes(const Gemm& s) {
-  const int64_t pixels = s.in_h ? s.in_h * s.in_w : s.m, filters = s.channels * s.taps() * s.n;
-  const int64_t right = s.in_h || !s.b_batch ? filters : s.batch * filters;
-  return (s.batch * (pixels * s.channels + s.m * s.n) + right) * ir::byte_size(s.dtype);
+  const bool convolution = s.is_convolution();
+  const Size pixels = convolution ? s.in_h * s.in_w : s.m, filters = s.channels * s.taps() * s.n;
+  const Size right = convolution || s.b_batch.is_constant(0) ? filters : s.batch * filters;
+  return (s.batch * (pixels * s.channels + s.m * s.n) + right).hint() * ir::byte_size(s.dtype);
 }
 
 std::string print(const Gemm& s) {
-  if (s.in_h)
+  if (s.is_convolution())
     return cat("convolution of ", s.batch, " x ", s.in_h, " x ", s.in_w, " x ", s.channels, " to ",
                s.m, " pixels x ", s.n, ", filter ", s.kernel_h, " x ", s.kernel_w,
                s.packed ? " packed" : "", s.bias ? " + bias" : "");
   return cat(s.dtype == ir::DType::F32 ? "" : cat(ir::name(s.dtype), " "), "gemm of ", s.batch,
              " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
-             s.packed     ? " packed"
-             : s.b_n == 1 ? ""
-                          : " transposed",
+             s.packed               ? " packed"
+             : s.b_n.is_constant(1) ? ""
+                                    : " transposed",
              s.bias ? " + bias" : "");
 }
 

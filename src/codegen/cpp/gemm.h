@@ -17,6 +17,9 @@
 // Activations are channels-last, weights plain (out, in, kh, kw); k is ordered (channel, tap) as in
 // the weights' memory. A plain gemm has one tap.
 //
+// Sizes may be slots of a plan's size program: then so is what follows from them, the blocking
+// included, and a size of 0 gives no iterations. Only k is at least 1.
+//
 // An epilogue (schedule/cpu/epilogues.h) is a kernel of its own that is called on a few rows of a
 // panel as soon as they are done. What it reads beside them is prefetched while they are made.
 #pragma once
@@ -26,35 +29,44 @@
 #include <vector>
 
 #include "codegen/cpp/emit.h"
+#include "runtime/size.h"
 
 namespace oxy::codegen::cpp {
 
+using runtime::Size;
+
 struct Gemm {
+  // Which text takes a gemm of a number of rows that varies: as many as there are at the hints, or
+  // one of the two, where a plan has both (few_rows_limit).
+  enum class Rows : uint8_t { AsHinted, Few, Many };
+
   ir::DType dtype = ir::DType::F32;  // of all operands and the result; BF16 and F16 without taps
-  int64_t batch = 1, m = 0, n = 0;
-  int64_t channels = 0;                   // k, or the input channels of a convolution
-  int64_t a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
-  int64_t b_batch = 0, b_k = 0, b_n = 0;  // strides of B; one of b_k and b_n is 1
-  int64_t c_batch = 0, c_row = 0;         // strides of C; along n it is 1
+  Size batch = 1, m = 0, n = 0;
+  Size channels = 0;                   // k, or the input channels of a convolution; not 0
+  Size a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
+  Size b_batch = 0, b_k = 0, b_n = 0;  // strides of B; one of b_k and b_n is 1
+  Size c_batch = 0, c_row = 0;         // strides of C; along n it is 1
   // Of the first element, from the start of its buffer.
-  int64_t a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
+  Size a_offset = 0, b_offset = 0, c_offset = 0, bias_offset = 0;
   bool bias = false;  // n values, contiguous
+  Rows rows = Rows::AsHinted;
   // B has been packed once (runtime/pack.h): its strides do not count, and panels of
   // tuning::gemm_panel_columns follow each other.
   bool packed = false;
   // One more buffer, a runtime::Epilogue: a kernel whose iterations are the rows of each panel of C
   // in turn. It runs on each block that is done, with so many bytes of scratch.
   bool epilogue = false;
-  int64_t epilogue_scratch = 0;
+  Size epilogue_scratch = 0;
   std::vector<int64_t>
       epilogue_reads;  // its buffers that lie as C does, and are prefetched while a block is made
   // A convolution: m counts output pixels; in_h is 0 otherwise.
-  int64_t in_h = 0, in_w = 0, out_w = 0;
-  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0,
-          dilation_h = 1, dilation_w = 1;
+  Size in_h = 0, in_w = 0, out_w = 0;
+  Size kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1,
+       dilation_w = 1;
 
-  int64_t taps() const { return kernel_h * kernel_w; }
-  int64_t multiplications() const { return batch * m * n * channels * taps(); }
+  bool is_convolution() const { return !in_h.is_constant(0); }
+  Size taps() const { return kernel_h * kernel_w; }
+  Size multiplications() const { return batch * m * n * channels * taps(); }
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
 
@@ -63,11 +75,12 @@ struct Gemm {
 // All gemms of one dtype have one of three texts, those of dot_gemm.cpp, row_gemm.cpp and gemm.cpp.
 std::string emit_gemm(const Gemm& shape, const Machine& target);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
-std::vector<int64_t> gemm_parameters(const Gemm& shape, const Machine& target);
-int64_t gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
-int64_t gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread
-int64_t gemm_bytes(const Gemm& shape);                                 // of operands and result
-bool reads_as_it_lies(const Gemm& shape);  // B is not packed, also where it is constant
+std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
+Size gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
+Size gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread
+int64_t gemm_bytes(const Gemm& shape);      // of operands and result, at the hints
+bool reads_as_it_lies(const Gemm& shape);   // B is not packed, also where it is constant
+int64_t few_rows_limit(const Gemm& shape);  // the most that a text for few rows is for; 0: none is
 std::string print(const Gemm& shape);
 
 // Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each
@@ -75,16 +88,16 @@ std::string print(const Gemm& shape);
 // Six rows of A (three without AVX-512) times four columns of B stay in registers.
 bool is_dot_gemm(const Gemm& p);
 std::string emit_dot_gemm(ir::DType dtype, const Machine& target);
-std::vector<int64_t> dot_gemm_parameters(const Gemm& p);
-int64_t dot_gemm_range(const Gemm& p);
+std::vector<Size> dot_gemm_parameters(const Gemm& p);
+Size dot_gemm_range(const Gemm& p);
 
 // Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are
 // read once, as they lie, each value times one of A and added to the row of sums, which stays in
 // the first-level cache.
 bool is_row_gemm(const Gemm& p);
 std::string emit_row_gemm(const Machine& target);
-std::vector<int64_t> row_gemm_parameters(const Gemm& p);
-int64_t row_gemm_range(const Gemm& p);
-int64_t row_gemm_scratch_bytes(const Gemm& p);
+std::vector<Size> row_gemm_parameters(const Gemm& p);
+Size row_gemm_range(const Gemm& p);
+Size row_gemm_scratch_bytes(const Gemm& p);
 
 }  // namespace oxy::codegen::cpp

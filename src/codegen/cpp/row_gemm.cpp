@@ -14,13 +14,12 @@ constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
 constexpr int64_t kColumnsOfAnIteration = tuning::row_columns_of_an_iteration;
 static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
-int64_t iterations(const Gemm& p) {
-  return (p.n + kColumnsOfAnIteration - 1) / kColumnsOfAnIteration;
-}
+Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 
 // Iterations that are worked on together, so that memory is read in long pieces.
-int64_t most_iterations(const Gemm& p) {
-  return std::clamp<int64_t>(tuning::row_sums / (p.m * kColumnsOfAnIteration), 1, iterations(p));
+Size most_iterations(const Gemm& p) {
+  const Size some = max(p.m, 1) * kColumnsOfAnIteration;
+  return clamp(tuning::row_sums / some, 1, max(iterations(p), 1));
 }
 
 class RowEmitter {
@@ -152,21 +151,23 @@ class RowEmitter {
 }  // namespace
 
 bool is_row_gemm(const Gemm& p) {
-  return p.dtype == ir::DType::F32 && !p.in_h && !p.packed && p.b_n == 1 && p.b_k != 1 &&
-         p.m <= tuning::row_most_rows;
+  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= tuning::row_most_rows
+                                                  : p.rows == Gemm::Rows::Few;
+  return few && p.dtype == ir::DType::F32 && !p.is_convolution() && !p.packed &&
+         p.b_n.is_constant(1) && !p.b_k.is_constant(1);
 }
 
 std::string emit_row_gemm(const Machine& target) { return RowEmitter(target).text(); }
 
-std::vector<int64_t> row_gemm_parameters(const Gemm& p) {
+std::vector<Size> row_gemm_parameters(const Gemm& p) {
   return {p.m,           p.n,       p.channels,    p.a_batch,         p.a_row,    p.b_batch,
           p.b_k,         p.c_batch, p.c_row,       p.a_offset,        p.b_offset, p.c_offset,
           p.bias_offset, p.bias,    iterations(p), most_iterations(p)};
 }
 
-int64_t row_gemm_range(const Gemm& p) { return p.batch * iterations(p); }
+Size row_gemm_range(const Gemm& p) { return p.batch * iterations(p) * is_at_most(1, p.m); }
 
-int64_t row_gemm_scratch_bytes(const Gemm& p) {
+Size row_gemm_scratch_bytes(const Gemm& p) {
   return p.m * most_iterations(p) * kColumnsOfAnIteration * 4;
 }
 

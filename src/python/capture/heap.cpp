@@ -375,7 +375,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(is_module_state(source));
-  if (!dims.empty()) sizes().add_tensor(type);
+  if (!dims.empty()) sizes().add_tensor(real, type);
   return fake;
 }
 

@@ -224,13 +224,16 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
 
 // The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
+  // Who replays the graph knows of no symbols.
+  if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   try {
     r.graph = recorder_->finish(outputs);
-  } catch (const std::exception&) {
+  } catch (const std::exception& e) {
     recorder_->leave();
+    if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   }
   // Arrays that share memory do not look so: their tensors have storages of their own.

@@ -18,6 +18,13 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
   return out;
 }
 
+// Whether it tells something of one of the symbols that others make a number.
+bool mentions(const sym::Condition& c, std::span<const sym::Expr> symbols) {
+  if (c.kind == sym::Condition::Kind::Equal)
+    return std::ranges::any_of(symbols, [&](sym::Expr s) { return sym::contains(c.difference, s); });
+  return std::ranges::any_of(c.parts, [&](const auto& part) { return mentions(part, symbols); });
+}
+
 }  // namespace
 
 std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
@@ -25,6 +32,7 @@ std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
     return {};
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
   dims.merge(marked_dims(tensor, "_dynamo_weak_dynamic_indices"));
+  dims.merge(marked_dims(tensor, "_dynamo_unbacked_indices"));
   if (!symbolic()) {
     if (!dims.empty()) throw WithSymbols{};
     return {};
@@ -35,12 +43,56 @@ std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (auto it = policy_->changed.find(heap().sources.text(source)); it != policy_->changed.end())
     dims.insert(it->second.begin(), it->second.end());
   for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
+  std::erase_if(dims, [rank](int64_t d) { return d >= rank; });  // a mark of what it was before
   return {dims.begin(), dims.end()};
 }
 
-void Sizes::add_tensor(const ir::TensorType& type) {
+void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
   const auto fetched = static_cast<uint32_t>(graphs().fetch.size() - 1);
-  inputs_.push_back({fetched, ir::Type::of(type), heap().sources.text(graphs().fetch.back())});
+  const std::string name = heap().sources.text(graphs().fetch.back());
+  inputs_.push_back({fetched, ir::Type::of(type), name});
+  for (const int64_t d : marked_dims(real, "_dynamo_dynamic_indices"))
+    if (const auto i = static_cast<size_t>(d); i < type.sizes.size())
+      marked_.push_back({cat(name, ".size()[", d, "]"), THPVariable_Unpack(real.ptr()).size(d),
+                         type.sizes[i]});
+  limit(real, type);
+}
+
+void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
+  PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
+  PyObject* ranges =
+      dict && *dict ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
+  if (ranges == nullptr) return;
+  const auto facts = graphs().recorder().facts();
+  for (py::handle range : py::list(borrow(ranges))) {
+    const auto dim = range.attr("dim").cast<size_t>();
+    const py::object least = range.attr("min"), most = range.attr("max");
+    if (dim >= type.sizes.size()) continue;
+    const sym::Expr size = type.sizes[dim];
+    if (!least.is_none()) facts->decide(sym::at_most(least.cast<int64_t>(), size));
+    if (!most.is_none()) facts->decide(sym::at_most(size, most.cast<int64_t>()));
+  }
+}
+
+std::string Sizes::violations() const {
+  std::string out;
+  for (const Marked& m : marked_) {
+    const auto& facts = *graphs().recorder().facts();
+    if (!facts.simplify(m.size).is_const()) continue;
+    cat_to(out, out.empty() ? "" : "\n", "  - You marked ", m.name,
+           " as dynamic but your code specialized it to be a constant (", m.hint, "). ");
+    std::vector<sym::Expr> symbols;
+    sym::collect_symbols(m.size, symbols);
+    if (symbols.empty()) {
+      out += "A size of 0 or 1 is captured for itself: call it with another one first.";
+      continue;
+    }
+    out += "Remove the mark or use maybe_mark_dynamic. It was specialized here:";
+    for (const auto& f : facts.facts())
+      if (mentions(f.condition, symbols)) cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
+    while (out.ends_with("\n")) out.pop_back();
+  }
+  return out;
 }
 
 py::object Sizes::number(py::handle real, SourceId source) {

@@ -44,7 +44,7 @@ class Sizes : public Part {
   // The dimensions of a tensor from before the call whose sizes are symbols.
   std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
-  void add_tensor(const ir::TensorType& type);
+  void add_tensor(py::handle real, const ir::TensorType& type);
   // What stands for an int that varies; null where it is to be a constant.
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
@@ -56,9 +56,21 @@ class Sizes : public Part {
   uint32_t wanted(py::handle symbolic);
   // Null where nothing is symbolic. Once the recording has ended.
   std::shared_ptr<ShapeGuards> guards() const;
+  // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
+  // where there are none.
+  std::string violations() const;
 
  private:
   const DynamicShapes* policy_;
+  struct Marked {
+    std::string name;  // L['x'].size()[0]
+    int64_t hint;
+    sym::Expr size;
+  };
+  // As torch._dynamo.mark_dynamic has left it: which sizes a dimension may have.
+  void limit(py::handle tensor, const ir::TensorType& type);
+
+  std::vector<Marked> marked_;
   std::vector<ShapeGuards::Input> inputs_;
   std::vector<sym::Expr> wanted_;
 };

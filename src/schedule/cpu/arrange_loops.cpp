@@ -69,7 +69,7 @@ class Arranger {
   Axis cut(size_t axis, int64_t piece);
   std::optional<uint32_t> cut_panels(const Panels& panels);  // parallel loops over panels
   bool sort_along(BufferId matrix);
-  std::optional<size_t> first_column(int64_t columns);
+  std::optional<size_t> first_column(Expr columns);
   bool walks_columns(const Nest& n, const std::vector<Axis>& parallel) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
   void order_axes(Phase& ph, const std::vector<Axis>& parallel);
@@ -242,46 +242,48 @@ void Arranger::cut_columns() {
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
-// element by element. Our own gemms have constant sizes (ops/contraction.h).
+// element by element.
 bool Arranger::sort_along(BufferId matrix) {
   Expr place = 0;
   for (const Inst& i : instructions(group_.nests)) {
     if (i.op == LoopOp::Load && i.buffer == matrix) place = i.index[0];
   }
-  std::vector<std::pair<int64_t, Axis>> order;
+  std::vector<std::pair<Expr, Axis>> order;
   for (const Axis& a : group_.parallel) {
     const auto stride = coefficient(place, a.var);
-    if (!stride || !stride->is_const() || !a.size.is_const()) return false;
-    order.emplace_back(stride->value(), a);
+    if (!stride || !hinted(*stride) || !hinted(a.size)) return false;
+    order.emplace_back(*stride, a);
   }
-  std::ranges::stable_sort(order, std::greater<>(), [](const auto& x) { return x.first; });
-  int64_t reach = 1;
+  std::ranges::stable_sort(order, std::greater<>(), [](const auto& x) { return *hinted(x.first); });
+  Expr reach = 1;
   for (size_t k = order.size(); k-- > 0;) {
     const auto& [stride, axis] = order[k];
     if (stride != reach) return false;
     place = place - axis.var * stride;
-    reach *= axis.size.value();
+    reach = reach * axis.size;
     group_.parallel[k] = axis;
   }
   const ir::TensorType& type = program_.buffers[matrix].type;
-  return place.is_const(0) && loops::byte_extent(type).is_const(reach * ir::byte_size(type.dtype));
+  return place.is_const(0) && loops::byte_extent(type) == reach * ir::byte_size(type.dtype);
 }
 
 // The first of the innermost axes that come to so many columns. One that goes on behind them is
 // cut.
-std::optional<size_t> Arranger::first_column(int64_t columns) {
+std::optional<size_t> Arranger::first_column(Expr columns) {
   std::vector<Axis>& axes = group_.parallel;
   size_t first = axes.size();
-  for (int64_t reach = 1; reach < columns && first > 0;) {
-    const int64_t size = axes[--first].size.value();
-    if (columns % reach != 0) return std::nullopt;
-    const int64_t left = columns / reach;
-    if (size > left) {
-      if (size % left != 0) return std::nullopt;
+  for (Expr reach = 1; reach != columns && first > 0;) {
+    const Expr size = axes[--first].size;
+    if (reach * size == columns) return first;
+    if (!reach.is_const() || !columns.is_const() || columns.value() % reach.value() != 0)
+      return std::nullopt;
+    const int64_t left = columns.value() / reach.value();
+    if (!size.is_const() || size.value() > left) {
+      if (!sym::divisible(size, left)) return std::nullopt;
       axes.insert(axes.begin() + first + 1, cut(first, left));
       return first + 1;
     }
-    reach *= size;
+    reach = reach * size;
   }
   return first;
 }
@@ -294,10 +296,10 @@ std::optional<uint32_t> Arranger::cut_panels(const Panels& panels) {
   if (!first || *first == 0 || *first == axes.size()) return std::nullopt;
   merge_parallel(*first);
   first = first_column(panels.columns);
-  const int64_t inner = axes.back().size.value();
-  if (axes.size() - *first > 1 && inner % panels.width != 0) return std::nullopt;
+  const Expr inner = axes.back().size;
+  if (axes.size() - *first > 1 && !sym::divisible(inner, panels.width)) return std::nullopt;
   innermost_ = axes.back().var;
-  if (inner > panels.width)
+  if (!inner.is_const() || inner.value() > panels.width)
     innermost_ = cut(axes.size() - 1, panels.width).var;
   else
     axes.pop_back();

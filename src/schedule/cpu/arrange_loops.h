@@ -42,7 +42,8 @@ Arrangement arrange_loops(loops::Program& p, Group g, const std::vector<bool>& n
 // A matrix in row-major order that is finished block by block: some rows of one panel of columns.
 struct Panels {
   BufferId matrix;
-  int64_t columns = 0, width = 0;
+  Expr columns = 0;
+  int64_t width = 0;
 };
 
 // The group, which is elementwise over the matrix: a parallel iteration is one row of one panel, so

@@ -35,15 +35,18 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
   return read;
 }
 
-// Columns of the matrix that a kernel of our own writes row by row; 0 where there is no epilogue:
-// with few rows a block is soon done, by a kernel that has none (codegen/cpp/dot_gemm.cpp).
-int64_t columns_of(const Schedule& s, const loops::ContractionStep& c) {
+// Columns of the matrix that a kernel of our own writes row by row; nothing where there is no
+// epilogue: with few rows a block is soon done, by a kernel that has none
+// (codegen/cpp/dot_gemm.cpp). Where the number varies it may be large.
+std::optional<Expr> columns_of(const Schedule& s, const loops::ContractionStep& c) {
   const Buffer& matrix = s.program.buffers[c.c()];
   const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;
-  if (!c.is_own() || !planned) return 0;
+  if (!c.is_own() || !planned) return std::nullopt;
   const ops::ContractionLayout l = layout_of(s.program, c);
-  const bool lies_in_rows = l.m.value() > tuning::dot_most_rows && matrix.type.is_contiguous();
-  return lies_in_rows || c.what.kind == ops::Contraction::Kind::Convolution ? l.n.value() : 0;
+  if (c.what.kind == ops::Contraction::Kind::Convolution) return l.n;
+  const bool lies_in_rows =
+      sym::range_of(l.m).hi > tuning::dot_most_rows && matrix.type.is_contiguous();
+  return lies_in_rows ? std::optional(l.n) : std::nullopt;
 }
 
 // Whether a step can wait until all before `end` have run.
@@ -64,8 +67,8 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
     const StepUses u = uses_of(s, s.steps[i]);
     if (std::ranges::none_of(u.writes, [&](BufferId b) { return sources.contains(b); })) continue;
     const auto* call = std::get_if<ContractionCall>(&s.steps[i]);
-    const int64_t columns = call ? columns_of(s, call->step) : 0;
-    if (columns == 0) {
+    const std::optional<Expr> columns = call ? columns_of(s, call->step) : std::nullopt;
+    if (!columns) {
       later = true;
       --left;
       continue;
@@ -74,7 +77,7 @@ std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width
     const bool has_one =
         std::ranges::any_of(s.kernels, [&](const Kernel& k) { return epilogue_of(k) == matrix; });
     if (has_one || (later && !can_wait(s, i, s.steps.size()))) return std::nullopt;
-    return Panels{matrix, columns, width};
+    return Panels{matrix, *columns, width};
   }
   return std::nullopt;
 }

@@ -13,27 +13,35 @@ namespace {
 
 // value = (loop variable < bound), or its opposite.
 struct Test {
-  int64_t bound = 0;
+  Expr bound = 0;
   bool below = true;
 };
 
+bool is_at_most(Expr a, Expr b) { return sym::range_of(b - a).lo >= 0; }
+
+// Values that are the same at all iterations: constants, and sizes.
+using Integers = std::unordered_map<uint32_t, Expr>;
+
 class LoopSplitter {
  public:
-  LoopSplitter(Kernel& k, const std::unordered_map<uint32_t, int64_t>& integers, const For& loop,
+  LoopSplitter(Kernel& k, const Integers& integers, const For& loop,
                loops::VariableScope& variables)
       : kernel_(k), integers_(integers), loop_(loop), variables_(variables) {}
 
   // The loops in the place of this one; empty where it stays as it is.
   Block run() {
-    if (!find_tests()) return {};
-    std::vector<int64_t> ends = ends_of_ranges();
-    if (ends.size() < 2 || ends.size() > tuning::most_ranges ||
-        ends.size() * loop_.body.size() > tuning::most_range_statements)
+    if (!find_tests() || !order_bounds()) return {};
+    const size_t count = bounds_.size() + 1;
+    if (count < 2 || count > tuning::most_ranges ||
+        count * loop_.body.size() > tuning::most_range_statements)
       return {};
     Block out;
-    int64_t begin = 0;
-    for (int64_t end : ends) {
-      out.push_back(Stmt{range(begin, end)});
+    Expr begin = 0;
+    for (size_t i = 0; i < count; ++i) {
+      // Bounds that vary may lie outside of the loop, and pieces be empty.
+      const Expr end =
+          i < bounds_.size() ? sym::min(sym::max(bounds_[i], 0), loop_.size) : loop_.size;
+      out.push_back(Stmt{range(begin, end, i)});
       begin = end;
     }
     return out;
@@ -42,43 +50,58 @@ class LoopSplitter {
  private:
   // Of the body's comparisons, those that a range can decide. False where the loop is no candidate.
   bool find_tests() {
-    if (loop_.kind != ForKind::Vector || is_tiled(loop_) || !loop_.size.is_const()) return false;
-    std::unordered_map<uint32_t, int64_t> ahead;  // values that are the variable plus a constant
+    if (loop_.kind != ForKind::Vector || is_tiled(loop_) || !loops::is_size(loop_.size))
+      return false;
+    std::unordered_map<uint32_t, Expr> ahead;  // values that are the variable plus a size
     for (const Stmt& s : loop_.body) {
       const Compute* c = std::get_if<Compute>(&s.v);
       if (!c) return false;
       if (c->op == LoopOp::Index) {
         Expr rest = c->index - loop_.var;
-        if (rest.is_const()) ahead[c->value] = rest.value();
+        if (loops::is_size(rest)) ahead[c->value] = rest;
       } else if (is_any(c->op, LoopOp::Lt, LoopOp::Ge, LoopOp::Le, LoopOp::Gt)) {
         auto variable = ahead.find(c->args[0]);
         auto constant = integers_.find(c->args[1]);
         if (variable == ahead.end() || constant == integers_.end()) continue;
         bool inclusive = is_any(c->op, LoopOp::Le, LoopOp::Gt);
-        tests_[c->value] = {constant->second - variable->second + inclusive,
+        tests_[c->value] = {constant->second - variable->second + (inclusive ? 1 : 0),
                             is_any(c->op, LoopOp::Lt, LoopOp::Le)};
       }
     }
     return !tests_.empty();
   }
 
-  std::vector<int64_t> ends_of_ranges() const {
-    std::set<int64_t> ends{loop_.size.value()};
+  // Bounds inside the loop, in an order that holds at all sizes; false where there is none.
+  bool order_bounds() {
+    std::set<Expr> distinct;
     for (const auto& [value, test] : tests_) {
-      if (test.bound > 0 && test.bound < loop_.size.value()) ends.insert(test.bound);
+      if (!is_at_most(test.bound, 0) && !is_at_most(loop_.size, test.bound))
+        distinct.insert(test.bound);
     }
-    return {ends.begin(), ends.end()};
+    for (const Expr b : distinct) {
+      const auto at =
+          std::ranges::find_if(bounds_, [&](Expr other) { return is_at_most(b, other); });
+      if (std::any_of(bounds_.begin(), at, [&](Expr other) { return !is_at_most(other, b); }))
+        return false;
+      bounds_.insert(at, b);
+    }
+    return true;
   }
 
-  For range(int64_t begin, int64_t end) {
+  // Whether the variable lies below the bound in the range of this number.
+  bool is_below(Expr bound, size_t range) const {
+    const auto at = std::ranges::find(bounds_, bound);
+    if (at == bounds_.end()) return !is_at_most(bound, 0);
+    return static_cast<size_t>(at - bounds_.begin()) >= range;
+  }
+
+  For range(Expr begin, Expr end, size_t number) {
     For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, {}, {}};
     moved_ = {{loop_.var, out.var + begin}};
     known_.clear();
     value_.clear();
-    for (const auto& [value, test] : tests_) {
-      if (end <= test.bound || begin >= test.bound)
-        known_[value] = (begin < test.bound) == test.below;
-    }
+    for (const auto& [value, test] : tests_)
+      known_[value] = is_below(test.bound, number) == test.below;
     for (const Stmt& s : loop_.body) copy(std::get<Compute>(s.v), out.body);
     remove_unused(out.body);
     return out;
@@ -153,10 +176,10 @@ class LoopSplitter {
 
   // A check of a constant that holds: where nothing is loaded, the inliner checks a 0 instead.
   bool is_idle(const Compute& c) const {
-    if (c.op != LoopOp::Check || !c.index.is_const()) return false;
+    if (c.op != LoopOp::Check) return false;
     auto constant = integers_.find(c.args[0]);
-    return constant != integers_.end() && constant->second >= 0 &&
-           constant->second < c.index.value();
+    return constant != integers_.end() && is_at_most(0, constant->second) &&
+           is_at_most(constant->second + 1, c.index);
   }
 
   void remove_unused(Block& body) const {
@@ -184,10 +207,11 @@ class LoopSplitter {
   }
 
   Kernel& kernel_;
-  const std::unordered_map<uint32_t, int64_t>& integers_;
+  const Integers& integers_;
   const For& loop_;
   loops::VariableScope& variables_;
   std::unordered_map<uint32_t, Test> tests_;
+  std::vector<Expr> bounds_;  // ascending
   // Of the range being written.
   Substitution moved_;
   std::unordered_map<uint32_t, bool> known_;
@@ -200,6 +224,7 @@ class Splitter {
     walk<For>(k.body, [&](const For& f) { variables_.take(f.var); });
     walk<Compute>(k.body, [&](const Compute& c) {
       if (c.op == LoopOp::Const && c.dtype == DType::I64) integers_[c.value] = c.integer;
+      if (c.op == LoopOp::Index && loops::is_size(c.index)) integers_[c.value] = c.index;
       if (c.op == LoopOp::Symbol) variables_.take(c.index);
     });
   }
@@ -226,7 +251,7 @@ class Splitter {
 
   Kernel& kernel_;
   loops::VariableScope variables_;
-  std::unordered_map<uint32_t, int64_t> integers_;
+  Integers integers_;
   bool changed_ = false;
 };
 

@@ -17,7 +17,10 @@ namespace {
 constexpr float kGuard = 12345.0f;
 constexpr size_t kMargin = 64;
 
+int64_t value(const Size& s) { return s.constant(); }
+
 struct Memory {
+  explicit Memory(const Size& n) : Memory(static_cast<size_t>(value(n))) {}
   explicit Memory(size_t n) : data(n + 2 * kMargin, kGuard), size(n) {}
   float* begin() { return data.data() + kMargin; }
   bool margins_intact() const {
@@ -55,10 +58,11 @@ class GemmTest : public ::testing::Test {
 
   // Runs all iterations in two pieces, as two threads would.
   void run(const Gemm& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
-    std::vector<int64_t> parameters = gemm_parameters(p, target_);
+    std::vector<int64_t> parameters;
+    for (const Size& x : gemm_parameters(p, target_)) parameters.push_back(value(x));
     const jit::Code* code = (is_dot_gemm(p) ? dots_ : is_row_gemm(p) ? rows_ : packs_).get();
-    const auto bytes = static_cast<size_t>(gemm_scratch_bytes(p, target_));
-    const int64_t range = gemm_range(p, target_);
+    const auto bytes = static_cast<size_t>(value(gemm_scratch_bytes(p, target_)));
+    const int64_t range = value(gemm_range(p, target_));
     void* buffers[] = {parameters.data(), a.begin(), b.begin(), c.begin(), bias.begin()};
     for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, range / 2}, {range / 2, range}}) {
       const size_t whole = (bytes + 127) / 64 * 64;
@@ -73,18 +77,19 @@ class GemmTest : public ::testing::Test {
   }
 
   void check_gemm(Gemm p) {
-    Memory a(static_cast<size_t>(p.batch * p.a_batch + p.m * p.a_row + p.channels)),
-        b(static_cast<size_t>(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n)),
-        bias(static_cast<size_t>(p.n)), c(static_cast<size_t>(p.batch * p.m * p.n));
+    Memory a(p.batch * p.a_batch + p.m * p.a_row + p.channels),
+        b(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n), bias(p.n),
+        c(p.batch * p.m * p.n);
     fill(a), fill(b), fill(bias);
     run(p, a, b, bias, c);
-    for (int64_t i = 0; i < p.batch * p.m * p.n; i++) {
-      const int64_t n = i % p.n, m = i / p.n % p.m, at = i / p.n / p.m;
+    const int64_t rows = value(p.m), columns = value(p.n), depth = value(p.channels);
+    for (int64_t i = 0; i < value(p.batch) * rows * columns; i++) {
+      const int64_t n = i % columns, m = i / columns % rows, at = i / columns / rows;
       double sum = p.bias ? bias.begin()[n] : 0;
-      for (int64_t k = 0; k < p.channels; k++)
-        sum += static_cast<double>(a.begin()[at * p.a_batch + m * p.a_row + k]) *
-               b.begin()[at * p.b_batch + k * p.b_k + n * p.b_n];
-      ASSERT_NEAR(c.begin()[i], sum, 1e-6 * static_cast<double>(p.channels + 4))
+      for (int64_t k = 0; k < depth; k++)
+        sum += static_cast<double>(a.begin()[at * value(p.a_batch) + m * value(p.a_row) + k]) *
+               b.begin()[at * value(p.b_batch) + k * value(p.b_k) + n * value(p.b_n)];
+      ASSERT_NEAR(c.begin()[i], sum, 1e-6 * static_cast<double>(depth + 4))
           << print(p) << " at " << i;
     }
   }
@@ -103,25 +108,29 @@ class GemmTest : public ::testing::Test {
     p.a_row = p.channels, p.a_batch = p.in_h * p.in_w * p.channels;
     p.b_k = 1, p.b_n = p.channels * p.taps();
     p.m = out_h * p.out_w, p.c_row = p.n, p.c_batch = p.m * p.n;
-    Memory x(static_cast<size_t>(p.batch * p.a_batch)), w(static_cast<size_t>(p.n * p.b_n)),
-        bias(static_cast<size_t>(p.n)), y(static_cast<size_t>(p.batch * p.c_batch));
+    Memory x(p.batch * p.a_batch), w(p.n * p.b_n), bias(p.n), y(p.batch * p.c_batch);
     fill(x), fill(w), fill(bias);
     run(p, x, w, bias, y);
-    for (int64_t i = 0; i < p.batch * p.c_batch; i++) {
-      const int64_t n = i % p.n, pixel = i / p.n % p.m, image = i / p.n / p.m;
+    const int64_t columns = value(p.n), pixels = value(p.m), depth = value(p.channels);
+    const int64_t height = value(p.in_h), width = value(p.in_w), out_w = value(p.out_w);
+    const int64_t kernel_h = value(p.kernel_h), kernel_w = value(p.kernel_w);
+    for (int64_t i = 0; i < value(p.batch * p.c_batch); i++) {
+      const int64_t n = i % columns, pixel = i / columns % pixels, image = i / columns / pixels;
       double sum = p.bias ? bias.begin()[n] : 0;
-      for (int64_t h = 0; h < p.kernel_h; h++) {
-        for (int64_t v = 0; v < p.kernel_w; v++) {
-          const int64_t iy = pixel / p.out_w * p.stride_h - p.pad_h + h * p.dilation_h;
-          const int64_t ix = pixel % p.out_w * p.stride_w - p.pad_w + v * p.dilation_w;
-          if (iy < 0 || iy >= p.in_h || ix < 0 || ix >= p.in_w) continue;
-          for (int64_t k = 0; k < p.channels; k++)
+      for (int64_t h = 0; h < kernel_h; h++) {
+        for (int64_t v = 0; v < kernel_w; v++) {
+          const int64_t iy = pixel / out_w * value(p.stride_h) - value(p.pad_h) +
+                             h * value(p.dilation_h),
+                        ix = pixel % out_w * value(p.stride_w) - value(p.pad_w) +
+                             v * value(p.dilation_w);
+          if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+          for (int64_t k = 0; k < depth; k++)
             sum += static_cast<double>(
-                       x.begin()[image * p.a_batch + (iy * p.in_w + ix) * p.channels + k]) *
-                   w.begin()[((n * p.channels + k) * p.kernel_h + h) * p.kernel_w + v];
+                       x.begin()[image * value(p.a_batch) + (iy * width + ix) * depth + k]) *
+                   w.begin()[((n * depth + k) * kernel_h + h) * kernel_w + v];
         }
       }
-      ASSERT_NEAR(y.begin()[i], sum, 1e-6 * static_cast<double>(p.channels * p.taps() + 4))
+      ASSERT_NEAR(y.begin()[i], sum, 1e-6 * static_cast<double>(depth * kernel_h * kernel_w + 4))
           << print(p) << " at " << i;
     }
   }
@@ -150,16 +159,66 @@ TEST_F(GemmTest, Convolutions) {
   for (int i = 0; i < 60; i++) {
     Gemm p;
     p.batch = pick(1, 2), p.channels = pick(1, 40), p.n = pick(1, 40), p.bias = pick(0, 1) != 0;
-    p.kernel_h = pick(1, 4), p.kernel_w = pick(1, 4), p.stride_h = pick(1, 3),
-    p.stride_w = pick(1, 3);
-    p.pad_h = pick(0, p.kernel_h / 2), p.pad_w = pick(0, p.kernel_w / 2);
-    p.dilation_h = pick(1, 2), p.dilation_w = pick(1, 2);
-    const int64_t reach_h = (p.kernel_h - 1) * p.dilation_h + 1,
-                  reach_w = (p.kernel_w - 1) * p.dilation_w + 1;
-    p.in_h = reach_h + pick(0, 9), p.in_w = reach_w + pick(0, 9);
-    p.out_w = (p.in_w + 2 * p.pad_w - reach_w) / p.stride_w + 1;
-    check_convolution(p, (p.in_h + 2 * p.pad_h - reach_h) / p.stride_h + 1);
+    const int64_t kernel_h = pick(1, 4), kernel_w = pick(1, 4), stride_h = pick(1, 3),
+                  stride_w = pick(1, 3);
+    const int64_t pad_h = pick(0, kernel_h / 2), pad_w = pick(0, kernel_w / 2);
+    const int64_t dilation_h = pick(1, 2), dilation_w = pick(1, 2);
+    const int64_t reach_h = (kernel_h - 1) * dilation_h + 1,
+                  reach_w = (kernel_w - 1) * dilation_w + 1;
+    const int64_t in_h = reach_h + pick(0, 9), in_w = reach_w + pick(0, 9);
+    p.kernel_h = kernel_h, p.kernel_w = kernel_w, p.stride_h = stride_h, p.stride_w = stride_w;
+    p.pad_h = pad_h, p.pad_w = pad_w, p.dilation_h = dilation_h, p.dilation_w = dilation_w;
+    p.in_h = in_h, p.in_w = in_w, p.out_w = (in_w + 2 * pad_w - reach_w) / stride_w + 1;
+    check_convolution(p, (in_h + 2 * pad_h - reach_h) / stride_h + 1);
   }
+}
+
+// What follows from sizes that are slots is what follows from their values.
+TEST_F(GemmTest, SizesAsSlots) {
+  for (const bool transposed : {false, true})
+    for (const auto rows : {Gemm::Rows::Few, Gemm::Rows::Many}) {
+      runtime::SizeProgram program;
+      runtime::SizeBuilder builder(program);
+      auto read = [&](size_t d, int64_t hint) {
+        return Size(builder, builder.input(runtime::SizeOp::InputSize, 0, d), hint);
+      };
+      auto shape = [&](const Size& m, const Size& k, const Size& batch) {
+        Gemm p;
+        p.batch = batch, p.m = m, p.n = k + 3, p.channels = k, p.bias = true, p.rows = rows;
+        p.a_row = k, p.a_batch = m * k;
+        p.b_k = transposed ? Size(1) : p.n, p.b_n = transposed ? k : Size(1);
+        p.b_batch = k * p.n, p.c_row = p.n, p.c_batch = m * p.n;
+        return p;
+      };
+      const Gemm varying = shape(read(0, 100), read(1, 768), read(2, 2));
+      std::vector<Size> sizes = gemm_parameters(varying, target_);
+      sizes.push_back(gemm_range(varying, target_));
+      sizes.push_back(gemm_scratch_bytes(varying, target_));
+      for (int64_t m : {1, 2, 5, 12, 13, 100, 256, 257, 1000})
+        for (int64_t k : {1, 64, 300, 768, 1024, 3072})
+          for (int64_t batch : {1, 12}) {
+            const Gemm fixed = shape(m, k, batch);
+            std::vector<Size> wanted = gemm_parameters(fixed, target_);
+            wanted.push_back(gemm_range(fixed, target_));
+            wanted.push_back(gemm_scratch_bytes(fixed, target_));
+            const int64_t read_sizes[] = {m, k, batch};
+            const runtime::SizeInput input{read_sizes, nullptr, 0};
+            std::vector<int64_t> slots(program.instructions.size());
+            runtime::evaluate(program, {&input, 1}, slots.data());
+            ASSERT_EQ(sizes.size(), wanted.size());
+            for (size_t i = 0; i < sizes.size(); i++) {
+              const int64_t is = sizes[i].is_constant() ? sizes[i].constant()
+                                                        : slots[sizes[i].slot(builder).index];
+              ASSERT_EQ(is, value(wanted[i])) << i << " of " << print(fixed);
+            }
+          }
+      // Nothing to do where there is nothing.
+      const int64_t none[] = {0, 64, 1};
+      const runtime::SizeInput input{none, nullptr, 0};
+      std::vector<int64_t> slots(program.instructions.size());
+      runtime::evaluate(program, {&input, 1}, slots.data());
+      EXPECT_EQ(slots[gemm_range(varying, target_).slot(builder).index], 0);
+    }
 }
 
 TEST_F(GemmTest, OneTextForAllShapes) {
