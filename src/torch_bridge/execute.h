@@ -124,7 +124,7 @@ class Executable {
 
   // Running, many times.
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);
-  std::vector<int64_t> slots_of(std::span<const Input> inputs) const;
+  std::vector<int64_t> slots_of(std::span<const Input> inputs) const;  // those of layouts_
   std::unique_ptr<Lease> make_lease() const;
   void resize_lease(Lease& lease, bool fresh) const;
   void place_arena(Lease& lease) const;
@@ -156,6 +156,7 @@ class Executable {
   const runtime::DeviceApi& device_ = torch_cpu();
   const std::unique_ptr<const runtime::SizedPlan> static_sizes_;  // nullptr where sizes vary
   const std::optional<runtime::SizeEvaluator> evaluator_;         // where they do
+  const std::optional<runtime::SizeEvaluator> layouts_;           // of inputs and attributes alone
   const std::optional<runtime::SizeChanges> changes_;
   std::vector<BoundCall> calls_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;
