@@ -30,8 +30,9 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   const OpInfo* info = find(op);
   OXY_CHECK(info && info->shape, "a decomposition needs the shape rule of ", op);
   Types types;
-  OXY_CHECK(info->shape(Args(graph_, args), types), "the shape rule does not know the result of ",
-            op, " in a decomposition");
+  if (!info->shape(Args(graph_, args), types))
+    throw UnknownShape(
+        cat("the shape rule does not know the result of ", op, " in a decomposition"));
   // insert_call can move the nodes, so what is needed of the replaced one is read first.
   const ir::StackId stack = graph_.node(at_).stack;
   const ir::NodeId parent = graph_.node(at_).parent;

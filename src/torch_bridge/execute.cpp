@@ -508,7 +508,7 @@ void Executable::run_extern(Call& c, const BoundCall& call) {
 }
 
 void Executable::run_region(Call& c, BoundRegion& region) {
-  std::vector<at::Tensor> made = region.run(c.lease.tensors);
+  std::vector<at::Tensor> made = region.run(c.lease.tensors, c.sizes.slots);
   for (size_t i = 0; i < made.size(); i++) {
     if (region.results()[i] < 0) continue;
     const auto b = static_cast<uint32_t>(region.results()[i]);

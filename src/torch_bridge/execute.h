@@ -199,15 +199,18 @@ class BoundRegion {
   const std::vector<int64_t>& results() const { return step_.results; }
   bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
 
-  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An
-  // exception where a sub-plan fails, Interrupted from between two rounds of a loop.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors);
+  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer;
+  // `slots`: the sizes of the call. An exception where a sub-plan fails, Interrupted from between two
+  // rounds of a loop.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors,
+                              std::span<const int64_t> slots);
   // What the sub-plans noted.
   std::vector<std::string> take_notes();
 
  private:
-  void run_plan(size_t which, std::span<const at::Tensor> given, Outputs& out);
-  void run_loop(std::vector<at::Tensor> now, Outputs& out);
+  using Slots = std::span<const int64_t>;
+  void run_plan(size_t which, std::span<const at::Tensor> given, Slots slots, Outputs& out);
+  void run_loop(std::vector<at::Tensor> now, Slots slots, Outputs& out);
 
   const runtime::RegionStep step_;
   std::array<std::unique_ptr<Executable>, 2> plans_;
