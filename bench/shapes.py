@@ -6,7 +6,8 @@ usage: shapes.py [CASE...] [--budget SECONDS] [--threads N]
 A case is recorded once with one dimension symbolic (models: the length, images: the batch), then
 compiled as it is, and for each size once more with that size as a constant. Both plans run on the
 same tensors, in turn, in one process; times are minima in milliseconds. `resize` is the first call
-at a size after calls at another one, less a call at the same size.
+at a size after calls at another one, less a call at the same size. With one thread, times are of
+the processor, so that other processes on the machine do not count.
 """
 
 import argparse
@@ -97,6 +98,9 @@ def captured(fn, args, kwargs, dynamic):
 
 
 
+clock = time.perf_counter
+
+
 def compare(symbolic, fixed, args, other, budget):
     """Seconds of both plans on `args`, and of the symbolic one behind a call on `other`."""
     ours, theirs, first = [], [], []
@@ -105,17 +109,17 @@ def compare(symbolic, fixed, args, other, budget):
     end = time.perf_counter() + budget
     while time.perf_counter() < end or len(ours) < 3:
         for times, plan in ((ours, symbolic), (theirs, fixed)):
-            start = time.perf_counter()
+            start = clock()
             for _ in range(count):
                 plan.run(args)
-            times.append((time.perf_counter() - start) / count)
+            times.append((clock() - start) / count)
         if len(ours) == 1:
             count = max(1, int(2e-4 / min(theirs)))
         if len(ours) % 4 == 0:
             symbolic.run(other)
-            start = time.perf_counter()
+            start = clock()
             symbolic.run(args)
-            first.append(time.perf_counter() - start)
+            first.append(clock() - start)
             symbolic.run(args)
     return min(ours), min(theirs), min(first, default=math.nan)
 
@@ -179,6 +183,9 @@ def main():
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.threads == 1:
+        global clock
+        clock = time.thread_time
     settings = make_settings({"strict": True})
     ratios = []
     print(f"{'case':16} {'size':>8} {'symbolic':>10} {'static':>10} {'ratio':>7}", flush=True)

@@ -43,8 +43,9 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   // As long as the capture that the graph is of has not ended, what it asks becomes a guard.
   std::optional<sym::DecideByHints> deciding;
   if (auto* facts = sym::ShapeFacts::open_in(*graph_.pool)) deciding.emplace(*facts);
-  OXY_CHECK(info->shape(Args(graph_, args), types), "the shape rule does not know the result of ",
-            op, " in a decomposition, of ", types_text(graph_, args));
+  if (!info->shape(Args(graph_, args), types))
+    throw UnknownShape(cat("the shape rule does not know the result of ", op,
+                           " in a decomposition, of ", types_text(graph_, args)));
   // insert_call can move the nodes, so what is needed of the replaced one is read first.
   const ir::StackId stack = graph_.node(at_).stack;
   const ir::NodeId parent = graph_.node(at_).parent;

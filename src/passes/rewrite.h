@@ -78,13 +78,25 @@ class Replacements {
   bool any_ = false;
 };
 
-// A copy of `v`, which is contiguous, with the strides of `like`, known numbers: its dimensions in
-// another order. Nothing where that does not give this layout.
+// A copy of `v`, which is contiguous, with the strides of `like`: its dimensions in another
+// order. Nothing where that does not give this layout.
 std::optional<ir::ValueId> copy_laid_out(ops::Rewriter& r, ir::ValueId v,
                                          const ir::TensorType& like);
 
 // Removes the nodes that were made since there were `first`.
 void kill_from(ir::Graph& g, size_t first);
+
+// What `make` gives. Where the graph has symbols and a shape rule does not know enough of them,
+// nothing: the node then stays what it is, which is right for all sizes.
+template <class Make>
+auto where_shapes_are_known(const ir::Graph& g, const Make& make) -> decltype(make()) {
+  try {
+    return make();
+  } catch (const ops::UnknownShape&) {
+    if (g.pool->symbol_count() == 0) throw;
+    return {};
+  }
+}
 
 // What `make(rewriter, call)` gives takes the place of the call's first output, where it has its
 // layout; nothing stays where it gives nothing. Says whether there was one.
@@ -97,7 +109,7 @@ bool replace_calls(ir::Graph& g, const Make& make) {
     if (n.dead || n.kind != ir::NodeKind::CallOp || n.outputs.empty()) continue;
     const size_t first = g.node_count();
     ops::Rewriter r(g, id);
-    const std::optional<ir::ValueId> out = make(r, n);
+    const std::optional<ir::ValueId> out = where_shapes_are_known(g, [&] { return make(r, n); });
     if (out && same_place(g.value(*out).type, g.value(n.outputs[0]).type)) {
       replacements.replace_unchecked(n.outputs[0], *out);
       g.kill(id);

@@ -57,8 +57,8 @@ struct KernelSource {
 class Assembler final : PlanWriter {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const Machine& machine,
-            const std::vector<bool>& frozen, RegionPlans regions)
-      : PlanWriter(graph),
+            const std::vector<bool>& frozen, RegionPlans regions, std::span<const Expr> numbers)
+      : PlanWriter(graph, numbers),
         schedule_(s),
         program_(s.program),
         machine_(machine),
@@ -66,7 +66,7 @@ class Assembler final : PlanWriter {
         regions_(std::move(regions)) {}
 
   Assembly run() {
-    for (ir::ValueId v : graph_.inputs()) add_input(v);
+    add_inputs();
     add_buffers();
     for (const schedule::Kernel& k : schedule_.kernels) add_kernel(k);
     for (const schedule::ScheduledStep& step : schedule_.steps) add_step(step);
@@ -376,8 +376,9 @@ class Assembler final : PlanWriter {
 }  // namespace
 
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
-                  const Machine& machine, const std::vector<bool>& frozen, RegionPlans regions) {
-  return Assembler(graph, schedule, machine, frozen, std::move(regions)).run();
+                  const Machine& machine, const std::vector<bool>& frozen, RegionPlans regions,
+                  std::span<const Expr> numbers) {
+  return Assembler(graph, schedule, machine, frozen, std::move(regions), numbers).run();
 }
 
 }  // namespace oxy::pipeline

@@ -14,14 +14,13 @@ namespace {
 
 class ExternPlanner final : PlanWriter {
  public:
-  explicit ExternPlanner(const ir::Graph& g) : PlanWriter(g) {}
+  ExternPlanner(const ir::Graph& g, std::span<const sym::Expr> numbers) : PlanWriter(g, numbers) {}
 
   Plan run() {
-    for (ir::ValueId v : graph_.inputs()) {
-      add_input(v);
-      if (graph_.value(v).type.is_tensor())
-        add_buffer(Kind::Input, v, static_cast<uint32_t>(plan_.inputs.size() - 1));
-    }
+    add_inputs();
+    for (uint32_t i = 0; i < graph_.inputs().size(); i++)
+      if (const ir::ValueId v = graph_.inputs()[i]; graph_.value(v).type.is_tensor())
+        add_buffer(Kind::Input, v, i);
     uint32_t attributes = 0;
     for (ir::NodeId id : graph_.order()) {
       const ir::Node& n = graph_.node(id);
@@ -57,7 +56,8 @@ class ExternPlanner final : PlanWriter {
   void add_call(const ir::Node& n) {
     const bool is_region = n.kind == ir::NodeKind::Region;
     std::vector<Plan> regions;
-    for (const ir::Graph& r : n.regions) regions.push_back(make_extern_plan(r));
+    const std::vector<sym::Expr> numbers = symbols_of_regions(n);
+    for (const ir::Graph& r : n.regions) regions.push_back(make_extern_plan(r, numbers));
     PlanArg::List args;
     if (!is_region) args = arguments(n);
     std::vector<int64_t> outputs;
@@ -102,6 +102,8 @@ class ExternPlanner final : PlanWriter {
 
 }  // namespace
 
-Plan make_extern_plan(const ir::Graph& aten) { return ExternPlanner(aten).run(); }
+Plan make_extern_plan(const ir::Graph& aten, std::span<const sym::Expr> numbers) {
+  return ExternPlanner(aten, numbers).run();
+}
 
 }  // namespace oxy::pipeline

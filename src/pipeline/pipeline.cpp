@@ -8,6 +8,7 @@
 #include "loops/build.h"
 #include "passes/pass_list.h"
 #include "pipeline/assemble.h"
+#include "pipeline/plan_writer.h"
 #include "schedule/cpu/pass_list.h"
 
 namespace oxy::pipeline {
@@ -109,15 +110,16 @@ std::string fusion_text(const schedule::Schedule& s) {
 // The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of
 // files.
 Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>& frozen,
-               const std::string& prefix) {
+               const std::string& prefix, std::span<const sym::Expr> numbers = {}) {
   RegionPlans regions;
   std::vector<KernelText> texts;
   for (ir::NodeId id : graph.order()) {
     const ir::Node& n = graph.node(id);
     const size_t number = regions.size();
+    const std::vector<sym::Expr> inner_numbers = symbols_of_regions(n);
     for (size_t i = 0; !n.dead && i < n.regions.size(); i++) {
       const std::string name = cat(prefix, n.target, number, '_', ir::region_op(n).regions[i], '_');
-      Assembly inner = lower(n.regions[i], c, {}, name);
+      Assembly inner = lower(n.regions[i], c, {}, name, inner_numbers);
       regions[id.index].push_back(std::move(inner.plan));
       for (KernelText& t : inner.texts) texts.push_back({name + t.name, std::move(t.text)});
     }
@@ -154,7 +156,7 @@ Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>
   Assembly assembly;
   {
     Phase phase(c.trace.timeline(), "emit");
-    assembly = assemble(graph, schedule, c.machine, frozen, std::move(regions));
+    assembly = assemble(graph, schedule, c.machine, frozen, std::move(regions), numbers);
   }
   assembly.texts.insert(assembly.texts.end(), std::make_move_iterator(texts.begin()),
                         std::make_move_iterator(texts.end()));
@@ -189,8 +191,11 @@ void count_steps(const runtime::Plan& plan, Report& report) {
 }
 
 Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace,
-                 Report& report, std::span<const UserPass> user_passes, const Freezing* freezing) {
+                 Report& report, std::span<const UserPass> user_passes, const Freezing* freezing,
+                 const sym::ShapeFacts* facts) {
   Phase all(trace.timeline(), "compile");
+  std::optional<sym::KnowFacts> known;
+  if (facts) known.emplace(*facts);
   trace.show(std::nullopt, "aten_graph.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_readable.py", [&] { return ir::python_module(aten); });
   trace.show(std::nullopt, "fx_graph_runnable.py", [&] { return ir::python_program(aten); });

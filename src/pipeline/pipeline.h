@@ -10,6 +10,7 @@
 #include "runtime/code_table.h"
 #include "runtime/plan.h"
 #include "support/settings.h"
+#include "symbolic/facts.h"
 
 namespace oxy::pipeline {
 
@@ -45,10 +46,11 @@ struct Compiled {
 runtime::CodeTable compile_texts(const std::vector<std::string>& texts, const Settings& settings,
                                  jit::Compiler& compiler);
 
-// `compiler` may be null: then every op is an extern call. Throws InternalError or Unsupported.
+// `compiler` may be null: then every op is an extern call. `facts`: what the graph's symbols are
+// known to fulfil, over its pool. Throws InternalError or Unsupported.
 Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compiler, Trace& trace,
                  Report& report, std::span<const UserPass> user_passes = {},
-                 const Freezing* freezing = nullptr);
+                 const Freezing* freezing = nullptr, const sym::ShapeFacts* facts = nullptr);
 // What the steps of a plan are.
 void count_steps(const runtime::Plan& plan, Report& report);
 

@@ -12,7 +12,8 @@ using runtime::SizeOp;
 using runtime::Slot;
 using sym::Expr;
 
-PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), sizes_(plan_.sizes) {
+PlanWriter::PlanWriter(const ir::Graph& graph, std::span<const Expr> numbers)
+    : graph_(graph), numbers_(numbers.begin(), numbers.end()), sizes_(plan_.sizes) {
   const auto& inputs = graph_.inputs();
   std::vector<Reading> readings;
   auto each_tensor = [&](auto&& f) {
@@ -35,6 +36,9 @@ PlanWriter::PlanWriter(const ir::Graph& graph) : graph_(graph), sizes_(plan_.siz
       readings.push_back({t.strides[d], SizeOp::InputStride, i, d});
     readings.push_back({t.offset, SizeOp::InputOffset, i, 0});
   });
+  for (size_t i = 0; i < numbers_.size(); i++)
+    readings.push_back(
+        {numbers_[i], SizeOp::InputNumber, static_cast<uint32_t>(inputs.size() + i), 0});
   sizes_.bind(readings);
 }
 
@@ -67,14 +71,22 @@ Slot PlanWriter::span_bytes(const runtime::TensorSlots& t) {
 
 void PlanWriter::add_input(ir::ValueId v) {
   const ir::Type& type = graph_.value(v).type;
+  if (type.is_tensor())
+    plan_.inputs.push_back(tensor(type.tensor));
+  else
+    add_number(type.kind == ir::Type::Kind::Int ? slot(type.expr) : constant(0));
+}
+
+void PlanWriter::add_number(Slot value) {
   runtime::TensorSlots input;
-  if (type.is_tensor()) {
-    input = tensor(type.tensor);
-  } else {
-    input.dtype = DType::None;
-    input.offset = type.kind == ir::Type::Kind::Int ? slot(type.expr) : constant(0);
-  }
+  input.dtype = DType::None;
+  input.offset = value;
   plan_.inputs.push_back(std::move(input));
+}
+
+void PlanWriter::add_inputs() {
+  for (ir::ValueId v : graph_.inputs()) add_input(v);
+  for (const Expr s : numbers_) add_number(slot(s));
 }
 
 // What the caller gets for an output of the graph.
@@ -157,7 +169,44 @@ void PlanWriter::add_region(const ir::Node& n, std::vector<runtime::Plan> region
   }
   for (const ir::Arg& a : n.args) step.operands.push_back(buffer_of(a.value()));
   step.results = std::move(results);
+  step.numbers = slots(symbols_of_regions(n));
   plan_.steps.emplace_back(std::move(step));
+}
+
+namespace {
+
+void collect(const ir::TensorType& t, std::vector<Expr>& out) {
+  for (const Expr e : t.sizes) sym::collect_symbols(e, out);
+  for (const Expr e : t.strides) sym::collect_symbols(e, out);
+  sym::collect_symbols(t.offset, out);
+}
+
+void collect(const ir::Arg& a, std::vector<Expr>& out) {
+  if (const auto* e = a.get_if<Expr>()) sym::collect_symbols(*e, out);
+  if (const auto* items = a.items())
+    for (const ir::Arg& x : *items) collect(x, out);
+}
+
+void collect(const ir::Graph& g, std::vector<Expr>& out) {
+  for (uint32_t i = 0; i < g.value_count(); i++) {
+    const ir::Type& type = g.value(ir::ValueId(i)).type;
+    if (type.is_tensor()) collect(type.tensor, out);
+    if (type.kind == ir::Type::Kind::Int) sym::collect_symbols(type.expr, out);
+  }
+  for (const ir::NodeId id : g.order()) {
+    for (const ir::Arg& a : g.node(id).args) collect(a, out);
+    for (const ir::Graph& r : g.node(id).regions) collect(r, out);
+  }
+  for (const ir::OutputSpec& o : g.outputs) collect(o.type, out);
+}
+
+}  // namespace
+
+std::vector<Expr> symbols_of_regions(const ir::Node& n) {
+  std::vector<Expr> out;
+  for (const ir::Graph& r : n.regions) collect(r, out);
+  std::ranges::sort(out);
+  return out;
 }
 
 }  // namespace oxy::pipeline

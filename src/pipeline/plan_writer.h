@@ -15,7 +15,9 @@ class PlanWriter {
   virtual ~PlanWriter() = default;
 
  protected:
-  explicit PlanWriter(const ir::Graph& graph);
+  // `numbers`: symbols whose values the plan gets behind its inputs. Those of a region: what is
+  // known around it and none of its parameters has.
+  explicit PlanWriter(const ir::Graph& graph, std::span<const sym::Expr> numbers = {});
 
   // Where a value lies.
   virtual uint32_t buffer_of(ir::ValueId v) const = 0;
@@ -33,6 +35,7 @@ class PlanWriter {
 
   // An input of the graph: a tensor, or a number.
   void add_input(ir::ValueId v);
+  void add_inputs();  // of the graph, then the numbers
   // The arguments of a node.
   runtime::PlanArg::List arguments(const ir::Node& n);
   // The op in the place of the node's.
@@ -47,13 +50,18 @@ class PlanWriter {
   runtime::Plan plan_;
 
  private:
+  void add_number(runtime::Slot value);
   runtime::Slot binary(runtime::SizeOp op, runtime::Slot a, runtime::Slot b) {
     return sizes_.binary(op, a, b);
   }
   runtime::PlanArg argument(const ir::Arg& a);
   runtime::PlanOutput output(const ir::OutputSpec& spec);
 
+  const std::vector<sym::Expr> numbers_;
   SizeSlots sizes_;
 };
+
+// The symbols in the graphs of a region, in the order of the pool.
+std::vector<sym::Expr> symbols_of_regions(const ir::Node& n);
 
 }  // namespace oxy::pipeline

@@ -149,11 +149,14 @@ class Verifier {
     require(s.kind != Kind::Cond || !s.operands.empty(), "a branch without a predicate");
     const bool condition = s.kind == Kind::Loop;
     require(!condition || s.results.size() <= s.operands.size(), "a loop's operands");
-    const size_t inputs = s.operands.size() - (condition ? 0 : 1);
+    check(s.numbers);
+    const size_t inputs = s.operands.size() - (condition ? 0 : 1) + s.numbers.size();
     for (size_t i = 0; i < 2; i++) {
       const Plan& r = p_.regions[s.plans[i]];
       const size_t outputs = condition && i == 0 ? 1 : s.results.size();
       require(r.inputs.size() == inputs && r.outputs.size() == outputs, "a region's form");
+      for (size_t k = inputs - s.numbers.size(); k < inputs; k++)
+        require(r.inputs[k].dtype == DType::None, "a region's numbers");
     }
   }
   void check(const FreeStep& s) {

@@ -89,7 +89,7 @@ struct ExternStep {
 };
 
 // A sub-plan or two. Each has the operands as its inputs (Cond: without the first one, the
-// predicate) and gives its outputs to `results`.
+// predicate), behind them numbers (its sizes that vary), and gives its outputs to `results`.
 //   Cond: runs plans[0] where the predicate is true, else plans[1].
 //   Loop: while plans[0] (the condition, one output of one element) gives true, plans[1] (the body)
 //     makes the next values of the first operands, one a result; the other operands stay.
@@ -99,6 +99,7 @@ struct RegionStep {
   std::vector<uint32_t> plans;  // entries of Plan::regions
   std::vector<uint32_t> operands;
   std::vector<int64_t> results;  // buffers; -1: nobody reads it
+  std::vector<Slot> numbers;
 };
 
 struct FreeStep {

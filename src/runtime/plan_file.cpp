@@ -11,7 +11,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr std::string_view kMagic = "OXYPLAN\n";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
 
@@ -52,7 +52,7 @@ auto fields(PlanArg& x) { return std::tie(x.v); }
 auto fields(ExternStep& s) {
   return std::tie(s.op, s.args, s.returns, s.outputs, s.random, s.origin);
 }
-auto fields(RegionStep& s) { return std::tie(s.kind, s.plans, s.operands, s.results); }
+auto fields(RegionStep& s) { return std::tie(s.kind, s.plans, s.operands, s.results, s.numbers); }
 auto fields(FreeStep& s) { return std::tie(s.buffer); }
 auto fields(PlanOutput& o) {
   return std::tie(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg);

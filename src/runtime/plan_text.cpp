@@ -107,6 +107,7 @@ void describe(Form& t, Is<RegionStep> auto& s) {
   t(Results{s.results});
   t.word(s.kind, kRegionKinds, "no such step");
   t(" ", s.plans, Operands{s.operands});
+  t.optional(" numbers=", s.numbers);
 }
 
 template <class Form>

@@ -85,6 +85,18 @@ bool value_of(const SizeInstruction& i, std::span<const SizeInput> inputs, const
   OXY_FAIL("a size has no value of 64 bits: ", name(op), '(', a, ", ", b, ')');
 }
 
+// What these slots are computed from, and they.
+std::vector<bool> reached(const SizeProgram& p, std::span<const Slot> from) {
+  std::vector<bool> out(p.instructions.size());
+  for (const Slot s : from) out[s.index] = true;
+  for (size_t i = out.size(); i-- > 0;) {
+    const SizeInstruction& in = p.instructions[i];
+    if (!out[i] || !reads_slots(in.op)) continue;
+    out[static_cast<size_t>(in.a)] = out[static_cast<size_t>(in.b)] = true;
+  }
+  return out;
+}
+
 }  // namespace
 
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
@@ -148,12 +160,19 @@ std::vector<int64_t> evaluate(const SizeProgram& p) {
   return slots;
 }
 
-SizeEvaluator::SizeEvaluator(const SizeProgram& p) : program_(p), initial_(p.instructions.size()) {
+SizeEvaluator::SizeEvaluator(const SizeProgram& p)
+    : SizeEvaluator(p, std::vector<bool>(p.instructions.size(), true)) {}
+
+SizeEvaluator::SizeEvaluator(const SizeProgram& p, std::span<const Slot> wanted)
+    : SizeEvaluator(p, reached(p, wanted)) {}
+
+SizeEvaluator::SizeEvaluator(const SizeProgram& p, const std::vector<bool>& wanted)
+    : program_(p), initial_(p.instructions.size()) {
   for (uint32_t i = 0; i < p.instructions.size(); i++) {
     const SizeInstruction& in = p.instructions[i];
     if (in.op == SizeOp::Constant)
       initial_[i] = in.a;
-    else
+    else if (wanted[i])
       (reads_slots(in.op) ? computed_ : read_).push_back(i);
   }
 }
@@ -169,7 +188,8 @@ bool SizeEvaluator::update(std::span<const SizeInput> inputs, int64_t* slots, bo
   if (!changed) return false;
   for (const uint32_t i : computed_) {
     const SizeInstruction& in = program_.instructions[i];
-    if (!apply(in.op, slots[in.a], slots[in.b], slots[i])) no_value(in.op, slots[in.a], slots[in.b]);
+    if (!apply(in.op, slots[in.a], slots[in.b], slots[i]))
+      no_value(in.op, slots[in.a], slots[in.b]);
   }
   return true;
 }

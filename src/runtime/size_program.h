@@ -64,6 +64,8 @@ std::vector<int64_t> evaluate(const SizeProgram& p);
 class SizeEvaluator {
  public:
   explicit SizeEvaluator(const SizeProgram& p);
+  // Of these slots alone; others are not set.
+  SizeEvaluator(const SizeProgram& p, std::span<const Slot> wanted);
 
   // Slots with the constants alone.
   const std::vector<int64_t>& initial() const { return initial_; }
@@ -71,6 +73,8 @@ class SizeEvaluator {
   bool update(std::span<const SizeInput> inputs, int64_t* slots, bool fresh) const;
 
  private:
+  SizeEvaluator(const SizeProgram& p, const std::vector<bool>& wanted);
+
   const SizeProgram& program_;
   std::vector<int64_t> initial_;
   std::vector<uint32_t> read_, computed_;  // slots

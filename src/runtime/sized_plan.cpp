@@ -103,6 +103,29 @@ std::vector<uint32_t> placed_buffers(const Plan& p) {
   return out;
 }
 
+// By buffer: whether a call asks for it.
+std::vector<bool> used_buffers(const Plan& p) {
+  std::vector<bool> out(p.buffers.size());
+  for (const uint32_t b : placed_buffers(p)) out[b] = out[memory_of(p, b)] = true;
+  auto use = [&](const std::vector<int64_t>& made) {
+    for (const int64_t b : made)
+      if (b >= 0) out[static_cast<size_t>(b)] = true;
+  };
+  for (const PlanStep& step : p.steps) {
+    if (const auto* call = std::get_if<ExternStep>(&step)) use(call->outputs);
+    if (const auto* region = std::get_if<RegionStep>(&step)) use(region->results);
+  }
+  for (size_t i = 0; i < out.size(); i++) {
+    const PlanBuffer::Kind kind = p.buffers[i].kind;
+    if (kind == PlanBuffer::Kind::Input || kind == PlanBuffer::Kind::Output) out[i] = true;
+    // A view of a view is checked against it.
+    for (size_t b = i; out[i] && p.buffers[b].kind == PlanBuffer::Kind::View;
+         b = p.buffers[b].source)
+      out[p.buffers[b].source] = true;
+  }
+  return out;
+}
+
 }  // namespace
 
 int64_t span_bytes(const TensorMeta& m) {
@@ -148,22 +171,21 @@ SizeChanges::SizeChanges(const Plan& p) : plan_(p) {
   auto changes = [&](const TensorSlots& t) {
     return any(t.sizes) || any(t.strides) || varies(t.offset);
   };
-  std::vector<bool> changed(p.buffers.size());
   for (uint32_t i = 0; i < p.inputs.size(); i++)
     if (changes(p.inputs[i])) inputs_.push_back(i);
+  const std::vector<bool> used = used_buffers(p);
+  std::vector<bool> changed(p.buffers.size());
   for (uint32_t i = 0; i < p.buffers.size(); i++) {
     const PlanBuffer& b = p.buffers[i];
+    if (!used[i]) continue;
     changed[i] = changes(b.meta) || varies(b.arena_offset) || varies(b.bytes);
     if (changed[i]) buffers_.push_back(i);
+    if (b.kind == PlanBuffer::Kind::Arena && (changed[i] || varies(p.arena_bytes)))
+      placed_.push_back(i);
     const bool of_changed = b.kind == PlanBuffer::Kind::View && changed[b.source];
     const bool enters = b.kind == PlanBuffer::Kind::Input && changes(p.inputs[b.source]);
     if (changed[i] || of_changed || enters) checked_.push_back(i);
   }
-  for (const uint32_t b : placed_buffers(p))
-    if (p.buffers[memory_of(p, b)].kind == PlanBuffer::Kind::Arena)
-      placed_.push_back(memory_of(p, b));
-  std::ranges::sort(placed_);
-  placed_.erase(std::ranges::unique(placed_).begin(), placed_.end());
   for (uint32_t i = 0; i < p.kernels.size(); i++) {
     const PlanKernel& k = p.kernels[i];
     if (varies(k.range) || varies(k.grain) || varies(k.scratch_bytes) || any(k.parameters))

@@ -142,12 +142,12 @@ std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
 
 // Who answers where known_equal and known_less of a pool's expressions are uncertain, while one is
-// set.
+// set; nothing where it does not know either.
 class Decider {
  public:
   virtual ~Decider() = default;
-  virtual bool equal(Expr a, Expr b) = 0;
-  virtual bool less(Expr a, Expr b) = 0;
+  virtual std::optional<bool> equal(Expr a, Expr b) = 0;
+  virtual std::optional<bool> less(Expr a, Expr b) = 0;
 };
 
 class ExprPool {

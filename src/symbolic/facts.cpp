@@ -402,7 +402,11 @@ DecideByHints::DecideByHints(ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
 DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
 
-bool DecideByHints::equal(Expr a, Expr b) { return facts_.decide(sym::equal(a, b)); }
-bool DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
+std::optional<bool> DecideByHints::equal(Expr a, Expr b) { return facts_.decide(sym::equal(a, b)); }
+std::optional<bool> DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
+
+KnowFacts::KnowFacts(const ShapeFacts& facts)
+    : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
+KnowFacts::~KnowFacts() { facts_.pool().impl().decider = before_; }
 
 }  // namespace oxy::sym

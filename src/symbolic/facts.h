@@ -140,11 +140,28 @@ class DecideByHints final : public Decider {
   DecideByHints(const DecideByHints&) = delete;
   DecideByHints& operator=(const DecideByHints&) = delete;
 
-  bool equal(Expr a, Expr b) override;
-  bool less(Expr a, Expr b) override;
+  std::optional<bool> equal(Expr a, Expr b) override;
+  std::optional<bool> less(Expr a, Expr b) override;
 
  private:
   ShapeFacts& facts_;
+  Decider* before_;
+};
+
+// While it lives, known_equal and known_less of the pool know what the facts say, which no answer
+// adds to: what is made of a recording holds wherever the recording does.
+class KnowFacts final : public Decider {
+ public:
+  explicit KnowFacts(const ShapeFacts& facts);
+  ~KnowFacts();
+  KnowFacts(const KnowFacts&) = delete;
+  KnowFacts& operator=(const KnowFacts&) = delete;
+
+  std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
+  std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }
+
+ private:
+  const ShapeFacts& facts_;
   Decider* before_;
 };
 

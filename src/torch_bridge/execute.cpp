@@ -72,9 +72,23 @@ std::unique_ptr<const runtime::SizedPlan> static_sizes_of(
 }
 
 // What of a plan is kept where its sizes vary.
-template <class T, class From>
-std::optional<T> where_varying(const runtime::Plan& plan, const From& from) {
-  return plan.sizes.is_static() ? std::nullopt : std::optional<T>(std::in_place, from);
+template <class T, class... From>
+std::optional<T> where_varying(const runtime::Plan& plan, const From&... from) {
+  return plan.sizes.is_static() ? std::nullopt : std::optional<T>(std::in_place, from...);
+}
+
+// What is asked of inputs and attributes.
+std::vector<runtime::Slot> slots_of_layouts(const runtime::Plan& plan) {
+  std::vector<runtime::Slot> out;
+  auto add = [&](const runtime::TensorSlots& t) {
+    out.insert(out.end(), t.sizes.begin(), t.sizes.end());
+    out.insert(out.end(), t.strides.begin(), t.strides.end());
+    out.push_back(t.offset);
+  };
+  for (const runtime::TensorSlots& t : plan.inputs) add(t);
+  for (const PlanBuffer& b : plan.buffers)
+    if (b.kind == BufferKind::Attribute) add(b.meta);
+  return out;
 }
 
 // What a size program reads of the inputs of a call.
@@ -143,6 +157,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       options_(options),
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
+      layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
@@ -172,6 +187,7 @@ Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const
       options_(options),
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
+      layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
   bind_steps();
@@ -223,8 +239,8 @@ bool Executable::has_layouts(std::span<const Input> inputs) const {
                      : !same(t->sizes(), wanted.sizes) || !same(t->strides(), wanted.strides))
       return false;
   }
-  return std::ranges::all_of(plan_.buffers, [&](const PlanBuffer& b) {
-    if (b.kind != BufferKind::Attribute) return true;
+  return std::ranges::all_of(kept_, [&](uint32_t number) {
+    const PlanBuffer& b = buffer(number);
     const at::Tensor& t = attributes_.at(b.source);
     if (!t.defined()) return true;  // nobody reads it
     return static_cast<DType>(t.scalar_type()) == b.meta.dtype && same(t.sizes(), b.meta.sizes) &&
@@ -308,8 +324,8 @@ void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const In
 }
 
 std::vector<int64_t> Executable::slots_of(std::span<const Input> inputs) const {
-  std::vector<int64_t> slots = evaluator_->initial();
-  evaluator_->update(ReadInputs(inputs), slots.data(), true);
+  std::vector<int64_t> slots = layouts_->initial();
+  layouts_->update(ReadInputs(inputs), slots.data(), true);
   return slots;
 }
 
@@ -469,6 +485,7 @@ int Executable::launch_fenced(const Lease& lease, const runtime::BoundLaunch& l)
 
 void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {
   Lease& lease = c.lease;
+  if (c.sizes.kernels[l.kernel].range <= 0) return;
   int status = 0;
   if (options_.fence == runtime::Fence::Off) {
     lease.arguments.fill(l, c.sizes, lease.addresses.data());
@@ -491,7 +508,7 @@ void Executable::run_extern(Call& c, const BoundCall& call) {
 }
 
 void Executable::run_region(Call& c, BoundRegion& region) {
-  std::vector<at::Tensor> made = region.run(c.lease.tensors);
+  std::vector<at::Tensor> made = region.run(c.lease.tensors, c.sizes.slots);
   for (size_t i = 0; i < made.size(); i++) {
     if (region.results()[i] < 0) continue;
     const auto b = static_cast<uint32_t>(region.results()[i]);

@@ -124,7 +124,7 @@ class Executable {
 
   // Running, many times.
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);
-  std::vector<int64_t> slots_of(std::span<const Input> inputs) const;
+  std::vector<int64_t> slots_of(std::span<const Input> inputs) const;  // those of layouts_
   std::unique_ptr<Lease> make_lease() const;
   void resize_lease(Lease& lease, bool fresh) const;
   void place_arena(Lease& lease) const;
@@ -156,6 +156,7 @@ class Executable {
   const runtime::DeviceApi& device_ = torch_cpu();
   const std::unique_ptr<const runtime::SizedPlan> static_sizes_;  // nullptr where sizes vary
   const std::optional<runtime::SizeEvaluator> evaluator_;         // where they do
+  const std::optional<runtime::SizeEvaluator> layouts_;           // of inputs and attributes alone
   const std::optional<runtime::SizeChanges> changes_;
   std::vector<BoundCall> calls_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;
@@ -198,15 +199,18 @@ class BoundRegion {
   const std::vector<int64_t>& results() const { return step_.results; }
   bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
 
-  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer. An
-  // exception where a sub-plan fails, Interrupted from between two rounds of a loop.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors);
+  // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer;
+  // `slots`: the sizes of the call. An exception where a sub-plan fails, Interrupted from between two
+  // rounds of a loop.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors,
+                              std::span<const int64_t> slots);
   // What the sub-plans noted.
   std::vector<std::string> take_notes();
 
  private:
-  void run_plan(size_t which, std::span<const at::Tensor> given, Outputs& out);
-  void run_loop(std::vector<at::Tensor> now, Outputs& out);
+  using Slots = std::span<const int64_t>;
+  void run_plan(size_t which, std::span<const at::Tensor> given, Slots slots, Outputs& out);
+  void run_loop(std::vector<at::Tensor> now, Slots slots, Outputs& out);
 
   const runtime::RegionStep step_;
   std::array<std::unique_ptr<Executable>, 2> plans_;

@@ -140,7 +140,7 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   auto compiler = pipeline::compiler_for(settings, folder_, why);
   pipeline::Compiled compiled =
       pipeline::compile(recorded.graph, settings, compiler.get(), trace, made.report,
-                        recorded.passes, frozen ? &freezing : nullptr);
+                        recorded.passes, frozen ? &freezing : nullptr, recorded.facts);
   std::vector<at::Tensor> attributes = recorded.attributes;
   attributes.insert(attributes.end(), constants.begin(), constants.end());
   made.executable = std::make_unique<Executable>(

@@ -16,6 +16,8 @@ struct Recorded {
       module_state;  // by input: a parameter or buffer of a module; may be shorter
   std::span<const pipeline::UserPass> passes;
   std::function<void()> restart;  // puts back what the passes of the user's have changed
+  // Of a recording with symbolic sizes: what they are known to fulfil.
+  const sym::ShapeFacts* facts = nullptr;
 };
 
 class ExecutableMaker {

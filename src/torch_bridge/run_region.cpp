@@ -48,14 +48,14 @@ BoundRegion::BoundRegion(const runtime::Plan& plan, const runtime::RegionStep& s
     plans_[i] = std::make_unique<Executable>(plan.regions.at(step.plans.at(i)), code, options);
 }
 
-std::vector<at::Tensor> BoundRegion::run(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> BoundRegion::run(const std::vector<at::Tensor>& tensors, Slots slots) {
   std::vector<at::Tensor> given;
   for (uint32_t b : step_.operands) given.push_back(tensors[b]);
   Outputs out;
   if (step_.kind == runtime::RegionStep::Kind::Cond)
-    run_plan(given[0].is_nonzero() ? 0 : 1, std::span(given).subspan(1), out);
+    run_plan(given[0].is_nonzero() ? 0 : 1, std::span(given).subspan(1), slots, out);
   else
-    run_loop(given, out);
+    run_loop(given, slots, out);
   std::vector<at::Tensor> results;
   for (at::Tensor& t : out) {
     if (shares_memory(t, given) || shares_memory(t, results)) t = t.clone();
@@ -64,22 +64,24 @@ std::vector<at::Tensor> BoundRegion::run(const std::vector<at::Tensor>& tensors)
   return results;
 }
 
-void BoundRegion::run_loop(std::vector<at::Tensor> now, Outputs& out) {
+void BoundRegion::run_loop(std::vector<at::Tensor> now, Slots slots, Outputs& out) {
   InterruptClock clock;
   for (;;) {
     Outputs condition, next;
-    run_plan(0, now, condition);
+    run_plan(0, now, slots, condition);
     if (!condition[0].is_nonzero()) break;
-    run_plan(1, now, next);
+    run_plan(1, now, slots, next);
     std::move(next.begin(), next.end(), now.begin());
     clock.tick();
   }
   out.assign(now.begin(), now.begin() + static_cast<ptrdiff_t>(step_.results.size()));
 }
 
-void BoundRegion::run_plan(size_t which, std::span<const at::Tensor> given, Outputs& out) {
+void BoundRegion::run_plan(size_t which, std::span<const at::Tensor> given, Slots slots,
+                           Outputs& out) {
   c10::SmallVector<Input, 16> inputs;
   for (const at::Tensor& t : given) inputs.push_back({&t, 0});
+  for (const runtime::Slot s : step_.numbers) inputs.push_back({nullptr, slots[s.index]});
   OXY_CHECK(plans_[which]->has_layouts({inputs.data(), inputs.size()}),
             "a region is given other tensors than its plan is for");
   std::string reason;

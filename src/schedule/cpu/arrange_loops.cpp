@@ -382,41 +382,54 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   Nest init{n.name + "_init", with_parallel(kept), {}, n.origins};
   init.body = {identity_of(reduce.reduce, kept_in), store(0)};
 
-  Nest rows{n.name, with_parallel(kept), {}, n.origins};
-  const bool indirect = find_inst(n, LoopOp::Symbol);
-  // Without a remainder: the parts of a symbol's sizes would need a loop for what is left.
-  bool divides = folded.back().size.is_const() && folded.back().size.value() % tuning::unroll == 0;
-  bool unroll = divides && !indirect && at <= tuning::unrolled_body;
-  std::vector<uint32_t> values;
-  if (unroll && folded.back().size.value() > tuning::unroll) {
-    Axis last = folded.back();
-    Expr quarter = scope_.get('r', last.size.value() / tuning::unroll);
-    folded.back() = {quarter, last.size.value() / tuning::unroll, false};
-    for (int64_t u = 0; u < tuning::unroll; ++u) {
-      // Far from each other: streams of one page disturb each other.
-      const Expr row = quarter + u * (last.size.value() / tuning::unroll);
-      values.push_back(append_copy(rows.body, n.body, at, {{last.var, row}})[reduce.args[0]]);
+  // Rows folded in: at each of `places` of the last folded axis, which become one sum.
+  auto rows_at = [&](const Axis& last, const std::vector<Expr>& places) {
+    Nest rows{n.name, with_parallel(kept), {}, n.origins};
+    std::vector<Axis> axes = folded;
+    const Expr old = axes.back().var;
+    axes.back() = last;
+    for (Axis& a : axes) a.reduction = false;
+    rows.axes.insert(rows.axes.end() - 1, axes.begin(), axes.end());
+    std::vector<uint32_t> values;
+    for (const Expr place : places)
+      values.push_back(append_copy(rows.body, n.body, at, {{old, place}})[reduce.args[0]]);
+    auto add = [&](Inst i) {
+      rows.body.push_back(std::move(i));
+      return static_cast<uint32_t>(rows.body.size() - 1);
+    };
+    auto combine = [&](uint32_t a, uint32_t b) {
+      return add(Inst{.op = fold, .dtype = rows.body[a].dtype, .args = {a, b}});
+    };
+    while (values.size() > 1) {
+      std::vector<uint32_t> half;
+      for (size_t k = 0; k + 1 < values.size(); k += 2)
+        half.push_back(combine(values[k], values[k + 1]));
+      values = std::move(half);
+    }
+    if (wide) values[0] = add(Inst{.op = LoopOp::Cast, .dtype = kept_in, .args = {values[0]}});
+    rows.body.push_back(store(combine(add(load()), values[0])));
+    loops::remove_dead(rows.body);
+    return rows;
+  };
+  std::vector<Nest> rows;
+  const Axis last = folded.back();
+  const bool divides = sym::divisible(last.size, tuning::unroll);
+  const int64_t fewest = divides ? 2 * tuning::unroll : tuning::unroll_with_rest;
+  if (!find_inst(n, LoopOp::Symbol) && at <= tuning::unrolled_body &&
+      hinted(last.size).value_or(0) >= fewest) {
+    // Far from each other: streams of one page disturb each other.
+    const Expr part = sym::floordiv(last.size, tuning::unroll);
+    const Expr quarter = scope_.get('r', part);
+    std::vector<Expr> places;
+    for (int64_t u = 0; u < tuning::unroll; ++u) places.push_back(quarter + part * u);
+    rows.push_back(rows_at({quarter, part, false}, places));
+    if (!divides) {
+      const Expr left = last.size - part * tuning::unroll, rest = scope_.get('r', left);
+      rows.push_back(rows_at({rest, left, false}, {part * tuning::unroll + rest}));
     }
   } else {
-    values.push_back(append_copy(rows.body, n.body, at, {})[reduce.args[0]]);
+    rows.push_back(rows_at(last, {last.var}));
   }
-  for (Axis& a : folded) a.reduction = false;
-  rows.axes.insert(rows.axes.end() - 1, folded.begin(), folded.end());
-  auto add = [&](Inst i) {
-    rows.body.push_back(std::move(i));
-    return static_cast<uint32_t>(rows.body.size() - 1);
-  };
-  auto combine = [&](uint32_t a, uint32_t b) {
-    return add(Inst{.op = fold, .dtype = rows.body[a].dtype, .args = {a, b}});
-  };
-  while (values.size() > 1) {
-    std::vector<uint32_t> half;
-    for (size_t k = 0; k + 1 < values.size(); k += 2)
-      half.push_back(combine(values[k], values[k + 1]));
-    values = std::move(half);
-  }
-  if (wide) values[0] = add(Inst{.op = LoopOp::Cast, .dtype = kept_in, .args = {values[0]}});
-  rows.body.push_back(store(combine(add(load()), values[0])));
 
   Nest use = n;
   use.axes = with_parallel(kept);
@@ -431,9 +444,8 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   }
   loops::remove_checks(use.body, at);
   loops::remove_dead(use.body);
-  loops::remove_dead(rows.body);
   expanded_.push_back(std::move(init));
-  expanded_.push_back(std::move(rows));
+  for (Nest& r : rows) expanded_.push_back(std::move(r));
   expanded_.push_back(std::move(use));
 }
 
