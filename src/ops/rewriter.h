@@ -3,6 +3,7 @@
 
 #include "ops/args.h"
 #include "ops/promote.h"
+#include "support/check.h"
 
 namespace oxy::ops {
 
