@@ -49,6 +49,13 @@ from oxyfuel.passes import (
     registered_passes,
     unregister_pass,
 )
+from oxyfuel.shapes import (
+    ConstraintViolationError,
+    mark_dynamic,
+    mark_static,
+    mark_unbacked,
+    maybe_mark_dynamic,
+)
 from oxyfuel.statistics import stats
 
 InternalError = _C.InternalError
@@ -56,6 +63,7 @@ Unsupported = _C.Unsupported
 UserError = _C.UserError
 
 __all__ = [
+    "ConstraintViolationError",
     "GraphBreak",
     "InternalError",
     "Unsupported",
@@ -72,6 +80,10 @@ __all__ = [
     "is_compiling",
     "known_options",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "mark_unbacked",
+    "maybe_mark_dynamic",
     "nested_compile_region",
     "oxyfuel_backend",
     "register_pass",

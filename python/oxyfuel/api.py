@@ -18,9 +18,11 @@ from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
+from oxyfuel.shapes import ConstraintViolationError
 
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
+_DYNAMIC = {False: 0, None: 1, True: 2}
 
 
 class GraphBreak(RuntimeError):
@@ -51,7 +53,10 @@ def compile(
 
     - ``fullgraph``: raise :class:`GraphBreak` where the function cannot be one graph, instead of
       running it in eager
-    - ``dynamic``: accepted for torch.compile's sake; each combination of sizes has its own plan
+    - ``dynamic``: ``None``: sizes and ints are numbers at first, and those that were others at a
+      later call are symbols from then on, so that one compilation serves all; ``True``: all sizes
+      but those of parameters and buffers are symbols at once; ``False``: each combination of sizes
+      has a compilation of its own. See :func:`oxyfuel.mark_dynamic` for single dimensions
     - ``backend``: "native"; "eager" runs the captured Torch IR in torch; "aot_eager" runs the ATen
       graph op by op; or a callable that takes ``(torch.fx.GraphModule, example_inputs)`` and
       returns what is called with the inputs
@@ -89,7 +94,7 @@ def compile(
         return model
     if backend == "aot_eager":
         settings.set("kernels", "False")
-    return Compiler(backend, settings, fullgraph, name or _name_of(model)).compiled(model)
+    return Compiler(backend, settings, fullgraph, name or _name_of(model), dynamic).compiled(model)
 
 
 def capture_everything() -> None:
@@ -127,7 +132,17 @@ def _plain_function(target: Callable[..., Any]) -> Callable[..., Any]:
 class Compiler:
     """One call of compile: how graphs become callables, and what is said on the way."""
 
-    def __init__(self, backend: Any, settings: _C.Settings, fullgraph: bool, name: str) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        settings: _C.Settings,
+        fullgraph: bool,
+        name: str,
+        dynamic: bool | None = False,
+    ) -> None:
+        # Other backends take graphs of known sizes, and so do frozen parameters.
+        static = backend != "native" or settings.get("freezing") == "True"
+        self._dynamic = 0 if static else _DYNAMIC[dynamic]
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
@@ -150,6 +165,7 @@ class Compiler:
             self._fullgraph,
             RECOMPILE_LIMIT,
             int(self._settings.get("break_at")),
+            self._dynamic,
         )
         captured_functions.add(made)
         return made
@@ -193,6 +209,13 @@ class Compiler:
             log("bytecode", self._name, text)
         elif kind == "guards":
             log("guards", f"guards of {self._name}", text)
+        elif kind == "violation":
+            raise ConstraintViolationError(text)
+        elif kind in ("static", "static failed"):
+            if kind == "static failed" and self._strict:
+                raise _C.InternalError(f"with symbolic sizes: {text}")
+            statistics.count("static_captures")
+            log("dynamic", f"{self._name} is captured for these sizes alone", text)
         elif kind == "recompile":
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)

@@ -222,7 +222,7 @@ bool shape_cat(const Args& a, Types& out) {
   if (!dim) return false;
   Sizes sizes = first.sizes;
   sizes[*dim] = 0;
-  bool row_major_somewhere = false;
+  bool all_channels_last = true;
   for (const Piece& p : parts) {
     const TensorType& t = *p.type;
     if (t.dim() != first.dim() || t.device != first.device) return false;
@@ -231,9 +231,17 @@ bool shape_cat(const Args& a, Types& out) {
     }
     sizes[*dim] += t.sizes[*dim];
     // One piece that does not look like channels-last makes the result row-major.
-    row_major_somewhere = row_major_somewhere || (t.dim() != 4 && t.dim() != 5) || t.is_row_major();
+    if (!all_channels_last || t.is_row_major()) {
+      all_channels_last = false;
+      continue;
+    }
+    const auto last = suggests_channels_last(t);
+    if (!last) return false;
+    all_channels_last = *last;
   }
-  return row_major_somewhere && give(out, row_major(*dtype, first.device, std::move(sizes)));
+  TensorType result = row_major(*dtype, first.device, std::move(sizes));
+  if (all_channels_last) result.strides = channels_last_strides(result.sizes);
+  return give(out, std::move(result));
 }
 
 // `piece` at `at` where `mask` holds, else `rest`, which has the result's dtype.

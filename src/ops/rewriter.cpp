@@ -2,6 +2,7 @@
 #include "ops/rewriter.h"
 
 #include "support/check.h"
+#include "symbolic/facts.h"
 
 namespace oxy::ops {
 namespace {
@@ -30,6 +31,9 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   const OpInfo* info = find(op);
   OXY_CHECK(info && info->shape, "a decomposition needs the shape rule of ", op);
   Types types;
+  // As long as the capture that the graph is of has not ended, what it asks becomes a guard.
+  std::optional<sym::DecideByHints> deciding;
+  if (auto* facts = sym::ShapeFacts::open_in(*graph_.pool)) deciding.emplace(*facts);
   if (!info->shape(Args(graph_, args), types))
     throw UnknownShape(
         cat("the shape rule does not know the result of ", op, " in a decomposition"));

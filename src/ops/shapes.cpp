@@ -171,19 +171,29 @@ bool is_channels_last(const TensorType& t) {
 std::optional<bool> suggests_channels_last(const TensorType& t) {
   const size_t rank = t.sizes.size();
   if (rank != 4 && rank != 5) return false;
-  for (size_t d = 0; d < rank; ++d) {
-    if (!t.sizes[d].is_const() || !t.strides[d].is_const()) return std::nullopt;
-  }
-  if (t.strides[1].is_const(0)) return false;
+  // Nothing where one of the questions has no answer.
+  const auto is = [](std::optional<bool> known, bool& yes) {
+    yes = known.value_or(false);
+    return known.has_value();
+  };
+  bool yes = false;
+  if (!is(sym::known_equal(t.strides[1], 0), yes)) return std::nullopt;
+  if (yes) return false;
   std::vector<size_t> order{1};  // from the fastest dimension, if it is channels-last
   for (size_t d = rank; d-- > 2;) order.push_back(d);
   order.push_back(0);
-  int64_t least = 0;
+  Expr least = 0;
   for (size_t d : order) {
-    const int64_t size = t.sizes[d].value(), stride = t.strides[d].value();
-    if (size == 0 || stride < least) return false;
-    if (d == 0 && least == t.strides[1].value()) return false;  // either format: the usual one
-    least = size > 1 ? stride * size : stride;
+    const Expr size = t.sizes[d], stride = t.strides[d];
+    if (!is(sym::known_equal(size, 0), yes)) return std::nullopt;
+    if (yes) return false;
+    if (!is(sym::known_less(stride, least), yes)) return std::nullopt;
+    if (yes) return false;
+    if (d == 0) {  // either format: the usual one
+      if (!is(sym::known_equal(least, t.strides[1]), yes)) return std::nullopt;
+      if (yes) return false;
+    }
+    least = stride * sym::max(size, 1);
   }
   return true;
 }

@@ -1,6 +1,8 @@
 // Rows of a Plan.
 #include "pipeline/plan_writer.h"
 
+#include <algorithm>
+
 #include "ops/op_table.h"
 #include "schedule/cost.h"
 #include "support/check.h"
@@ -205,7 +207,7 @@ void collect(const ir::Graph& g, std::vector<Expr>& out) {
 std::vector<Expr> symbols_of_regions(const ir::Node& n) {
   std::vector<Expr> out;
   for (const ir::Graph& r : n.regions) collect(r, out);
-  std::ranges::sort(out);
+  std::sort(out.begin(), out.end());
   return out;
 }
 

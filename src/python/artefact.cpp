@@ -133,6 +133,10 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   given.reserve(inputs.size());
   if (!brief) kept.reserve(inputs.size());
   for (PyObject* o : inputs) {
+    if (!THPVariable_Check(o)) {  // a number that the guards have looked at
+      given.push_back({nullptr, PyLong_AsLongLong(o)});
+      continue;
+    }
     const at::Tensor& t = THPVariable_Unpack(o);
     // Without the GIL it is kept from a thread that exchanges what the object stands for.
     if (!brief) kept.push_back(t);

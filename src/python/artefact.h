@@ -34,6 +34,9 @@ class RunnableGraph {
   // holds the inputs.
   bool run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
 
+  // Why it never runs; null where it does.
+  const NotRun* refusal() const { return none_.kind.empty() ? nullptr : &none_; }
+
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
  private:

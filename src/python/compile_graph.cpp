@@ -183,6 +183,8 @@ std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple
   pipeline::Trace trace(settings, torch_ir.graph.name);
   try {
     std::optional<Recording> recording = take_captured(torch_ir, args);
+    if (!recording && torch_ir.recorded_pool)
+      throw Unsupported("sizes that vary, in another state of torch than captured");
     if (!recording) {
       Phase phase(trace.timeline(), "record");
       recording = record_or_leave(torch_ir, args);

@@ -31,6 +31,7 @@ struct CompiledFunction {
   py::object report, compile, function;
   bool fullgraph = false;
   size_t limit = 0, break_at = 0;
+  DynamicShapes shapes;
   bool limit_said = false, seen = false;  // seen: called before, in eager
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
 
@@ -127,7 +128,8 @@ std::shared_ptr<ResumeTable> table_of(CompiledFunction* self) {
                                         .function = borrow(function),
                                         .fullgraph = self->fullgraph,
                                         .limit = self->limit,
-                                        .break_at = self->break_at}));
+                                        .break_at = self->break_at,
+                                        .shapes = {.mode = self->shapes.mode}}));
   };
   self->own_table =
       std::make_shared<ResumeTable>(ResumeTable::Compiled{make, call_with, call_once});
@@ -185,13 +187,14 @@ struct Captures {
   std::map<size_t, std::string> left_alone = {};
   Calls::Answers answers = {};
   bool compiling = true;
+  bool found_with_symbols = false;  // a break: the capture in front of it has them too
 
   // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
   void run(std::unique_ptr<Capture>& capture, int loop_left = -1, size_t stop_at = SIZE_MAX,
            size_t break_at = SIZE_MAX) {
     while (true) {
       Attempt attempt(compiling);
-      capture = std::make_unique<Capture>();
+      capture = std::make_unique<Capture>(&self->shapes);
       capture->calls.compiled_type = compiled_function_type();
       capture->calls.answers = &answers;
       capture->numbers.varying = self->varying;
@@ -202,8 +205,12 @@ struct Captures {
       try {
         return capture->run(self->function.ptr(), locals, stop_at);
       } catch (const StartAgain&) {
-        left_alone.clear();
-        answers.clear();
+        begin_anew();
+      } catch (const WithSymbols&) {
+        self->shapes.marked = true;
+        begin_anew();
+      } catch (const WithoutSymbols& w) {
+        give_up_symbols(w.why);
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
@@ -211,17 +218,32 @@ struct Captures {
       } catch (const py::error_already_set& e) {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
-        if (!b.of_torch || !stops_compiling(attempt)) throw;
+        if (b.of_torch && stops_compiling(attempt)) continue;
+        if (!self->shapes.wanted() || found_with_symbols) throw;
+        // It may be one of symbols alone.
+        give_up_symbols(b.what());
       }
     }
+  }
+
+  void begin_anew() {
+    left_alone.clear();
+    answers.clear();
+  }
+
+  void give_up_symbols(const std::string& why) {
+    if (!self->shapes.wanted())
+      throw InternalError("a capture without symbols has none to give up");
+    say(self, "static", why);
+    self->shapes.refused = true;
+    begin_anew();
   }
 
   // Code that does something else where it is compiled may be wrong there alone.
   bool stops_compiling(const Attempt& attempt) {
     if (!compiling || !attempt.was_asked) return false;
     compiling = false;
-    left_alone.clear();
-    answers.clear();
+    begin_anew();
     return true;
   }
 };
@@ -327,12 +349,20 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   entry->grad = captured && entry->state.modes.grad &&
                 (capture->graphs.result_requires_grad ||
                  std::ranges::any_of(capture->graphs.example_inputs, [](const py::object& o) {
-                   return THPVariable_Unpack(o.ptr()).requires_grad();
+                   return THPVariable_Check(o.ptr()) && THPVariable_Unpack(o.ptr()).requires_grad();
                  }));
   if (captured && !entry->grad) fill(self, *entry, *capture);
+  if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
+      why && self->shapes.wanted()) {
+    say(self, why->kind == "unsupported" ? "static" : "static failed", why->why);
+    self->shapes.refused = true;
+    return make_artefact(self, bound, raised);
+  }
+  if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
+    say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
   entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
-                                                 capture->graphs.fetch);
+                                                 capture->graphs.fetch, capture->sizes.guards());
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
@@ -378,6 +408,16 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
+// What was another number or size before is a symbol from now on, or an input of the graph.
+void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* const* locals) {
+  for (auto& [source, is_int] : guards.changed_numbers(locals)) {
+    if (is_int) self->shapes.numbers.insert(source);
+    self->varying.insert(std::move(source));
+  }
+  for (auto& [source, dims] : guards.changed_sizes(locals))
+    self->shapes.changed[source].insert(dims.begin(), dims.end());
+}
+
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit and where another thread captures for long.
 std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
@@ -392,9 +432,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   }
   if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));
   for (const auto& e : std::vector(self->entries))
-    if (e->code.ptr() == bound.code)
-      for (std::string& source : e->guards->changed_numbers(bound.locals.data()))
-        self->varying.insert(std::move(source));
+    if (e->code.ptr() == bound.code) note_changes(self, *e->guards, bound.locals.data());
   if (!self->entries.empty() && self->entries.front()->code.ptr() == bound.code) {
     const auto why = self->entries.front()->guards->why_not(bound.locals.data());
     self->numbers_changed += why && why->number ? 1 : 0;
@@ -490,10 +528,10 @@ PyObject* new_compiled_function(CompiledFunction state) {
 
 PyObject* make(PyTypeObject*, PyObject* args, PyObject*) {
   PyObject *function, *compile, *report;
-  int fullgraph;
+  int fullgraph, dynamic;
   Py_ssize_t limit, break_at;
-  if (!PyArg_ParseTuple(args, "O!OOpnn", &PyFunction_Type, &function, &compile, &report, &fullgraph,
-                        &limit, &break_at))
+  if (!PyArg_ParseTuple(args, "O!OOpnni", &PyFunction_Type, &function, &compile, &report,
+                        &fullgraph, &limit, &break_at, &dynamic))
     return nullptr;
   auto body = [=] {
     return new_compiled_function({.report = borrow(report),
@@ -501,7 +539,8 @@ PyObject* make(PyTypeObject*, PyObject* args, PyObject*) {
                                   .function = borrow(function),
                                   .fullgraph = fullgraph != 0,
                                   .limit = static_cast<size_t>(limit),
-                                  .break_at = static_cast<size_t>(break_at)});
+                                  .break_at = static_cast<size_t>(break_at),
+                                  .shapes = {.mode = static_cast<DynamicShapes::Mode>(dynamic)}});
   };
   return boundary(body, nullptr);
 }
@@ -511,6 +550,7 @@ PyObject* forget(PyObject* o, PyObject*) {
     CompiledFunction& self = Object::of(o);
     self.entries.clear();
     self.varying.clear();
+    self.shapes = {.mode = self.shapes.mode};
     self.own_table.reset();
     self.limit_said = self.seen = false;
     self.numbers_changed = 0;

@@ -11,6 +11,7 @@
 
 #include <array>
 
+#include "python/capture/symbolic_int.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 
@@ -229,6 +230,7 @@ ir::Arg arg_from_python(TorchIr& ir, py::handle o,
     return ir::MemoryFormat{
         static_cast<int8_t>(reinterpret_cast<THPMemoryFormat*>(p)->memory_format)};
   }
+  if (is_symbolic_int(o)) return expr_of(o);
   if (torch::is_symint(o)) return int_from_python(ir, py::int_(borrow(o)));
   return object_arg(ir, o);
 }

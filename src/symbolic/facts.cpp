@@ -189,7 +189,14 @@ std::vector<std::string> ShapeFacts::text() const {
   return out;
 }
 
+ShapeFacts::ShapeFacts(std::shared_ptr<ExprPool> pool) : pool_(std::move(pool)) {
+  pool_->impl().open_facts = this;
+}
+
+ShapeFacts* ShapeFacts::open_in(ExprPool& pool) { return pool.impl().open_facts; }
+
 void ShapeFacts::close() {
+  if (pool_->impl().open_facts == this) pool_->impl().open_facts = nullptr;
   closed_ = true;
   where_ = nullptr;
 }

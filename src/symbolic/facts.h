@@ -48,7 +48,13 @@ class ShapeFacts {
   };
 
   // `pool` must give a hint for every symbol that occurs.
-  explicit ShapeFacts(std::shared_ptr<ExprPool> pool) : pool_(std::move(pool)) {}
+  explicit ShapeFacts(std::shared_ptr<ExprPool> pool);
+  ~ShapeFacts() { close(); }
+  ShapeFacts(const ShapeFacts&) = delete;
+  ShapeFacts& operator=(const ShapeFacts&) = delete;
+
+  // Those of the pool that may still be added to; null where there are none.
+  static ShapeFacts* open_in(ExprPool& pool);
 
   ExprPool& pool() const { return *pool_; }
 

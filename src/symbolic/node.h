@@ -11,6 +11,8 @@
 
 namespace oxy::sym {
 
+class ShapeFacts;
+
 // ---- intervals: bounds that may be unbounded, rounded outward. The exact result of any members
 // lies in the result.
 
@@ -130,6 +132,7 @@ struct ExprPool::Impl {
   std::vector<Expr> symbol_exprs;
   std::unordered_map<std::string_view, uint32_t> by_name;
   Decider* decider = nullptr;
+  ShapeFacts* open_facts = nullptr;
 
  private:
   static constexpr size_t kMemoSize = 2048;

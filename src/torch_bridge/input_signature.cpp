@@ -147,9 +147,11 @@ std::pair<size_t, size_t> StorageSharing::mismatch(Storages storages) const {
 
 // ---- signature ----
 
-InputSignature::InputSignature(std::span<const Input> example, Options options)
+InputSignature::InputSignature(std::span<const Input> example, Options options,
+                               const std::vector<bool>& varies)
     : options_(options) {
   for (const Input& input : example) add(input);
+  for (size_t i = 0; i < varies.size(); i++) items_[i].varies = varies[i];
   if (options.sharing) sharing_ = StorageSharing(storages_of(example));
 }
 
@@ -171,17 +173,32 @@ void InputSignature::add(const Input& input) {
   dims_.insert(dims_.end(), t.strides().begin(), t.strides().end());
 }
 
+// All but sizes, strides and offset.
+bool InputSignature::is_alike(const Item& item, const c10::TensorImpl& t) const noexcept {
+  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
+  return !options_.requires_grad ||
+         (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
+}
+
 bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept {
   const Item& item = items_[i];
-  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
+  if (!is_alike(item, t)) return false;
+  if (item.varies) return true;
   const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
   const int64_t* dims = dims_.data() + item.dims;
   int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
   for (int32_t d = 0; d < item.rank; d++)
     differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
-  if (differs != 0) return false;
-  return !options_.requires_grad ||
-         (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
+  return differs == 0;
+}
+
+std::vector<int64_t> InputSignature::changed_sizes(size_t i, const at::Tensor& t) const {
+  const Item& item = items_[i];
+  std::vector<int64_t> out;
+  if (!is_alike(item, *t.unsafeGetTensorImpl())) return out;
+  for (int64_t d = 0; d < item.rank; d++)
+    if (t.sizes()[static_cast<size_t>(d)] != sizes(item)[static_cast<size_t>(d)]) out.push_back(d);
+  return out;
 }
 
 bool InputSignature::matches(std::span<const Input> inputs) const {
@@ -227,11 +244,13 @@ std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
   if (keys != item.keys) return change(c10::toString(keys), c10::toString(item.keys));
   if (t.dtype() != item.dtype)
     return cat("is ", dtype_text(t.dtype()), ", was ", dtype_text(item.dtype));
-  if (t.sizes() != sizes(item))
+  if (item.varies && t.dim() != item.rank)
+    return cat("has ", t.dim(), " dimensions, had ", item.rank);
+  if (!item.varies && t.sizes() != sizes(item))
     return change(cat("the sizes ", list_text(t.sizes())), list_text(sizes(item)));
-  if (t.strides() != strides(item))
+  if (!item.varies && t.strides() != strides(item))
     return change(cat("the strides ", list_text(t.strides())), list_text(strides(item)));
-  if (options_.offsets && t.storage_offset() != item.number)
+  if (options_.offsets && !item.varies && t.storage_offset() != item.number)
     return cat("begins at element ", t.storage_offset(), " of its storage, began at ", item.number);
   if (options_.requires_grad && t.requires_grad() != item.requires_grad)
     return item.requires_grad ? "does not require grad, did" : "requires grad, did not";
@@ -242,9 +261,10 @@ std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
 
 std::string InputSignature::text(size_t i) const {
   const Item& item = items_[i];
-  std::string out =
-      cat(dtype_text(item.dtype), list_text(sizes(item)), ", strides ", list_text(strides(item)));
-  if (options_.offsets && item.number != 0) cat_to(out, ", offset ", item.number);
+  std::string out = item.varies ? cat(dtype_text(item.dtype), " of ", item.rank, " dimensions")
+                                : cat(dtype_text(item.dtype), list_text(sizes(item)), ", strides ",
+                                      list_text(strides(item)));
+  if (options_.offsets && !item.varies && item.number != 0) cat_to(out, ", offset ", item.number);
   if (options_.requires_grad)
     cat_to(out, item.requires_grad ? ", requires grad" : ", does not require grad");
   return out;

@@ -66,7 +66,9 @@ class InputSignature {
     bool requires_grad = false;  // and who requires gradients or has a tangent
   };
   InputSignature() = default;
-  InputSignature(std::span<const Input> example, Options options);
+  // `varies`: of which inputs sizes, strides and offset do not matter; may be shorter.
+  InputSignature(std::span<const Input> example, Options options,
+                 const std::vector<bool>& varies = {});
   size_t size() const { return items_.size(); }
 
   bool matches(std::span<const Input> inputs) const;
@@ -78,6 +80,8 @@ class InputSignature {
   // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where
   // all is.
   std::string difference(size_t i, const at::Tensor& t) const;
+  // The dimensions whose sizes differ, of a tensor that is like it otherwise; strides apart.
+  std::vector<int64_t> changed_sizes(size_t i, const at::Tensor& t) const;
   // What it was: "float32[4, 4], requires grad".
   std::string text(size_t i) const;
   const StorageSharing& sharing() const { return sharing_; }
@@ -89,9 +93,10 @@ class InputSignature {
     int64_t number = 0;        // a number's value; the storage offset of a tensor
     uint32_t dims = 0;         // where its sizes, then its strides begin
     int32_t rank = -1;         // -1: a number
-    bool requires_grad = false, tangent = false;
+    bool requires_grad = false, tangent = false, varies = false;
   };
   void add(const Input& input);
+  bool is_alike(const Item& item, const c10::TensorImpl& t) const noexcept;
   c10::IntArrayRef sizes(const Item& item) const;
   c10::IntArrayRef strides(const Item& item) const;
 

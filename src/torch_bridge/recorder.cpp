@@ -62,8 +62,9 @@ at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::strin
   return input.wrapper;
 }
 
-c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name) {
-  const ir::Expr e = recording_.shapes.value().symbol_for(hint);
+c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name, bool own) {
+  SymbolicShapes& shapes = recording_.shapes.value();
+  const ir::Expr e = own ? shapes.symbol_of_number(hint) : shapes.symbol_for(hint);
   recording_.add_number(e, name);
   return to_sym_int(e, recording_.shapes->facts());
 }

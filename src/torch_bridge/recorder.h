@@ -57,8 +57,9 @@ class Recorder {
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // An input that is not a tensor: its position counts, its value is taken as constant.
   void add_number(int64_t value, const std::string& name) { recording_.add_number(value, name); }
-  // One whose value is a symbol (0 and 1 are constants); what the computation sees of it.
-  c10::SymInt add_symbolic_number(int64_t hint, const std::string& name);
+  // One whose value is a symbol, that of a size with this value (0 and 1 are constants) or one of
+  // its own; what the computation sees of it.
+  c10::SymInt add_symbolic_number(int64_t hint, const std::string& name, bool own = false);
   // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives
   // the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name) {
@@ -119,7 +120,7 @@ class Recorder {
   // The real tensors behind the graph's attribute nodes, in their order.
   std::vector<at::Tensor> attributes() const;
   // What the recording relies on (Options::symbolic), else null.
-  std::shared_ptr<const sym::ShapeFacts> facts() const {
+  std::shared_ptr<sym::ShapeFacts> facts() const {
     return recording_.shapes ? recording_.shapes->facts() : nullptr;
   }
   // The tensors that stand for its inputs and attributes.

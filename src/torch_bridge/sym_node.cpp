@@ -314,6 +314,11 @@ Expr expr_of(const c10::SymInt& s) {
   return Node::of(*s.toSymNodeImplUnowned()).expr();
 }
 
+std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymInt& s) {
+  if (!s.is_heap_allocated()) throw Unsupported("a plain number where a symbolic one is wanted");
+  return Node::of(*s.toSymNodeImplUnowned()).facts();
+}
+
 int64_t hint_of(const c10::SymInt& s) {
   if (auto constant = s.maybe_as_int()) return *constant;
   return sym::hint(expr_of(s));

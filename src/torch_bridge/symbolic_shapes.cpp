@@ -91,9 +91,12 @@ void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
 Expr SymbolicShapes::symbol_for(int64_t hint) {
   if (hint < 2) return hint;
   auto [it, is_new] = symbols_.try_emplace(hint);
-  if (is_new)
-    it->second = facts_->pool().symbol(cat("s", symbols_.size() - 1), {2, INT64_MAX}, hint);
+  if (is_new) it->second = facts_->pool().symbol(cat("s", made_++), {2, INT64_MAX}, hint);
   return it->second;
+}
+
+Expr SymbolicShapes::symbol_of_number(int64_t hint) {
+  return facts_->pool().symbol(cat("s", made_++), {}, hint);
 }
 
 ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims) {

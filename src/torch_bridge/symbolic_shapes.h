@@ -25,6 +25,8 @@ c10::SymInt to_sym_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& fact
 // The expression behind a SymInt, in its simplest form under the facts. Unsupported for a node that
 // is not ours.
 sym::Expr expr_of(const c10::SymInt& s);
+// The recording that it belongs to. Unsupported for a plain number, too.
+std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymInt& s);
 // Its value at the hints; no fact comes of it.
 int64_t hint_of(const c10::SymInt& s);
 
@@ -42,6 +44,8 @@ class SymbolicShapes {
 
   // The symbol for a size or a number with this hint, or the number itself.
   sym::Expr symbol_for(int64_t hint);
+  // One of its own for a number that is no size: 0 and 1 are nothing special.
+  sym::Expr symbol_of_number(int64_t hint);
   // The type of an input of which these dimensions (negative ones count from the end) are symbolic.
   // UserError for one that it does not have.
   ir::TensorType input_type(const at::Tensor& real, std::span<const int64_t> dims);
@@ -52,6 +56,7 @@ class SymbolicShapes {
  private:
   std::shared_ptr<sym::ShapeFacts> facts_;
   std::map<int64_t, sym::Expr> symbols_;  // by hint
+  size_t made_ = 0;
 };
 
 bool is_symbolic(const ir::TensorType& type);

@@ -19,6 +19,8 @@ bool has_own_vectorcall(const PyFunctionObject* f) {
   return f->vectorcall != usual;
 }
 
+bool is_torch_size(PyTypeObject* type) { return type == as_type(member_of<"torch", "Size">()); }
+
 constexpr size_t kMaxDepth = 150;
 
 // itemgetter, attrgetter and methodcaller.
@@ -185,6 +187,7 @@ py::object Calls::call_real(py::handle callable, const Arguments& args, const Ke
                                        kwargs.empty() ? nullptr : dict_of(kwargs).ptr()));
   if (is_tensor_object(out.ptr()) && !heap().is_tensor(out))
     throw Break(BreakId::torch_call, name_of(callable), " returns a tensor");
+  if (sizes().symbolic()) out = from_torch(out);
   heap().hold(out);
   return out;
 }
@@ -530,7 +533,12 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
                            t == &PyDictProxy_Type || exception ||
                            (type_traits(t) & native::TakesApart) != 0 ||
                            std::string_view(t->tp_name) == "types.SimpleNamespace";
-    if (!container) require_plain(args, kwargs, type);
+    if (is_torch_size(t) && args.size() == 1 && mentions_symbolic_int(args[0]))
+      return steal(PyTuple_Type.tp_new(t, tuple_of(args).ptr(), nullptr));
+    if (!container) {
+      sizes().make_plain(args, kwargs);
+      require_plain(args, kwargs, type);
+    }
     py::object made = call_real(type, args, kwargs);
     if (PyType_Check(made.ptr())) throw Break(BreakId::local_class, "an enum made by a call");
     return made;

@@ -11,6 +11,7 @@
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
 #include "python/capture/objects.h"
+#include "python/capture/sizes.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
@@ -18,6 +19,9 @@ namespace oxy::python {
 // Each part owns its state; what all of them need of it is public there.
 class Capture {
  public:
+  // `policy`: of sizes, or null.
+  explicit Capture(const DynamicShapes* policy = nullptr) : sizes(*this, policy) {}
+
   // Interprets `function` on its bound arguments (localsplus order, arguments first), up to its
   // return or to step `stop_at`.
   void run(py::handle function, std::span<const py::object> bound, size_t stop_at = SIZE_MAX);
@@ -26,6 +30,7 @@ class Capture {
   Effects effects{*this};
   Iterators iterators{*this};
   Numbers numbers{*this};
+  Sizes sizes;
   Objects objects{*this};
   Classes classes{*this};
   Arrays arrays{*this};
@@ -38,6 +43,7 @@ inline Heap& Part::heap() const { return capture_.heap; }
 inline Effects& Part::effects() const { return capture_.effects; }
 inline Iterators& Part::iterators() const { return capture_.iterators; }
 inline Numbers& Part::numbers() const { return capture_.numbers; }
+inline Sizes& Part::sizes() const { return capture_.sizes; }
 inline Objects& Part::objects() const { return capture_.objects; }
 inline Classes& Part::classes() const { return capture_.classes; }
 inline Arrays& Part::arrays() const { return capture_.arrays; }

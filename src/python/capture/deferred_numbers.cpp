@@ -114,8 +114,10 @@ py::object Numbers::read(const py::object& o) {
   takes = Takes::Read;
   deferred_.at(o.ptr()).taken_apart = true;
   if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
-  for (const py::object& part : deferred.parts) read(part);
-  return deferred.real;
+  Arguments values;
+  for (const py::object& part : deferred.parts) values.push_back(read(part));
+  if (std::ranges::none_of(values, mentions_symbolic_int)) return deferred.real;
+  return steal(PyObject_Call(deferred.function.ptr(), tuple_of(values).ptr(), nullptr));
 }
 
 // `o`, or the constant that it stands for, of which only the type is guarded.

@@ -199,6 +199,14 @@ const Source& Heap::root_of(SourceId source) const {
   return sources[source];
 }
 
+// What stands for an int that is another one at each call and that Python looks at; null for all
+// else.
+py::object Heap::symbolic_number(py::handle real, SourceId source) {
+  if (!PyLong_CheckExact(real.ptr()) || !sizes().symbolic() || !numbers().is_varying(source))
+    return {};
+  return sizes().number(real, source);
+}
+
 py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real);
@@ -210,6 +218,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
+  } else if (const py::object symbolic = symbolic_number(real, source)) {
+    out = symbolic;
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);
   } else if (is_bound_method(p) || Py_TYPE(p) == &PySuper_Type) {
@@ -340,7 +350,8 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
       guard(GuardKind::IdIs, sources.attribute(source, py::str(kind)), real.attr(kind));
     throw Break(BreakId::input_kind, what);
   }
-  guard(GuardKind::Tensor, source, real);
+  const std::vector<int64_t> dims = sizes().dims_of(real, source);
+  guard(dims.empty() ? GuardKind::Tensor : GuardKind::SizedTensor, source, real);
   if (what != nullptr) throw Break(BreakId::input_kind, what);
   if (t.is_inference() && !c10::InferenceMode::is_enabled())
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
@@ -348,20 +359,22 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   py::object fake;
   try {
-    fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name)));
+    fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name, dims)));
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
   Tracked k;
   k.source = source;
   k.original = borrow(real);
-  k.value = graphs().ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
+  const ir::TensorType type = bridge::type_of(dims.empty() ? t : THPVariable_Unpack(fake.ptr()));
+  k.value = graphs().ir->graph.add_input(name, ir::Type::of(type));
   tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
   fake_of_.emplace(real.ptr(), fake);
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(is_module_state(source));
+  if (!dims.empty()) sizes().add_tensor(real, type);
   return fake;
 }
 
@@ -554,6 +567,8 @@ void Heap::guard_two_objects(py::handle a, py::handle b) {
 
 // `a is b`, and the guards by which it is so at a hit.
 bool Heap::is_same(py::handle a, py::handle b) {
+  if (is_symbolic_int(a) || is_symbolic_int(b))
+    return is_same(with_numbers(borrow(a)), with_numbers(borrow(b)));
   if (!a.is(b)) return guard_two_objects(a, b), false;
   if (may_be_another(a.ptr())) guard_one_object(a);
   return true;

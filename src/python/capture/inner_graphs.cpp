@@ -365,6 +365,7 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
+  if (sizes().symbolic()) throw WithoutSymbols{"a choice or loop of torch's"};
   const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
     why_left_alone = it->second;

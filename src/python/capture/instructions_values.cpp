@@ -149,6 +149,7 @@ void build_slice(Capture&, TracedFrame& f, const Instruction& i) {
 
 py::object converted(Capture& c, py::object o, uint32_t conversion) {
   constexpr uint32_t kRepr = 2, kAscii = 3;
+  o = with_numbers(o);
   if (conversion != kAscii)
     if (auto text = c.calls.text_of(o, conversion == kRepr)) return *text;
   o = c.calls.plain_contents(o, member_of<"builtins", "format">());
@@ -157,6 +158,7 @@ py::object converted(Capture& c, py::object o, uint32_t conversion) {
 }
 
 py::object formatted(Capture& c, py::object o, const py::object& spec) {
+  o = with_numbers(o);
   if (PyObject* own = c.objects.special_method(o, py::str("__format__")))
     return c.calls.call(own, {o, spec});
   const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&

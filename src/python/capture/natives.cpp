@@ -193,6 +193,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
     if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
     if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
+    sizes().make_plain(args, kwargs);
     for (auto& a : args) a = plain_contents(a, callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
@@ -267,8 +268,13 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       a = heap().contents(a);
     else if (!keeps_arguments(name))
       a = heap().deep_contents(a);
-    if (text) require_plain(a, callable);
+    if (text) {
+      a = with_numbers(a);
+      require_plain(a, callable);
+    }
   }
+  if (name == "numel" && PyTuple_Check(self.ptr()) && mentions_symbolic_int(self))
+    return call(member_of<"math", "prod">(), {self});
   const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
                           PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
                           is_deque(self) ||

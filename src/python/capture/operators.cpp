@@ -113,12 +113,18 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
 }
 
 py::object Objects::compute(const py::object& function, const Arguments& args) {
+  if (std::ranges::any_of(args, is_symbolic_int)) {
+    Arguments seen;
+    for (const py::object& a : args) seen.push_back(numbers().read(a));
+    return operate(function, seen);
+  }
   auto computed = args.size() == 1 ? numbers().negate_deferred(args[0])
                                    : numbers().compute_deferred(function, args[0], args[1]);
   return computed ? *computed : operate(function, args);
 }
 
 py::object Objects::type_of(py::handle o) {
+  if (is_symbolic_int(o)) return type_object(&PyLong_Type);
   if (is_array(o)) return type_of_array(o);
   Tracked* k = heap().tracked(o);
   return py::type::of(k && k->original && k->value ? k->original : py::handle(o));
@@ -132,6 +138,11 @@ bool Objects::truth(py::handle o) {
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
+  if (is_symbolic_int(o)) {
+    const int yes = PyObject_IsTrue(p);
+    check(yes);
+    return yes == 1;
+  }
   if (heap().exists(o) && PyDict_Check(p)) return PyDict_Size(heap().contents(o).ptr()) > 0;
   if (heap().exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
     return PyObject_Length(heap().contents(o).ptr()) > 0;
@@ -274,6 +285,16 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
       return numbers().record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name),
                                            function, args, {});
     }
+  }
+  if (std::ranges::any_of(args, is_symbolic_int)) {
+    const bool numbers = std::ranges::all_of(args, [](const py::object& a) {
+      return is_symbolic_int(a) || (is_constant(a.ptr()) && PyNumber_Check(a.ptr()) == 1);
+    });
+    if (numbers) return calls().call_real(function, args, {});
+    // A list is repeated so often, a text has the number in it.
+    Arguments plain;
+    for (const py::object& a : args) plain.push_back(with_numbers(a));
+    return operate(function, plain);
   }
   if (auto done = ask_operands(name, args)) return *done;
   const bool comparison = std::ranges::find(kComparisons, name) != kComparisons.end();

@@ -58,6 +58,7 @@ class Heap;
 class Effects;
 class Iterators;
 class Numbers;
+class Sizes;
 class Objects;
 class Classes;
 class Arrays;
@@ -76,6 +77,7 @@ class Part {
   Effects& effects() const;
   Iterators& iterators() const;
   Numbers& numbers() const;
+  Sizes& sizes() const;
   Objects& objects() const;
   Classes& classes() const;
   Arrays& arrays() const;

@@ -83,6 +83,7 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
+  if (is_symbolic_int(o)) return place_size(o);
   if (++depth_ > kMaxDepth) refuse(o);
   capture_.classes.refuse_made_class(o);
   const auto leave = c10::make_scope_exit([this] { depth_--; });
@@ -109,6 +110,12 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = owner_.find(o.ptr()); it != owner_.end())
     return add(o, {Kind::DictOf, 0, {}, {it->second}});
   return place_made(o);
+}
+
+uint32_t RebuildPlan::place_size(py::handle o) {
+  if (const sym::Expr e = expr_of(o); e.is_const())
+    return add(o, {Kind::Constant, 0, py::int_(e.value()), {}});
+  return add(o, {Kind::Size, capture_.sizes.wanted(o), {}, {}});
 }
 
 // Of a value that came with the call: where a call has its own object for it.
@@ -367,8 +374,13 @@ void Graphs::finish(std::span<const py::object> values) {
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
-  for (RebuildStep& s : plan.rebuild.steps)
-    if (s.kind == RebuildStep::Kind::Fetched) s.index += static_cast<uint32_t>(input_count);
+  const auto in_front = static_cast<uint32_t>(input_count);
+  for (RebuildStep& s : plan.rebuild.steps) {
+    if (s.kind == RebuildStep::Kind::Fetched) s.index += in_front;
+    if (s.kind != RebuildStep::Kind::Size) continue;
+    s.kind = RebuildStep::Kind::Fetched;
+    s.index += static_cast<uint32_t>(fetch.size());
+  }
   for (NumberInput& n : number_inputs) n.number.shift(static_cast<uint32_t>(input_count));
   rebuild = std::move(plan.rebuild);
   result_requires_grad = plan.requires_grad;

@@ -37,6 +37,7 @@ py::object make(const RebuildStep& s, Built outputs, std::span<PyObject* const> 
     case RebuildStep::Kind::Output:
       return outputs[s.index];
     case RebuildStep::Kind::Fetched:
+    case RebuildStep::Kind::Size:
       return borrow(fetched[s.index]);
     case RebuildStep::Kind::Tuple: {
       py::tuple items = built_tuple(s.parts, built);

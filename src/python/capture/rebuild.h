@@ -24,6 +24,7 @@ struct RebuildStep {
     Constant,  // `object` itself
     Output,    // `index`: position among the graph's outputs
     Fetched,   // `index`: position among what the guards fetched
+    Size,      // `index`: of Sizes::wanted; becomes Fetched at the end of a capture
     Tuple,     // of the class `object`; parts: items
     Call,      // of the function `object`, written in C; parts: arguments
     List,      // made empty

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/guards/guard_walk.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
 #include "support/text.h"
@@ -60,7 +61,14 @@ bool autocast_differs(const TorchModes& a, TorchModes b) {
 }  // namespace
 
 Graphs::Graphs(Capture& capture)
-    : Part(capture), recorder_(std::make_unique<bridge::Recorder>(recorder_options())) {}
+    : Part(capture),
+      recorder_(std::make_unique<bridge::Recorder>(
+          recorder_options(/*shape_rules=*/true, capture.sizes.symbolic()))) {
+  if (const auto facts = recorder_->facts()) {
+    facts->set_position([this] { return stack_text(frames().user_stack()); });
+    ir->graph.pool = ir->recorded_pool = recorder_->pool();
+  }
+}
 Graphs::~Graphs() = default;
 
 py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::handle callable,
@@ -165,7 +173,9 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
         c10::multiply_integers(sizes_of_outs[i]) != 0)
       throw Break(BreakId::torch_call, target, " whose out= has another shape");
   // It has told something of what guards keep fixed.
-  if (!result.is_none() && is_constant(result.ptr()) && bridge::heard().ops == heard) {
+  if (sizes().symbolic()) result = from_torch(result);
+  if (!result.is_none() && bridge::heard().ops == heard &&
+      (is_constant(result.ptr()) || is_symbolic_int(result))) {
     ir_now().graph.kill(id);
     return result;
   }
@@ -214,13 +224,16 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
 
 // The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
+  // Who replays the graph knows of no symbols.
+  if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   try {
     r.graph = recorder_->finish(outputs);
-  } catch (const std::exception&) {
+  } catch (const std::exception& e) {
     recorder_->leave();
+    if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   }
   // Arrays that share memory do not look so: their tensors have storages of their own.

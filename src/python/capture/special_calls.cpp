@@ -53,6 +53,7 @@ bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
 
 Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
+  if (is_symbolic_int(o)) o = number_of(o, false);
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
   std::vector<py::object> classes;
   collect_classes(args[1], classes);
@@ -89,7 +90,10 @@ Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Ke
 }
 
 Meant length(Capture& c, py::handle callable, const py::object& o) {
-  if (c.heap.is_tensor(o)) return py::int_(THPVariable_Unpack(o.ptr()).size(0));
+  if (c.heap.is_tensor(o)) {
+    const c10::SymInt size = THPVariable_Unpack(o.ptr()).sym_size(0);
+    return size.maybe_as_int() ? py::int_(*size.maybe_as_int()) : from_torch(py::cast(size));
+  }
   if (PyObject* own = c.objects.special_method(o, names().len_)) {
     py::object length = c.calls.call(own, {o});
     if (PyLong_CheckExact(length.ptr()) &&
@@ -150,6 +154,15 @@ Meant next(Capture& c, const Arguments& args) {
   c.iterators.stop_iteration();
 }
 
+// math.prod of sizes, and torch.Size.numel.
+Meant product(Capture& c, const py::object& items) {
+  if (!mentions_symbolic_int(items)) return nothing;
+  py::object total = py::int_(1);
+  for (py::handle item : items)
+    total = c.objects.operate(member_of<"operator", "mul">(), {total, borrow(item)});
+  return total;
+}
+
 bool some_is(Capture& c, const py::object& items, bool wanted) {
   py::object iterator = c.iterators.iterate(items);
   while (py::object item = c.iterators.iter_next(iterator))
@@ -172,7 +185,7 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
 }
 
 Meant absolute(Capture& c, const Arguments& args) {
-  if (!c.heap.is_tensor(args[0]) && !is_array(args[0])) return nothing;
+  if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0])) return nothing;
   return c.objects.operate(member_of<"operator", "abs">(), args);
 }
 
@@ -208,7 +221,8 @@ Meant exc_info(Capture& c) {
   return py::make_tuple(c.objects.type_of(exception), exception, c.frames.traceback_of(exception));
 }
 
-Meant number_of(Capture& c, const py::object& o, const char* method) {
+Meant converted(Capture& c, const py::object& o, const char* method) {
+  if (is_symbolic_int(o)) return std::string_view(method) == "__int__" ? Meant(o) : nothing;
   if (!c.heap.is_tensor(o)) return nothing;
   return c.calls.call_method(o, method, {}, {});
 }
@@ -261,6 +275,8 @@ Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keyw
   const bool plain =
       std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
   if (items.empty() || (key.is_none() && plain)) return c.calls.call_real(callable, {items}, {});
+  if (key.is_none())
+    if (py::object size = c.sizes.extreme(items, better == Py_LT)) return size;
   py::object best, best_key;
   for (py::handle item : items) {
     py::object mine = key.is_none() ? borrow(item) : c.calls.call(key, {borrow(item)});

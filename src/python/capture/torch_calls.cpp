@@ -76,7 +76,10 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (n == "__class__") return objects().type_of(tensor);
   if (n == "is_leaf") return is_leaf(tensor, name);
   const uint32_t traits = tensor_traits(n);
-  if (traits & native::FixedAttribute) return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
+  if (traits & native::FixedAttribute) {
+    const py::object found = steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
+    return sizes().symbolic() ? from_torch(found) : found;
+  }
   if (traits & native::ViewAttribute) {
     return graphs().record(ir::NodeKind::CallFunction, "builtins.getattr",
                            member_of<"builtins", "getattr">(), {borrow(tensor), borrow(name)}, {});

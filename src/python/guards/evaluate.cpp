@@ -379,6 +379,7 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
   switch (guard.kind) {
     case GuardKind::TypeIs:
     case GuardKind::Tensor:
+    case GuardKind::SizedTensor:
       return reinterpret_cast<PyObject*>(Py_TYPE(value)) == guard.expected.ptr();
     case GuardKind::IdIs:
       return value == guard.expected.ptr();

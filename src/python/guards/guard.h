@@ -101,6 +101,9 @@ enum class GuardKind : uint8_t {
 #define OXY_GUARD(kind, by_value, text, failure) kind,
 #include "python/guards/kinds.def"
 };
+inline bool is_of_tensor(GuardKind kind) {
+  return kind == GuardKind::Tensor || kind == GuardKind::SizedTensor;
+}
 // Their names, in order.
 constexpr const char* kGuardKinds[] = {
 #define OXY_GUARD(kind, by_value, text, failure) #kind,
@@ -126,6 +129,7 @@ class Fetched {
 
   void reserve(size_t n) { objects_.reserve(n); }
   void add(PyObject* o) { objects_.push_back(Py_NewRef(o)); }
+  void take(PyObject* o) { objects_.push_back(o); }  // the reference itself
   void clear() {
     for (PyObject* o : objects_) Py_DECREF(o);
     objects_.clear();

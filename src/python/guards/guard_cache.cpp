@@ -113,7 +113,7 @@ void GuardCache::add_live_guards(const WalkNode& node) {
   for (uint32_t i = node.first_guard; i < node.last_guard; ++i) {
     uint32_t guard = walk_.order()[i];
     const Guard& g = walk_.guards()[guard];
-    if (g.kind == GuardKind::Tensor) continue;
+    if (is_of_tensor(g.kind)) continue;
     if (!covered(g)) {
       live_guards_.push_back(guard);
     } else if (node.step.kind == SourceKind::Code ||

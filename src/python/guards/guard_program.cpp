@@ -62,7 +62,8 @@ bool GuardProgram::check(PyObject* const* locals, Fetched& fetched) {
   const GuardCache::Verdict verdict = check_structure(locals, made);
   if (verdict == GuardCache::Verdict::Fails) return false;
   if (verdict == GuardCache::Verdict::Stale && !start_anew(locals, made)) return false;
-  return cache_.check_tensors(fetched);
+  if (!cache_.check_tensors(fetched)) return false;
+  return shapes_ == nullptr || shapes_->check(fetched);
 }
 
 bool GuardProgram::check_structure(PyObject* const* locals) {
@@ -77,7 +78,7 @@ bool GuardProgram::check_fully(PyObject* const* locals, Fetched& fetched) const 
   if (!walk_.run(locals, values, made)) return false;
   fetched.reserve(walk_.fetch().size());
   for (SourceId id : walk_.fetch()) fetched.add(values[id.index]);
-  return true;
+  return shapes_ == nullptr || shapes_->check(fetched);
 }
 
 // What can be evaluated is, whatever the guards say.
@@ -102,20 +103,40 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
     return Failure{walk_.guards().size(), cat(walk_.sources().text(node.id), " is gone"), ""};
   }
   if (!walk_.sharing_holds(values)) return sharing_failure(walk_, values);
+  if (shapes_ == nullptr) return std::nullopt;
+  std::vector<PyObject*> fetched;
+  for (SourceId id : walk_.fetch()) fetched.push_back(values[id.index]);
+  if (auto why = shapes_->why_not(fetched))
+    return Failure{walk_.guards().size(), std::move(why->text), std::move(why->where)};
   return std::nullopt;
 }
 
-std::vector<std::string> GuardProgram::changed_numbers(PyObject* const* locals) const {
+std::vector<std::pair<std::string, bool>> GuardProgram::changed_numbers(
+    PyObject* const* locals) const {
   Temporaries made;
   const GuardWalk::Values values = all_values(locals, made);
-  std::vector<std::string> out;
+  std::vector<std::pair<std::string, bool>> out;
   for (size_t i = 0; i < walk_.guards().size(); ++i) {
     const Guard& g = walk_.guards()[i];
     const PyObject* has = values[g.source.index];
     if (g.kind != GuardKind::Equals || has == nullptr || walk_.guard_holds(i, values)) continue;
     const bool number = PyLong_CheckExact(has) || PyFloat_CheckExact(has);
     if (number && Py_TYPE(has) == Py_TYPE(g.expected.ptr()))
-      out.push_back(walk_.sources().text(g.source));
+      out.emplace_back(walk_.sources().text(g.source), PyLong_CheckExact(has));
+  }
+  return out;
+}
+
+std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(PyObject* const* locals) const {
+  Temporaries made;
+  const GuardWalk::Values values = all_values(locals, made);
+  std::vector<ChangedSizes> out;
+  for (size_t i = 0; i < walk_.tensor_guards().size(); i++) {
+    const SourceId source = walk_.guards()[walk_.tensor_guards()[i]].source;
+    PyObject* has = values[source.index];
+    if (has == nullptr || !THPVariable_Check(has)) continue;
+    std::vector<int64_t> dims = walk_.tensors().changed_sizes(i, THPVariable_Unpack(has));
+    if (!dims.empty()) out.push_back({walk_.sources().text(source), std::move(dims)});
   }
   return out;
 }
@@ -151,6 +172,16 @@ std::string GuardProgram::text() const {
   std::string out;
   for (size_t i = 0; i < walk_.guards().size(); ++i)
     cat_to(out, guard_text(walk_, i), line_text(walk_.guards()[i].stack), "\n");
+  if (shapes_)
+    for (const ShapeGuards::Failure& c : shapes_->conditions()) cat_to(out, c.text, "\n");
+  return out;
+}
+
+std::string GuardProgram::log_text() const {
+  std::string out = guard_log(walk_);
+  if (shapes_)
+    for (const ShapeGuards::Failure& c : shapes_->conditions())
+      cat_to(out, c.where, "      Shape     ", c.text, "\n");
   return out;
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "python/guards/guard_cache.h"
+#include "python/guards/shape_guards.h"
 
 namespace oxy::python {
 
@@ -19,8 +20,10 @@ class GuardProgram {
  public:
   // `fetch`: sources whose objects a hit hands over (inputs of the graph, objects that the result
   // needs). `locals`: the bound arguments for which everything holds now.
-  GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch)
-      : walk_(sources, guards, fetch), cache_(walk_) {}
+  // `shapes`: of a capture whose sizes vary, else null; what it computes comes behind `fetch`.
+  GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch,
+               std::shared_ptr<const ShapeGuards> shapes = nullptr)
+      : walk_(sources, guards, fetch), cache_(walk_), shapes_(std::move(shapes)) {}
   GuardProgram(const GuardProgram&) = delete;
 
   // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no
@@ -43,8 +46,14 @@ class GuardProgram {
   };
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;
-  // The sources, as texts, of numbers that are other ones of the same type.
-  std::vector<std::string> changed_numbers(PyObject* const* locals) const;
+  // The sources, as texts, of numbers that are other ones of the same type; whether they are ints.
+  std::vector<std::pair<std::string, bool>> changed_numbers(PyObject* const* locals) const;
+  // Tensors that are as guards want them but for the sizes of some dimensions.
+  struct ChangedSizes {
+    std::string source;
+    std::vector<int64_t> dims;
+  };
+  std::vector<ChangedSizes> changed_sizes(PyObject* const* locals) const;
 
   // Where true, measure() is called for what is captured: explain asks for it.
   static inline bool measured = false;
@@ -56,7 +65,7 @@ class GuardProgram {
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
   // All guards with their kinds and the user's stack.
-  std::string log_text() const { return guard_log(walk_); }
+  std::string log_text() const;
   std::string text() const;  // a guard a line, with the user's line that asked for it
 
  private:
@@ -66,6 +75,7 @@ class GuardProgram {
 
   GuardWalk walk_;
   GuardCache cache_;
+  const std::shared_ptr<const ShapeGuards> shapes_;
   uint64_t last_writes_ = 0, last_changes_ = 0;  // when the structure was last seen to hold
   Level level_ = Level::Walk;
   std::vector<double> nanoseconds_;

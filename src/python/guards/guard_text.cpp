@@ -124,6 +124,7 @@ std::string guard_text(const GuardWalk& walk, size_t index) {
     case GuardKind::Compares:
       return compares_text(walk.sources().text(guard.source), guard);
     case GuardKind::Tensor:
+    case GuardKind::SizedTensor:
       return filled("% is ^, ", walk, guard) +
              walk.tensors().text(static_cast<size_t>(guard.number));
     case GuardKind::Missing:
@@ -155,6 +156,7 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
       if (!PyDict_Check(value)) return text("% is ~, was a dict");
       return cat(text("% has the keys ["), items_text(value), text("], had [*]"));
     case GuardKind::Tensor:
+    case GuardKind::SizedTensor:
       if (!holds(guard, value, nullptr)) return text("% is ~, was ^");
       return text("% ") + walk.tensors().difference(static_cast<size_t>(guard.number),
                                                     THPVariable_Unpack(value));

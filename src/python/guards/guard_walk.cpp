@@ -31,18 +31,20 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
 void GuardWalk::take_tensors() {
   std::vector<py::object> expected;
   std::vector<bridge::Input> inputs;
+  std::vector<bool> varies;
   for (uint32_t i = 0; i < guards_.size(); ++i) {
     Guard& g = guards_[i];
-    if (g.kind != GuardKind::Tensor) continue;
+    if (!is_of_tensor(g.kind)) continue;
     OXY_CHECK(THPVariable_Check(g.expected.ptr()), "a Tensor guard without a tensor");
     g.number = static_cast<int64_t>(tensor_guards_.size());
     tensor_guards_.push_back(i);
     inputs.push_back({&THPVariable_Unpack(g.expected.ptr()), 0});
+    varies.push_back(g.kind == GuardKind::SizedTensor);
     expected.push_back(std::exchange(g.expected, py::type::of(g.expected)));
   }
   constexpr bridge::InputSignature::Options kAll{
       .offsets = true, .sharing = true, .requires_grad = true};
-  tensors_ = bridge::InputSignature(inputs, kAll);
+  tensors_ = bridge::InputSignature(inputs, kAll, varies);
 }
 
 bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {

@@ -36,7 +36,7 @@ class GuardWalk {
     const Guard& g = guards_[guard];
     PyObject* value = values[g.source.index];
     if (!holds(g, value, g.other ? values[g.other.index] : nullptr)) return false;
-    return g.kind != GuardKind::Tensor || tensor_holds(g, value);
+    return !is_of_tensor(g.kind) || tensor_holds(g, value);
   }
   bool guards_hold(const WalkNode& node, const Values& values) const {
     for (uint32_t i = node.first_guard; i < node.last_guard; ++i)
@@ -54,7 +54,7 @@ class GuardWalk {
   const std::vector<Guard>& guards() const { return guards_; }  // prepared
   const std::vector<uint32_t>& order() const { return order_; }
   const std::vector<SourceId>& fetch() const { return fetch_; }
-  // The Tensor guards, and what their tensors were; `number` of such a guard is its position in
+  // The guards of tensors, and what their tensors were; `number` of such a guard is its position in
   // both.
   const std::vector<uint32_t>& tensor_guards() const { return tensor_guards_; }
   const bridge::InputSignature& tensors() const { return tensors_; }

@@ -1,0 +1,76 @@
+"""What users tell the compiler about sizes: marks on tensors, under the names that torch._dynamo
+keeps them by, so that both compilers read the marks of either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from oxyfuel import _C
+
+
+class DimRange(NamedTuple):
+    """The sizes that a marked dimension may have."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def _mark(t: torch.Tensor, index: int | Sequence[int], name: str) -> list[int]:
+    """Adds dimensions to a set that the tensor keeps; the dimensions, counted from the front."""
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"a mark is for a tensor, not a {type(t).__name__}")
+    dims = [index] if isinstance(index, int) else list(index)
+    for dim in dims:
+        if not -t.dim() <= dim < t.dim():
+            raise IndexError(f"a tensor of {t.dim()} dimensions has no dimension {dim}")
+    dims = [dim % t.dim() for dim in dims]
+    if not hasattr(t, name):
+        setattr(t, name, set())
+    getattr(t, name).update(dims)
+    return dims
+
+
+def mark_dynamic(
+    t: torch.Tensor,
+    index: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """The sizes of these dimensions are symbols from the first capture on.
+
+    ``min``, ``max``: which sizes the capture is for, beyond those that the code allows. Code that
+    works for one size alone is an error: ``ConstraintViolationError``, with the line that made it
+    so. Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
+    """
+    dims = _mark(t, index, "_dynamo_dynamic_indices")
+    if not hasattr(t, "_dynamo_dynamic_range"):
+        t._dynamo_dynamic_range = set()
+    t._dynamo_dynamic_range.update(DimRange(dim, min, max) for dim in dims)
+
+
+def maybe_mark_dynamic(t: torch.Tensor, index: int | Sequence[int]) -> None:
+    """As :func:`mark_dynamic`, but code that works for one size alone is captured for that size."""
+    _mark(t, index, "_dynamo_weak_dynamic_indices")
+
+
+def mark_static(t: torch.Tensor, index: int | Sequence[int] | None = None) -> None:
+    """The sizes of these dimensions, or of all, are numbers in every capture, whatever changes."""
+    _mark(t, range(t.dim()) if index is None else index, "_dynamo_static_indices")
+
+
+def mark_unbacked(t: torch.Tensor, index: int | Sequence[int]) -> None:
+    """As :func:`mark_dynamic`, and nothing may depend on what the size is."""
+    _mark(t, index, "_dynamo_unbacked_indices")
+
+
+class ConstraintViolationError(RuntimeError):
+    """Code works for one size alone of a dimension that was marked with :func:`mark_dynamic`."""
+
+
+for _function in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked):
+    _C.set_control(_function, "not_in_graph", None)

@@ -1,0 +1,78 @@
+// Which sizes and numbers of a capture are symbols, and what a hit needs to know of them.
+#pragma once
+
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "python/capture/part.h"
+#include "python/capture/symbolic_int.h"
+#include "python/guards/shape_guards.h"
+
+namespace oxy::python {
+
+// What a compiled function knows of sizes, from one capture to the next.
+struct DynamicShapes {
+  // Never: each combination of sizes has a capture. Automatic: what was another one at some call is
+  // a symbol. Always: all but the sizes of a module's state.
+  enum class Mode : uint8_t { Never, Automatic, Always };
+  Mode mode = Mode::Never;
+  std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
+  std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
+  bool marked = false;                      // a tensor with marks was met
+  bool refused = false;                     // a capture with symbols could not be had
+
+  bool wanted() const {
+    if (mode == Mode::Never || refused) return false;
+    return mode == Mode::Always || marked || !changed.empty() || !numbers.empty();
+  }
+};
+
+// Of a capture that is to start again with symbols, or without.
+struct WithSymbols {};
+struct WithoutSymbols {
+  std::string why;
+};
+
+class Sizes : public Part {
+ public:
+  Sizes(Capture& capture, const DynamicShapes* policy) : Part(capture), policy_(policy) {}
+
+  // Whether the recording may have symbols.
+  bool symbolic() const { return policy_ != nullptr && policy_->wanted(); }
+  // The dimensions of a tensor from before the call whose sizes are symbols.
+  std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
+  // The tensor has become an input of the graph, with this type.
+  void add_tensor(py::handle real, const ir::TensorType& type);
+  // What stands for an int that varies; null where it is to be a constant.
+  py::object number(py::handle real, SourceId source);
+  // min or max of ints, some of which are symbolic; null where others are among them.
+  py::object extreme(const py::list& items, bool least);
+  // Arguments of a function in C that looks at numbers: as plain ints.
+  void make_plain(Arguments& args, Keywords& kwargs);
+
+  // Which of the numbers behind what the guards fetch this is.
+  uint32_t wanted(py::handle symbolic);
+  // Null where nothing is symbolic. Once the recording has ended.
+  std::shared_ptr<ShapeGuards> guards() const;
+  // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
+  // where there are none.
+  std::string violations() const;
+
+ private:
+  const DynamicShapes* policy_;
+  struct Marked {
+    std::string name;  // L['x'].size()[0]
+    int64_t hint;
+    sym::Expr size;
+  };
+  // As torch._dynamo.mark_dynamic has left it: which sizes a dimension may have.
+  void limit(py::handle tensor, const ir::TensorType& type);
+
+  std::vector<Marked> marked_;
+  std::vector<ShapeGuards::Input> inputs_;
+  std::vector<sym::Expr> wanted_;
+};
+
+}  // namespace oxy::python

@@ -1,0 +1,39 @@
+// What stands for a size or a number that is a symbol: an object of a class derived from
+// torch.SymInt, so that torch's code in C++ takes it as it is.
+//
+// Captured code sees an int (Objects::type_of, isinstance). Sums, products, quotients and the like
+// of such objects and of ints are expressions; a comparison is decided at this call's numbers, and
+// becomes a fact of the recording where it depends on them. Whoever needs the number itself (an
+// index of a list, range, a hash, a text, any function in C that asks for an integer) gets it, and
+// it becomes a fact that it is this one.
+#pragma once
+
+#include <c10/core/SymInt.h>
+
+#include <optional>
+
+#include "python/cpython/handles.h"
+#include "symbolic/facts.h"
+
+namespace oxy::python {
+
+bool is_symbolic_int(py::handle o);
+
+// A plain int where the expression is a constant.
+py::object symbolic_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& facts);
+
+// What it is, in its simplest form.
+sym::Expr expr_of(py::handle symbolic);
+
+// The int that it is in this call. `pinned`: which becomes a fact.
+py::object number_of(py::handle symbolic, bool pinned);
+
+// What torch has given, with our objects for its own: SymInts, also in tuples, lists and
+// torch.Sizes.
+py::object from_torch(const py::object& o);
+
+// Whether there are some in `o`, and `o` with the ints in their place, which become facts.
+bool mentions_symbolic_int(py::handle o);
+py::object with_numbers(const py::object& o);
+
+}  // namespace oxy::python

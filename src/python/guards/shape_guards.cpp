@@ -1,0 +1,99 @@
+// The layouts and facts of a recording as a size check, and its run on the inputs of a call.
+#include "python/guards/shape_guards.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "support/check.h"
+#include "support/text.h"
+
+namespace oxy::python {
+namespace {
+
+using pipeline::Reading;
+using pipeline::SizeCheck;
+using runtime::SizeOp;
+
+// The numbers of an input, with what they are called.
+void add_readings(uint32_t input, const ir::Type& type, const std::string& name,
+                  std::vector<Reading>& readings, std::vector<std::string>& names) {
+  auto add = [&](sym::Expr e, SizeOp op, size_t dimension, std::string what) {
+    readings.push_back({e, op, input, dimension});
+    names.push_back(std::move(what));
+  };
+  if (!type.is_tensor()) return add(type.expr, SizeOp::InputNumber, 0, name);
+  const ir::TensorType& t = type.tensor;
+  for (size_t d = 0; d < t.sizes.size(); d++)
+    add(t.sizes[d], SizeOp::InputSize, d, cat(name, ".size(", d, ")"));
+  for (size_t d = 0; d < t.strides.size(); d++)
+    add(t.strides[d], SizeOp::InputStride, d, cat(name, ".stride(", d, ")"));
+  add(t.offset, SizeOp::InputOffset, 0, cat(name, ".storage_offset()"));
+}
+
+std::string range_text(sym::Expr symbol) {
+  const sym::Range r = sym::range_of(symbol);
+  return cat(r.lo == INT64_MIN ? "" : cat(r.lo, " <= "), symbol,
+             r.hi == INT64_MAX ? "" : cat(" <= ", r.hi));
+}
+
+}  // namespace
+
+ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
+                         std::span<const sym::Expr> wanted) {
+  std::vector<Reading> readings;
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < inputs.size(); i++) {
+    add_readings(i, inputs[i].type, inputs[i].name, readings, names);
+    inputs_.push_back({inputs[i].fetched, inputs[i].type.is_tensor()});
+  }
+  std::vector<sym::Condition> conditions;
+  for (const sym::ShapeFacts::Fact& f : facts.facts()) conditions.push_back(f.condition);
+  check_ = pipeline::make_size_check(readings, conditions, wanted);
+  std::vector<sym::Expr> symbols;
+  for (const Reading& r : readings) sym::collect_symbols(r.value, symbols);
+  auto symbol = [&](size_t index) {
+    return *std::ranges::find(symbols, index, [](sym::Expr s) { return s.symbol_index(); });
+  };
+  for (const SizeCheck::Check& c : check_.checks) {
+    if (c.kind == SizeCheck::Check::Kind::Reading)
+      texts_.push_back({cat(names[c.index], " == ", readings[c.index].value), ""});
+    else if (c.kind == SizeCheck::Check::Kind::Range)
+      texts_.push_back({range_text(symbol(c.index)), ""});
+    else
+      texts_.push_back({sym::print(conditions[c.index]), facts.facts()[c.index].where});
+  }
+}
+
+std::optional<size_t> ShapeGuards::first_failure(std::span<PyObject* const> fetched,
+                                                 int64_t* slots) const {
+  c10::SmallVector<runtime::SizeInput, 8> read;
+  for (const Read& in : inputs_) {
+    PyObject* o = fetched[in.fetched];
+    if (in.tensor) {
+      const c10::TensorImpl& t = *THPVariable_Unpack(o).unsafeGetTensorImpl();
+      read.push_back({t.sizes().data(), t.strides().data(), t.storage_offset()});
+      continue;
+    }
+    int overflow = 0;
+    const int64_t value = PyLong_AsLongLongAndOverflow(o, &overflow);
+    if (overflow != 0) return 0;
+    read.push_back({nullptr, nullptr, value});
+  }
+  return pipeline::first_failure(check_, {read.data(), read.size()}, slots);
+}
+
+bool ShapeGuards::check(Fetched& fetched) const {
+  c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
+  if (first_failure(fetched.objects(), slots.data())) return false;
+  for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
+  return true;
+}
+
+std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> fetched) const {
+  std::vector<int64_t> slots(check_.program.instructions.size());
+  const auto failed = first_failure(fetched, slots.data());
+  if (!failed) return std::nullopt;
+  if (*failed == texts_.size()) return Failure{"a size beyond 64 bits", ""};
+  return Failure{cat("not ", texts_[*failed].text), texts_[*failed].where};
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,51 @@
+// The sizes of a capture that vary: which calls it is good for, as conditions over the sizes,
+// strides, offsets and numbers of a call's inputs, checked by a size program in every call.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/types.h"
+#include "pipeline/size_slots.h"
+#include "python/guards/guard.h"
+
+namespace oxy::python {
+
+class ShapeGuards {
+ public:
+  // A tensor whose layout has symbols, or an int that is one.
+  struct Input {
+    uint32_t fetched;  // position among what the guards fetch
+    ir::Type type;
+    std::string name;
+  };
+  // `wanted`: what a hit computes of the sizes.
+  ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
+              std::span<const sym::Expr> wanted);
+
+  // Whether the objects that were fetched fit; then `fetched` gets what is wanted, ints.
+  bool check(Fetched& fetched) const;
+  struct Failure {
+    std::string text, where;
+  };
+  // The first condition that does not hold. Nothing if all do.
+  std::optional<Failure> why_not(std::span<PyObject* const> fetched) const;
+  // A condition a line: what is read, then the facts with who asked for them.
+  std::vector<Failure> conditions() const { return texts_; }
+
+ private:
+  struct Read {
+    uint32_t fetched;
+    bool tensor;
+  };
+  // As pipeline::first_failure; nothing to evaluate where a number has no 64 bits: the first one.
+  std::optional<size_t> first_failure(std::span<PyObject* const> fetched, int64_t* slots) const;
+
+  std::vector<Read> inputs_;  // of the program
+  pipeline::SizeCheck check_;
+  std::vector<Failure> texts_;  // by check
+};
+
+}  // namespace oxy::python

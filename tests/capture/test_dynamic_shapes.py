@@ -1,0 +1,447 @@
+"""Captures with symbolic sizes: a function is called with several sizes and must do what eager does
+each time, by few captures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+SIZES = (5, 7, 12, 3, 64, 2, 1, 0, 31)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    with torch.no_grad():
+        yield
+
+
+def same(actual, expected):
+    assert type(actual) is type(expected), (actual, expected)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+        assert actual.shape == expected.shape
+        assert actual.numel() == 0 or actual.stride() == expected.stride()
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            same(a, e)
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            same(actual[key], expected[key])
+    else:
+        assert actual == expected or actual != actual
+
+
+def outcome(fn, *args):
+    try:
+        return fn(*args)
+    except Exception as e:
+        return type(e).__name__
+
+
+def recompiles():
+    return oxyfuel.stats()["recompiles"]
+
+
+# ---- what code does with sizes
+
+PROGRAMS = {
+    "view": lambda x: x.view(x.shape[0] * 2, 4) + 1,
+    "view_of_tuple": lambda x: x.view(*x.shape[:-1], 2, 4).transpose(1, 2),
+    "size_as_a_whole": lambda x: x.reshape((*x.size()[:-1], -1, 2)).sum(-1),
+    "shape_sum": lambda x: x.new_zeros(x.shape + (3,)),
+    "unpack": lambda x: (lambda b, n: x.reshape(n, b) * b)(*x.shape),
+    "numel": lambda x: x * x.numel() + x.shape.numel(),
+    "prod": lambda x: x.reshape(math.prod(x.shape)),
+    "len": lambda x: x * len(x),
+    "floordiv": lambda x: x[: x.shape[0] // 2] * 2,
+    "mod": lambda x: x[x.shape[0] % 2 :],
+    "ceil": lambda x: x.new_ones(-(-x.shape[0] // 4)),
+    "negative": lambda x: x[-min(x.shape[0], 3) :],
+    "min_max": lambda x: x[: min(x.shape[0], 6)].sum() + max(1, x.shape[0]),
+    "min_of_list": lambda x: x.new_zeros(max([x.shape[0], 4, x.shape[1]])),
+    "power": lambda x: x * x.shape[0] ** 2,
+    "absolute": lambda x: x * abs(3 - x.shape[0]),
+    "true_division": lambda x: x / (x.shape[0] + 1) / 2.5,
+    "square_root": lambda x: x / math.sqrt(x.shape[1]),
+    "divmod": lambda x: x * sum(divmod(x.shape[0], 4)),
+    "bits": lambda x: x * (x.shape[0] & 6) + (x.shape[0] << 1),
+    "arange": lambda x: x + torch.arange(x.shape[0])[:, None],
+    "arange_bounds": lambda x: torch.arange(1, x.shape[0] + 2, 2),
+    "full": lambda x: torch.full((x.shape[0], 2), 1.5) + torch.zeros(2),
+    "eye": lambda x: torch.ones(x.shape[0], x.shape[0]).tril(),
+    "expand": lambda x: x[:, :1].expand(-1, 5) + x.new_ones(1, 5).expand(x.shape[0], 5),
+    "repeat": lambda x: x.repeat(2, x.shape[0] // 4 + 1),
+    "cat": lambda x: torch.cat([x, x * 2, x[1:]]),
+    "stack": lambda x: torch.stack([x, x + x.shape[0]], 1),
+    "pad": lambda x: F.pad(x, (1, 2, 0, x.shape[0])),
+    "split": lambda x: [t + 1 for t in x.split(3, 1)],
+    "chunk": lambda x: x.chunk(2, 1)[1] * x.chunk(2, 1)[0],
+    "narrow": lambda x: x.narrow(1, 2, 3).sum(0),
+    "index_last": lambda x: x[-1:] + x[:1],
+    "flip": lambda x: x.flip(0) - x,
+    "roll": lambda x: x.roll(1, 0),
+    "transpose": lambda x: x.t().contiguous().view(-1),
+    "permute": lambda x: x.view(-1, 2, 4).permute(2, 0, 1) + 0.5,
+    "softmax": lambda x: x.softmax(0) + x.softmax(1),
+    "mean": lambda x: (x - x.mean(0)).square().mean(1),
+    "argmax": lambda x: x.argmax(1),
+    "cumsum": lambda x: x.cumsum(0),
+    "sort": lambda x: x.sort(1).values,
+    "topk": lambda x: x.topk(3, 1).values,
+    "matmul": lambda x: x @ x.t(),
+    "linear": lambda x: F.linear(x, torch.ones(4, 8)).relu(),
+    "bmm": lambda x: torch.bmm(x.view(1, -1, 8), x.view(1, -1, 8).transpose(1, 2)),
+    "einsum": lambda x: torch.einsum("bi,ci->bc", x, x),
+    "layer_norm": lambda x: F.layer_norm(x, (8,)),
+    "gather": lambda x: x.gather(1, torch.zeros(x.shape[0], 2, dtype=torch.int64)),
+    "scatter": lambda x: torch.zeros(x.shape[0], 9).scatter(1, x.long().abs() % 9, 1.0),
+    "index": lambda x: x[torch.arange(x.shape[0]), 1],
+    "embedding": lambda x: F.embedding(x.long().abs() % 4, torch.ones(4, 3)),
+    "masked_fill": lambda x: x.masked_fill(x > 0, x.shape[0]),
+    "where": lambda x: torch.where(x > 0, x, x.shape[0] + 0.0),
+    "causal": lambda x: torch.ones(x.shape[0], x.shape[0]).triu(1).bool(),
+    "attention": lambda x: F.scaled_dot_product_attention(
+        *(x.view(1, -1, 2, 4).transpose(1, 2) for _ in range(3)), is_causal=True
+    ),
+    "unfold": lambda x: x.unfold(1, 4, 2) + 1,
+    "in_place": lambda x: x.clone().add_(x.shape[0]).mul_(2),
+    "as_strided": lambda x: x.as_strided((x.shape[0], 4), (8, 2)),
+    "size_in_a_list": lambda x: x.reshape([x.shape[1], x.shape[0]]),
+    "torch_size": lambda x: torch.zeros(torch.Size([x.shape[0], 2])),
+    "sizes_equal": lambda x: x + 1 if x.shape == (x.size(0), 8) else x,
+    "membership": lambda x: x * 2 if x.shape[0] in (2, 5, 7) else x * 3,
+    "branch": lambda x: x * 2 if x.shape[0] > 6 else x * 3,
+    "even": lambda x: x * 2 if x.shape[0] % 2 == 0 else x * 3,
+    "truth": lambda x: x * 2 if x.shape[0] else x + 1,
+    "assertion": lambda x: x * 2 if (x.shape[0] >= 0 and x.shape[1] == 8) else None,
+    "loop": lambda x: sum((x[i] for i in range(x.shape[0])), x.new_zeros(8)),
+    "comprehension": lambda x: [r * i for i, r in enumerate(x)],
+    "a_text": lambda x: (x, f"{x.shape[0]:>4}|{x.shape}"),
+    "a_key": lambda x: {x.shape[0]: x, "n": x.shape[0]},
+    "list_of_so_many": lambda x: (x, [0] * x.shape[0]),
+    "tuple_index": lambda x: (x, tuple(range(70))[x.shape[0]]),
+    "kinds": lambda x: (x, type(x.shape[0]) is int, isinstance(x.size(0), int), x.shape[0].real),
+    "results": lambda x: (x.shape, x.shape[0] * 2, x.shape[0] - 1, [x.size()], x.numel()),
+    "hash": lambda x: (x, hash(x.shape) == hash(tuple(x.shape)), {x.shape[0]}),
+    "sorted": lambda x: (x, sorted([x.shape[1], x.shape[0], 3])),
+    "map": lambda x: x.reshape(*map(lambda n: n * 1, x.shape)),
+    "conversions": lambda x: (x, int(x.shape[0]), float(x.shape[0]), bool(x.shape[0]), str(x.shape[0])),
+    "rounding": lambda x: (x, round(x.shape[0]), math.floor(x.shape[0]), math.ceil(x.shape[0] / 2)),
+    "empty_like": lambda x: torch.zeros_like(x) + torch.empty_like(x).fill_(1),
+    "to_half": lambda x: x.half() + x.shape[0],
+    "as_int": lambda x: x.long() // 2 + x.shape[0],
+    "index_put": lambda x: x.index_put((torch.arange(x.shape[0]),), torch.tensor(1.0)),
+    "max_pool": lambda x: F.max_pool1d(x[None], 2),
+    "conv": lambda x: F.conv1d(x.t()[None], torch.ones(2, 8, 3), padding=1),
+    "interpolate": lambda x: F.interpolate(x.t()[None], scale_factor=2.0),
+    "one_hot": lambda x: F.one_hot(x.long().abs() % 4, 4),
+    "group_norm": lambda x: F.group_norm(x[..., None], 2),
+    "meshgrid": lambda x: torch.meshgrid(torch.arange(x.shape[0]), torch.arange(2), indexing="ij"),
+    "var": lambda x: x.var(1) + x.std(1, unbiased=False),
+    "clamp": lambda x: x.clamp(min=0, max=x.shape[0]),
+    "outer": lambda x: x[:, :1] * x[:, 0],
+    "flatten": lambda x: x.view(-1, 2, 2, 2).flatten(1, 2).flatten(),
+    "squeeze": lambda x: x.unsqueeze(1).squeeze(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name, dynamic):
+    fn = PROGRAMS[name]
+    compiled = oxyfuel.compile(fn, dynamic=dynamic)
+    for n in SIZES:
+        x = torch.randn(n, 8)
+        before = x.clone()
+        same(outcome(compiled, x.clone()), outcome(fn, x))
+        same(x, before)
+
+
+# What code does that works for all sizes is captured twice at most: once for the first size, and
+# once for all; 0 and 1 apart.
+FOR_ALL = [
+    "view", "view_of_tuple", "size_as_a_whole", "shape_sum", "unpack", "numel", "prod", "len",
+    "floordiv", "mod", "power", "arange", "arange_bounds", "full", "expand", "cat", "stack",
+    "pad", "split", "chunk", "narrow", "flip", "transpose", "permute", "softmax", "mean", "argmax",
+    "cumsum", "matmul", "linear", "bmm", "einsum", "layer_norm", "gather", "scatter", "index",
+    "embedding", "masked_fill", "attention", "in_place", "size_in_a_list", "torch_size",
+    "sizes_equal", "assertion", "kinds", "results", "map", "empty_like", "to_half", "as_int",
+    "var", "outer", "flatten", "min_of_list", "where", "causal",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOR_ALL)
+def test_one_capture_for_all_sizes(name):
+    fn = PROGRAMS[name]
+    compiled = oxyfuel.compile(fn)
+    for n in (5, 17, 12, 9, 64, 31):
+        x = torch.randn(n, 8)
+        same(compiled(x), fn(x))
+    assert recompiles() == 1
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    for n in (5, 17, 12, 9, 64, 31):
+        x = torch.randn(n, 8)
+        same(compiled(x), fn(x))
+    assert recompiles() == 0
+
+
+def test_never():
+    compiled = oxyfuel.compile(lambda x: x.sum(0) * x.shape[0], dynamic=False)
+    for n in (2, 3, 4):
+        compiled(torch.ones(n, 2))
+    assert recompiles() == 2
+
+
+def test_sizes_that_were_equal_share_a_symbol_and_others_do_not():
+    fn = lambda x, y: x + y  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for n in (3, 5, 9, 12):
+        same(compiled(torch.ones(n, 2), torch.ones(n, 2)), fn(torch.ones(n, 2), torch.ones(n, 2)))
+    assert recompiles() == 1
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(torch.ones(4, 2), torch.ones(5, 2))
+    same(compiled(torch.ones(1, 2), torch.ones(6, 2)), fn(torch.ones(1, 2), torch.ones(6, 2)))
+
+
+def test_strides_and_offsets_are_looked_at():
+    fn = lambda x: x * 2 + x.shape[0]  # noqa: E731
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    base = torch.randn(40, 16)
+    for x in (base[:9, :8], base[3:7, 2:10], base.t()[:5], base[::2, ::2], base[:, :1].expand(40, 5)):
+        same(compiled(x), fn(x))
+        same(compiled(x.contiguous()), fn(x.contiguous()))
+
+
+def test_mutated_arguments():
+    def fn(x, y):
+        x.add_(y.shape[0])
+        y[: y.shape[0] // 2] = 0
+        return x.shape[0]
+
+    compiled = oxyfuel.compile(fn)
+    for n in SIZES:
+        x, y = torch.randn(n, 3), torch.randn(n + 1)
+        xe, ye = x.clone(), y.clone()
+        same(compiled(x, y), fn(xe, ye))
+        same(x, xe)
+        same(y, ye)
+
+
+def test_views_of_arguments_come_back():
+    fn = lambda x: (x[1:], x.view(-1), x.t())  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for n in (3, 5, 8, 13):
+        x = torch.randn(n, 4)
+        out = compiled(x)
+        same(out, fn(x))
+        assert all(o.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for o in out)
+
+
+# ---- numbers
+
+
+def test_ints_that_vary_and_are_looked_at():
+    fn = lambda x, n: x[:, :n] * n + x.new_ones(n)  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    x = torch.randn(3, 40)
+    for n in (3, 4, 7, 20, 2, 40):
+        same(compiled(x, n), fn(x, n))
+    assert recompiles() == 1
+
+
+def test_ints_that_decide():
+    def fn(x, n):
+        if n > 10:
+            return x * n
+        return x.repeat(n, 1) if n > 0 else x - n
+
+    compiled = oxyfuel.compile(fn)
+    x = torch.randn(2, 3)
+    for n in (3, 4, 7, 20, 11, 12, 0, -1, -5, 1, 2):
+        same(compiled(x, n), fn(x, n))
+    assert recompiles() <= 6
+
+
+class Steps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.length = 3
+
+    def forward(self, x):
+        self.length = self.length + 1
+        return x[:, : self.length] + self.length
+
+
+def test_an_attribute_that_is_counted_and_looked_at():
+    eager, module = Steps(), Steps()
+    compiled = oxyfuel.compile(module)
+    x = torch.randn(2, 60)
+    for _ in range(30):
+        same(compiled(x), eager(x))
+        assert module.length == eager.length and type(module.length) is int
+    assert recompiles() <= 2
+
+
+COUNT = 3
+
+
+def test_a_global_that_varies():
+    global COUNT
+    compiled = oxyfuel.compile(lambda x: x[:COUNT] * 2)
+    x = torch.randn(50)
+    for COUNT in (3, 9, 20, 31, 2):  # noqa: B007
+        same(compiled(x), x[:COUNT] * 2)
+    assert recompiles() == 1
+
+
+def test_a_number_too_large_for_a_size():
+    fn = lambda x, n: x + (n % 7)  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for n in (3, 4, 2**62, 2**63, 2**80, -(2**63), 5):
+        same(compiled(torch.ones(2), n), fn(torch.ones(2), n))
+
+
+def test_ints_and_bools_are_told_apart():
+    fn = lambda x, n: (x[:n], type(n) is bool)  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for n in (2, 3, True, 4, False, 1, 0):
+        same(compiled(torch.arange(9), n), fn(torch.arange(9), n))
+
+
+# ---- marks
+
+
+def test_mark_dynamic():
+    x = torch.randn(6, 4)
+    oxyfuel.mark_dynamic(x, 0)
+    compiled = oxyfuel.compile(lambda x: x * x.shape[0])
+    compiled(x)
+    for n in (3, 9, 30):
+        same(compiled(torch.ones(n, 4)), torch.ones(n, 4) * n)
+    assert recompiles() == 0
+
+
+def test_torch_marks_are_read():
+    import torch._dynamo
+
+    x = torch.randn(6, 4)
+    torch._dynamo.mark_dynamic(x, 1, min=3, max=8)
+    compiled = oxyfuel.compile(lambda x: x * x.shape[1])
+    compiled(x)
+    same(compiled(torch.ones(6, 8)), torch.ones(6, 8) * 8)
+    assert recompiles() == 0
+    same(compiled(torch.ones(6, 9)), torch.ones(6, 9) * 9)
+    assert recompiles() == 1
+
+
+def test_a_mark_that_the_code_breaks():
+    def specialises(x):
+        return x.reshape(2, 3, 4)
+
+    x = torch.randn(6, 4)
+    oxyfuel.mark_dynamic(x, 0)
+    compiled = oxyfuel.compile(specialises)
+    with pytest.raises(oxyfuel.ConstraintViolationError) as caught:
+        compiled(x)
+    assert "L['x'].size()[0] as dynamic" in str(caught.value)
+    assert "x.reshape(2, 3, 4)" in str(caught.value)
+    y = torch.randn(6, 4)
+    oxyfuel.maybe_mark_dynamic(y, 0)
+    same(oxyfuel.compile(specialises)(y), specialises(y))
+
+
+def test_a_mark_of_a_size_of_one():
+    x = torch.randn(1, 4)
+    oxyfuel.mark_dynamic(x, 0)
+    with pytest.raises(oxyfuel.ConstraintViolationError, match="0 or 1"):
+        oxyfuel.compile(lambda x: x + 1)(x)
+
+
+def test_mark_static():
+    compiled = oxyfuel.compile(lambda x: x + x.shape[0])
+    for n in (3, 4, 5):
+        x = torch.ones(n, 2)
+        oxyfuel.mark_static(x, 0)
+        same(compiled(x), x + n)
+    assert recompiles() == 2
+
+
+def test_bad_marks():
+    with pytest.raises(TypeError):
+        oxyfuel.mark_dynamic([1], 0)
+    with pytest.raises(IndexError):
+        oxyfuel.mark_dynamic(torch.ones(2), 1)
+
+
+# ---- more than sizes
+
+
+def test_a_graph_break_between():
+    def fn(x):
+        n = x.shape[0]
+        y = x * n
+        print(end="")
+        return y[: n // 2] + n
+
+    compiled = oxyfuel.compile(fn)
+    for n in (4, 6, 9, 12, 31, 2, 1):
+        x = torch.randn(n, 2)
+        same(compiled(x), fn(x))
+
+
+def test_data_dependent_sizes():
+    def fn(x):
+        y = x[x > 0]
+        return y * y.shape[0] + 1
+
+    compiled = oxyfuel.compile(fn)
+    for n in (4, 6, 9, 12, 31):
+        x = torch.randn(n)
+        same(compiled(x), fn(x))
+
+
+def test_dropped_and_new_dimensions():
+    fn = lambda x: x.flatten() * x.dim()  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for shape in ((3,), (4,), (2, 3), (5, 3), (5, 8), (2, 2, 2), (3, 4, 5)):
+        same(compiled(torch.randn(shape).abs()).shape, fn(torch.randn(shape)).shape)
+
+
+def test_parameters_may_vary():
+    linear = torch.nn.Linear(4, 3)
+    compiled = oxyfuel.compile(linear)
+    x = torch.randn(2, 4)
+    for n in (3, 5, 9, 11):
+        linear.weight = torch.nn.Parameter(torch.randn(n, 4))
+        linear.bias = torch.nn.Parameter(torch.randn(n))
+        same(compiled(x), F.linear(x, linear.weight, linear.bias))
+    assert recompiles() == 1
+
+
+def test_many_shapes():
+    fn = lambda x: (x.softmax(-1) * x.shape[0]).sum(0)  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    for n in range(2, 400):
+        x = torch.randn(n % 13 + 2, n)
+        same(compiled(x), fn(x))
+    assert recompiles() <= 3
+
+
+def test_texts_of_guards():
+    def fn(x):
+        return x * 2 if x.shape[0] > 4 else x
+
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    compiled(torch.ones(6, 3))
+    text = compiled.guards()[0].text()
+    assert "5 <= s0" in text and "L['x'].stride(0) == s1" in text
