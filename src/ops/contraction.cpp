@@ -141,36 +141,69 @@ bool shape_linear(const Args& a, Types& out) {
 
 // ---- convolution ----
 
-Expr convolved(Expr in, Expr kernel, int64_t stride, int64_t padding, int64_t dilation) {
-  const Expr reach = Expr(dilation) * (kernel - Expr(1)) + Expr(1);
-  return sym::floordiv(in + Expr(2 * padding) - reach, Expr(stride)) + Expr(1);
+// Of one spatial dimension.
+struct Slide {
+  int64_t stride, padding, dilation, added;  // added: output_padding
+};
+
+Expr convolved(Expr in, Expr kernel, const Slide& s, bool transposed) {
+  const Expr reach = Expr(s.dilation) * (kernel - Expr(1)) + Expr(1);
+  if (transposed)
+    return (in - Expr(1)) * Expr(s.stride) - Expr(2 * s.padding) + reach + Expr(s.added);
+  return sym::floordiv(in + Expr(2 * s.padding) - reach, Expr(s.stride)) + Expr(1);
 }
 
-// One number a spatial dimension, of two; a single one counts for both.
-bool spatial(const Args& a, size_t at, std::vector<int64_t>& out) {
+// One number a spatial dimension; a single one counts for all.
+bool spatial(const Args& a, size_t at, size_t dims, std::vector<int64_t>& out) {
   if (!a.integers(at, out)) return false;
-  if (out.size() == 1) out.resize(2, out[0]);
-  return out.size() == 2;
+  if (out.size() == 1) out.resize(dims, out[0]);
+  return out.size() == dims;
+}
+
+std::optional<std::vector<Slide>> slides(const Args& a, size_t dims) {
+  std::vector<int64_t> stride, padding, dilation, added;
+  if (!spatial(a, 3, dims, stride) || !spatial(a, 4, dims, padding) ||
+      !spatial(a, 5, dims, dilation) || !spatial(a, 7, dims, added))
+    return std::nullopt;
+  std::vector<Slide> out;
+  for (size_t d = 0; d < dims; ++d) {
+    const Slide s{stride[d], padding[d], dilation[d], added[d]};
+    if (s.stride <= 0 || s.padding < 0 || s.dilation <= 0 || s.added < 0) return std::nullopt;
+    if (s.added >= std::max(s.stride, s.dilation)) return std::nullopt;
+    out.push_back(s);
+  }
+  return out;
+}
+
+bool is_positive(Expr e) { return sym::known_less(0, e).value_or(false); }
+
+// One channel of one pixel looks like channels-last, too.
+bool is_ambiguous(const TensorType& image) {
+  if (!same_size(image.sizes[1], 1)) return false;
+  return std::ranges::all_of(image.sizes.begin() + 2, image.sizes.end(),
+                             [](Expr e) { return same_size(e, 1); });
 }
 
 // Layouts other than row-major depend on the library that runs it: torch is asked.
 bool shape_convolution(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
-  if (!alike(x, w, 4, 4) || !x->is_row_major() || !w->is_row_major()) return false;
-  std::vector<int64_t> stride, padding, dilation;
+  const int64_t rank = x ? x->dim() : 0;
+  if (rank < 3 || rank > 5 || !alike(x, w, rank, rank) || !x->is_row_major() || !w->is_row_major())
+    return false;
+  const auto slide = slides(a, static_cast<size_t>(rank) - 2);
   auto transposed = a.boolean(6, false);
   auto groups = a.integer(8, 1);
-  if (!spatial(a, 3, stride) || !spatial(a, 4, padding) || !spatial(a, 5, dilation)) return false;
-  if (!transposed || *transposed || !groups) return false;
-  if (!same_size(x->sizes[1], w->sizes[1] * Expr(*groups))) return false;
-  if (x->sizes[1].is_const(0)) return false;  // eager gives no channels then
-  // A kernel with one input channel can look like channels-last.
-  if (w->sizes[1].is_const(1) || x->sizes[1].is_const(1)) return false;
-  Sizes sizes{x->sizes[0], w->sizes[0]};
-  for (size_t d = 0; d < 2; ++d) {
-    sizes.push_back(
-        convolved(x->sizes[2 + d], w->sizes[2 + d], stride[d], padding[d], dilation[d]));
-    if (sym::known_less(sizes.back(), 1).value_or(true)) return false;
+  if (!transposed || !groups || *groups <= 0 || !slide) return false;
+  if (!std::ranges::all_of(x->sizes, is_positive) || !std::ranges::all_of(w->sizes, is_positive))
+    return false;
+  const Expr channels = *transposed ? w->sizes[0] : w->sizes[1] * Expr(*groups);
+  if (!same_size(x->sizes[1], channels)) return false;
+  if (!same_size(sym::mod(w->sizes[0], *groups), 0)) return false;
+  if (is_ambiguous(*x) || is_ambiguous(*w)) return false;
+  Sizes sizes{x->sizes[0], *transposed ? w->sizes[1] * Expr(*groups) : w->sizes[0]};
+  for (size_t d = 2; d < x->sizes.size(); ++d) {
+    sizes.push_back(convolved(x->sizes[d], w->sizes[d], (*slide)[d - 2], *transposed));
+    if (!is_positive(sizes.back())) return false;
   }
   return give(out, fresh(*x, std::move(sizes)));
 }
@@ -214,8 +247,24 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   auto filled = [&](ValueId v, ValueId where, double value) {
     return r.call("aten.masked_fill.Scalar", {v, where, value});
   };
-  const ValueId query = unsqueezed(n.arg(0).value(), 3), key = unsqueezed(n.arg(1).value(), 2);
-  ValueId scores = r.sum(r.mul(query, key), {4}, false);
+  // Keys may have fewer heads, each for as many of the queries' that follow each other.
+  const Sizes whole = q->sizes;
+  const Expr heads = q->sizes[1], shared = a.tensor(1)->sizes[1], keys = a.tensor(1)->sizes[2];
+  const bool grouped = !same_size(heads, shared);
+  const Expr group = sym::floordiv(heads, shared);
+  const int64_t d = grouped ? 1 : 0;  // dimensions more
+  auto split = [&](ValueId v, Expr columns) {
+    return grouped ? r.view(v, {whole[0], shared, group, length, columns}) : v;
+  };
+  auto joined = [&](ValueId v, Expr columns) {
+    return grouped ? r.view(v, {whole[0], heads, length, columns}) : v;
+  };
+  auto of_keys = [&](size_t i) {
+    const ValueId v = unsqueezed(n.arg(i).value(), 2);
+    return grouped ? unsqueezed(v, 2) : v;
+  };
+  const ValueId query = unsqueezed(split(n.arg(0).value(), size), 3 + d);
+  ValueId scores = joined(r.sum(r.mul(query, of_keys(1)), {4 + d}, false), keys);
   scores = r.call("aten.mul.Scalar", {scores, factor});
   if (mask) scores = r.add(scores, n.arg(5).value());
   const ValueId masked = r.call("aten.eq.Scalar", {scores, -INFINITY});
@@ -223,8 +272,9 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   const ValueId weights = filled(r.unary("aten.exp.default", shifted), masked, 0.0);
   ValueId sum = r.sum(weights, {3}, true);
   sum = filled(sum, r.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
-  const ValueId shares = unsqueezed(r.div(weights, sum), 4);
-  out = {r.sum(r.mul(shares, unsqueezed(n.arg(2).value(), 2)), {3}, false), ValueId()};
+  const ValueId shares = unsqueezed(split(r.div(weights, sum), keys), 4 + d);
+  const ValueId mixed = r.sum(r.mul(shares, of_keys(2)), {3 + d}, false);
+  out = {joined(mixed, a.tensor(2)->sizes[3]), ValueId()};
   return true;
 }
 

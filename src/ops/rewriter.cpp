@@ -13,6 +13,15 @@ constexpr ir::MemoryFormat kContiguous{0};
 // Whether the op gives one list of tensors, as split does.
 bool returns_list(const OpInfo& info) { return info.schema.ends_with("[]"); }
 
+std::string types_text(const ir::Graph& graph, const std::vector<ir::Arg>& args) {
+  std::string out;
+  for (const ir::Arg& a : args)
+    ir::for_each_value(a, [&](ir::ValueId v) {
+      cat_to(out, out.empty() ? "" : ", ", ir::print(graph.value(v).type));
+    });
+  return out;
+}
+
 }  // namespace
 
 ir::List list_of(const std::vector<int64_t>& xs) {
@@ -35,8 +44,8 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   std::optional<sym::DecideByHints> deciding;
   if (auto* facts = sym::ShapeFacts::open_in(*graph_.pool)) deciding.emplace(*facts);
   if (!info->shape(Args(graph_, args), types))
-    throw UnknownShape(
-        cat("the shape rule does not know the result of ", op, " in a decomposition"));
+    throw UnknownShape(cat("the shape rule does not know the result of ", op,
+                           " in a decomposition, of ", types_text(graph_, args)));
   // insert_call can move the nodes, so what is needed of the replaced one is read first.
   const ir::StackId stack = graph_.node(at_).stack;
   const ir::NodeId parent = graph_.node(at_).parent;

@@ -325,8 +325,8 @@ bool shape_upsample(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes size;
   if (!t || !a.exprs(1, size) || size.empty() || t->sizes.size() != size.size() + 2) return false;
-  const auto bad = [](const Expr& e) { return e.is_const() && e.value() <= 0; };
-  if (t->numel().is_const(0) || std::ranges::any_of(size, bad)) return false;
+  const auto good = [](Expr e) { return sym::known_less(0, e).value_or(false); };
+  if (!std::ranges::all_of(t->sizes, good) || !std::ranges::all_of(size, good)) return false;
   if (t->sizes[1].is_const(1)) return false;  // both formats may be meant
   const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
   if (!last) return false;

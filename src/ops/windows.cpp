@@ -75,47 +75,60 @@ std::optional<Window> window(const Args& a, const TensorType& result, size_t dim
   return w;
 }
 
-// ---- shapes of four-dimensional, row-major images ----
+// ---- shapes, of row-major images with or without a batch ----
 
-bool is_image(const TensorType* t) {
-  return t && t->dim() == 4 && t->is_row_major() && !t->sizes[1].is_const(1) &&
-         !t->numel().is_const(0);
+bool is_positive(Expr e) { return sym::known_less(0, e).value_or(false); }
+
+// Of N spatial dimensions; what torch takes for channels-last is left to it.
+bool is_image(const TensorType* t, size_t dims) {
+  if (!t || !ir::is_floating(t->dtype)) return false;
+  const size_t rank = t->sizes.size();
+  if ((rank != dims + 1 && rank != dims + 2) || !t->is_row_major()) return false;
+  if (!std::ranges::all_of(t->sizes, is_positive)) return false;
+  return (rank != 4 && rank != 5) || suggests_channels_last(*t) == false;
 }
 
 // Nothing where eager refuses the window.
 std::optional<Expr> pooled_size(Expr in, const Window& w, size_t d) {
-  if (!in.is_const()) return std::nullopt;
-  const int64_t size = in.value(), stride = w.stride[d], padding = w.padding[d];
+  const int64_t stride = w.stride[d], padding = w.padding[d];
   const int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
-  const int64_t room = size + 2 * padding - reach;
-  if (room < 0 || stride <= 0 || w.kernel[d] <= 0 || w.dilation[d] <= 0) return std::nullopt;
+  if (stride <= 0 || w.kernel[d] <= 0 || w.dilation[d] <= 0) return std::nullopt;
   if (padding < 0 || padding > reach / 2) return std::nullopt;
-  int64_t n = (room + (w.ceil ? stride - 1 : 0)) / stride + 1;
-  if (w.ceil && (n - 1) * stride >= size + padding) --n;
-  return Expr(n);
+  const Expr room = in + Expr(2 * padding - reach);
+  if (sym::known_less(room, 0).value_or(true)) return std::nullopt;
+  const Expr n = sym::floordiv(room + Expr(w.ceil ? stride - 1 : 0), stride) + Expr(1);
+  // The last window begins inside, or in the padding in front.
+  return w.ceil ? sym::min(n, sym::ceildiv(in + Expr(padding), stride)) : n;
 }
 
 // A max_pool has dilation and gives places too.
-template <bool Max>
+template <bool Max, size_t Dims>
 bool shape_pool(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto w = window_arguments(a, 2, Max);
-  if (!is_image(t) || !w) return false;
+  auto w = window_arguments(a, Dims, Max);
+  if (!is_image(t, Dims) || !w) return false;
   std::vector<Expr> sizes = t->sizes;
-  for (size_t d = 0; d < 2; ++d) {
-    auto n = pooled_size(t->sizes[2 + d], *w, d);
+  const size_t first = sizes.size() - Dims;
+  for (size_t d = 0; d < Dims; ++d) {
+    auto n = pooled_size(t->sizes[first + d], *w, d);
     if (!n) return false;
-    sizes[2 + d] = *n;
+    sizes[first + d] = *n;
   }
   return give(out, fresh(*t, sizes)) &&
          (!Max || give(out, row_major(DType::I64, t->device, sizes)));
 }
 
+template <bool Max, size_t Dims>
 bool shape_adaptive_pool(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  std::vector<int64_t> size;
-  if (!is_image(t) || !spatial(a, 1, 2, {}, size)) return false;
-  return give(out, fresh(*t, {t->sizes[0], t->sizes[1], Expr(size[0]), Expr(size[1])}));
+  std::vector<Expr> size;
+  if (!is_image(t, Dims) || !a.exprs(1, size)) return false;
+  if (size.size() == 1) size.resize(Dims, size[0]);
+  if (size.size() != Dims || !std::ranges::all_of(size, is_positive)) return false;
+  std::vector<Expr> sizes = t->sizes;
+  std::ranges::copy(size, sizes.end() - Dims);
+  return give(out, fresh(*t, sizes)) &&
+         (!Max || give(out, row_major(DType::I64, t->device, sizes)));
 }
 
 // Calls `f` with the tap's place in the window, row by row.

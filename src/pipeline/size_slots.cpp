@@ -136,6 +136,20 @@ SizeCheck make_size_check(std::span<const Reading> readings, std::span<const Con
   return out;
 }
 
+SizeCheck make_size_check(std::span<const Reading> readings, const sym::ShapeFacts& facts,
+                          std::span<const Expr> wanted) {
+  std::vector<Reading> read(readings.begin(), readings.end());
+  for (Reading& r : read) r.value = facts.replace_symbols(r.value);
+  std::vector<Condition> conditions;
+  for (const auto& f : facts.facts()) {
+    conditions.push_back(
+        sym::map_differences(f.condition, [&](Expr d) { return facts.replace_symbols(d); }));
+  }
+  std::vector<Expr> simple;
+  for (const Expr e : wanted) simple.push_back(facts.simplify(e));
+  return make_size_check(read, conditions, simple);
+}
+
 std::optional<size_t> first_failure(const SizeCheck& check,
                                     std::span<const runtime::SizeInput> inputs,
                                     int64_t* slots) noexcept {

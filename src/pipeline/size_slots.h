@@ -68,6 +68,10 @@ struct SizeCheck {
 SizeCheck make_size_check(std::span<const Reading> readings,
                           std::span<const sym::Condition> conditions,
                           std::span<const sym::Expr> wanted = {});
+// Of what a recording relied on. Symbols that its equations give are replaced by what they equal,
+// so that each needs no reading of its own.
+SizeCheck make_size_check(std::span<const Reading> readings, const sym::ShapeFacts& facts,
+                          std::span<const sym::Expr> wanted = {});
 
 // The number of the first check that fails; checks.size() where all hold and a wanted number has no
 // value of 64 bits. `slots` has room for the program's.

@@ -168,6 +168,13 @@ std::vector<std::string> fact_positions(const Recording& r) {
   return out;
 }
 
+std::vector<std::string> fact_ops(const Recording& r) {
+  std::vector<std::string> out;
+  if (!r.facts) return out;
+  for (const auto& f : r.facts->facts()) out.push_back(f.op);
+  return out;
+}
+
 using SymbolMap = std::map<std::string, int64_t>;
 
 std::optional<SymbolMap> match(const Recording& r, const std::vector<py::object>& inputs) {
@@ -235,6 +242,7 @@ void bind_aten_graph(py::module_& m) {
       .def("facts", &facts_of, "What the recording relies on: conditions over its symbolic sizes.")
       .def("fact_positions", &fact_positions,
            "For each fact the place in the user's code that asked.")
+      .def("fact_ops", &fact_ops, "For each fact the op that asked; \"\" where none is known.")
       .def("match", &match, py::arg("inputs"),
            "The values of the symbols for inputs like these, or None where the recording is not "
            "for them.")

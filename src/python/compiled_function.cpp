@@ -220,10 +220,30 @@ struct Captures {
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
         if (!self->shapes.wanted() || found_with_symbols) throw;
-        // It may be one of symbols alone.
-        give_up_symbols(b.what());
+        found_with_symbols = !runs_without_symbols(capture, break_at);
+        if (found_with_symbols) throw;
+        say(self, "static", b.what());
+        return;
       }
     }
+  }
+
+  // Whether a capture that breaks where sizes are symbols does not where they are numbers. Then
+  // they stay so.
+  bool runs_without_symbols(std::unique_ptr<Capture>& capture, size_t break_at) {
+    self->shapes.refused = true;
+    begin_anew();
+    try {
+      run(capture, -1, SIZE_MAX, break_at);
+      return true;
+    } catch (const Break&) {
+    } catch (...) {
+      self->shapes.refused = false;
+      throw;
+    }
+    self->shapes.refused = false;
+    begin_anew();
+    return false;
   }
 
   void begin_anew() {

@@ -150,21 +150,6 @@ Expr mod_by_constant(ExprPool::Impl& pool, Expr a, int64_t k) {
 // ---- by a divisor that is no constant. Every law holds whatever its sign, as long as it is not 0,
 // unless a check of its range stands before it.
 
-// t / by where that is a product again.
-std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by) {
-  if (t.coefficient % by.coefficient != 0) return std::nullopt;
-  std::span<const Expr> have = factors_of(t.product), need = factors_of(by.product);
-  Factors rest;
-  size_t j = 0;
-  for (Expr f : have)
-    if (j < need.size() && f == need[j])
-      ++j;
-    else
-      rest.push_back(f);
-  if (j < need.size()) return std::nullopt;
-  return Term{t.coefficient / by.coefficient, build_product(pool, rest)};
-}
-
 // Takes multiples of d out of x while that makes x shorter; returns what was taken, divided by d.
 Sum take_multiples(ExprPool::Impl& pool, Sum& x, const Sum& d) {
   Sum quotient;
@@ -316,6 +301,20 @@ Expr extremum(Kind kind, Expr a, Expr b) {
 }
 
 }  // namespace
+
+std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by) {
+  if (t.coefficient % by.coefficient != 0) return std::nullopt;
+  std::span<const Expr> have = factors_of(t.product), need = factors_of(by.product);
+  Factors rest;
+  size_t j = 0;
+  for (Expr f : have)
+    if (j < need.size() && f == need[j])
+      ++j;
+    else
+      rest.push_back(f);
+  if (j < need.size()) return std::nullopt;
+  return Term{t.coefficient / by.coefficient, build_product(pool, rest)};
+}
 
 Expr floordiv(Expr a, Expr b) {
   OXY_CHECK(!b.is_const(0), "division by zero");

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "symbolic/implied.h"
 #include "symbolic/node.h"
 
 namespace oxy::sym {
@@ -22,6 +23,18 @@ void common_divisor(Expr e, Expr symbol, int64_t& multiple) {
     multiple = std::lcm(multiple, e.operands()[1].value());
   }
   for (Expr op : e.operands()) common_divisor(op, symbol, multiple);
+}
+
+uint64_t symbols_of(const Condition& c) {
+  uint64_t mask = c.difference.is_const() ? 0 : c.difference.node()->symbol_mask;
+  for (const Condition& part : c.parts) mask |= symbols_of(part);
+  return mask;
+}
+
+size_t divisions_in(Expr e) {
+  size_t n = e.kind() == Kind::FloorDiv || e.kind() == Kind::Mod;
+  for (Expr op : e.operands()) n += divisions_in(op);
+  return n;
 }
 
 Range intersect(Range a, Range b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
@@ -57,13 +70,10 @@ Range closer_range(Expr d, ExprPool& pool) {
 }  // namespace
 
 bool ShapeFacts::known_at_most(Expr d) const {
-  if (closer_range(d, *pool_).hi <= 0) return true;
-  auto below = [d](Expr bound) { return (d - bound).is_const() && (d - bound).value() <= 0; };
-  return std::ranges::any_of(facts_, [&](const Fact& f) {
-    const auto& [kind, value, bound, parts] = f.condition;
-    return (kind == Form::AtMost && below(bound)) ||
-           (kind == Form::Equal && (below(bound) || below(-bound)));
-  });
+  if (d.is_const()) return d.value() <= 0;
+  auto [at, is_new] = followed_.try_emplace(d);
+  if (is_new) at->second = closer_range(d, *pool_).hi <= 0 || follows(d, at_most_zero_);
+  return at->second;
 }
 
 std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
@@ -76,13 +86,20 @@ std::optional<bool> ShapeFacts::known_comparison(const Condition& c) const {
     return std::nullopt;
   }
   if (known_at_most(d + Expr(1)) || known_at_most(Expr(1) - d)) return c.kind == Form::NotEqual;
+  if (!facts_.empty() && known_at_most(d) && known_at_most(-d)) return c.kind == Form::Equal;
   return std::nullopt;
 }
 
 std::optional<bool> ShapeFacts::known(const Condition& condition) const {
   const Condition c = simplify(condition);
   if (c.is_constant()) return c.value;
-  if (c.parts.empty()) return known_comparison(c);
+  if (c.parts.empty()) {
+    if (!congruences_.empty()) {
+      const Condition closer = map_differences(c, [&](Expr d) { return with_congruences(d); });
+      if (closer.is_constant()) return closer.value;
+    }
+    return known_comparison(c);
+  }
   const bool absorbing = c.kind == Form::Or;
   bool all = true;
   for (const Condition& part : c.parts) {
@@ -100,7 +117,7 @@ bool ShapeFacts::decide(const Condition& condition) {
   if (auto k = known(c)) return *k;
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
   const bool value = evaluate(c, [](Expr symbol) { return hint(symbol); });
-  add(value ? c : negate(c));
+  add(value ? c : negate(c), {{}, where_ ? where_() : std::string(), op_});
   return value;
 }
 
@@ -123,18 +140,38 @@ int64_t ShapeFacts::pin(Expr e) {
   return value;
 }
 
-void ShapeFacts::add(const Condition& c) {
+// ---- facts: a new one, and what it makes of the others
+
+void ShapeFacts::add(const Condition& c, const Fact& origin) {
+  if (c.is_constant()) return;
   if (c.kind == Form::And) {
     for (const Condition& part : c.parts)
-      if (!known(part)) add(simplify(part));
+      if (!known(part)) add(simplify(part), origin);
     return;
   }
-  facts_.push_back({c, where_ ? where_() : std::string()});
-  if (c.kind == Form::Equal) add_replacement(c.difference);
+  if (c.kind == Form::AtMost && known_at_most(-c.difference))
+    return add(equal(c.difference, 0), origin);
+  std::vector<Condition> bounds;
+  Fact f{c, origin.where, origin.op};
+  if (c.kind == Form::Equal) {
+    const std::optional<Expr> symbol = add_replacement(c.difference);
+    f.gives = symbol ? Fact::Gives::Symbol : Fact::Gives::Product;
+    if (symbol) {  // what replaces it lies in its range
+      const Range r = range_of(*symbol);
+      const Expr value = replace_symbols(*symbol);
+      if (r.lo != INT64_MIN) bounds.push_back(at_most(r.lo, value));
+      if (r.hi != INT64_MAX) bounds.push_back(at_most(value, r.hi));
+    }
+  }
+  facts_.push_back(std::move(f));
+  facts_changed();
+  for (const Condition& bound : bounds)
+    if (!known(bound)) add(bound, origin);
+  settle(symbols_of(c));
 }
 
 // An equation that gives a symbol: the youngest one goes.
-void ShapeFacts::add_replacement(Expr difference) {
+std::optional<Expr> ShapeFacts::add_replacement(Expr difference) {
   std::vector<Expr> symbols;
   collect_symbols(difference, symbols);
   std::ranges::sort(symbols, std::greater(), &Expr::symbol_index);
@@ -145,17 +182,176 @@ void ShapeFacts::add_replacement(Expr difference) {
     auto once = [&](Expr symbol) { return symbol == s ? value : symbol; };
     for (auto& [from, to] : replacements_) to = substitute(to, once);
     replacements_.emplace_back(s, value);
+    return s;
+  }
+  return std::nullopt;
+}
+
+// Looks at the facts with one of these symbols, and at those with a symbol of these, again until
+// none changes.
+void ShapeFacts::settle(uint64_t symbols) {
+  constexpr int kMostChanges = 32;
+  for (uint64_t before = 0; before != symbols;) {
+    before = symbols;
+    for (const Fact& f : facts_)
+      if (const uint64_t its = symbols_of(f.condition); its & symbols) symbols |= its;
+  }
+  for (int changes = 0; changes < kMostChanges; ++changes) {
+    size_t i = 0;
+    while (i < facts_.size() && !((symbols_of(facts_[i].condition) & symbols) && reconsider(i)))
+      ++i;
+    if (i >= facts_.size()) return;
+  }
+}
+
+// Looks at a fact in the light of the others: true where it has changed or gone.
+bool ShapeFacts::reconsider(size_t i) {
+  if (facts_[i].gives == Fact::Gives::Symbol) return false;
+  const auto place = facts_.begin() + static_cast<std::ptrdiff_t>(i);
+  Fact f = std::move(*place);
+  facts_.erase(place);
+  facts_changed();
+  const Condition c = still_open(simplify(f.condition));
+  if (c.is_constant(true)) return true;
+  if (c == f.condition || c.is_constant()) {
+    facts_.insert(facts_.begin() + static_cast<std::ptrdiff_t>(i), std::move(f));
+    facts_changed();
+    return false;
+  }
+  add(c, f);
+  return true;
+}
+
+// What it says beyond the facts.
+Condition ShapeFacts::still_open(const Condition& c) const {
+  if (known(c) == true) return constant_condition(true);
+  if (c.kind == Form::Or) {
+    Condition open = constant_condition(false);
+    for (const Condition& part : c.parts)
+      if (known(part) != false) open = either(open, part);
+    return open;
+  }
+  if (c.kind == Form::NotEqual) {
+    const Expr d = c.difference;
+    if (known_at_most(d)) return at_most(d, -1);
+    if (known_at_most(-d)) return at_most(1, d);
+  }
+  return c;
+}
+
+void ShapeFacts::facts_changed() {
+  followed_.clear();
+  products_.clear();
+  congruences_.clear();
+  at_most_zero_.clear();
+  for (const Fact& f : facts_) {
+    if (f.gives == Fact::Gives::Symbol) continue;  // nothing is left of it where it is applied
+    const Condition& c = f.condition;
+    if (f.gives == Fact::Gives::Product) {
+      add_product_rules(c.difference);
+      add_congruence(c.difference);
+    }
+    if (c.kind == Form::Equal || c.kind == Form::AtMost) at_most_zero_.push_back(c.difference);
+    if (c.kind == Form::Equal) at_most_zero_.push_back(-c.difference);
+  }
+}
+
+// Of an equation that gives no symbol: the last product that has the coefficient 1 and is in no
+// other term.
+void ShapeFacts::add_product_rules(Expr difference) {
+  const Sum s = to_sum(difference);
+  for (size_t i = s.terms.size(); i-- > 0;) {
+    const auto [coefficient, product] = s.terms[i];
+    if (coefficient != 1 && coefficient != -1) continue;
+    const Expr rest = difference - Expr(coefficient) * product;
+    auto holds = [&](const Term& t) {
+      return &t != &s.terms[i] && divide_term(pool_->impl(), t, {1, product}).has_value();
+    };
+    if (std::ranges::any_of(s.terms, holds)) continue;
+    const Expr to = coefficient == 1 ? -rest : rest;
+    products_.push_back({1, product, to});
+    if (product.kind() != Kind::Mod) return;
+    // x % k = r says that k * (x//k) = x - r.
+    const Expr x = product.operands()[0], k = product.operands()[1];
+    const Sum quotient = to_sum(k * floordiv(x, k));
+    if (quotient.terms.size() == 1 && quotient.constant == 0 && quotient.terms[0].coefficient > 0)
+      products_.push_back({quotient.terms[0].coefficient, quotient.terms[0].product, x - to});
     return;
   }
 }
 
+// (s + c) % k = r, k a constant: s is k times some number, and (r - c) % k.
+void ShapeFacts::add_congruence(Expr difference) {
+  const Sum d = to_sum(difference);
+  if (d.terms.size() != 1 || d.terms[0].product.kind() != Kind::Mod) return;
+  const int64_t r = d.terms[0].coefficient > 0 ? -d.constant : d.constant;
+  const Expr x = d.terms[0].product.operands()[0], k = d.terms[0].product.operands()[1];
+  const Sum dividend = to_sum(x);
+  if (!k.is_const() || dividend.terms.size() != 1 || dividend.terms[0].coefficient != 1) return;
+  const Expr s = dividend.terms[0].product;
+  if (s.kind() != Kind::Symbol) return;
+  const auto known = std::ranges::find(congruences_, s, &Congruence::symbol);
+  if (known != congruences_.end() && known->modulus >= k.value()) return;
+  const Range quotients = floordiv_range(range_of(s), {k.value(), k.value()});
+  const Expr q = pool_->symbol(cat(s.name(), ".", k.value(), ".q"), quotients);
+  const Expr value = k * q + Expr(floor_mod(r - dividend.constant, k.value()));
+  const Congruence c{s, q, value, k.value()};
+  if (known != congruences_.end())
+    *known = c;
+  else
+    congruences_.push_back(c);
+}
+
+Expr ShapeFacts::with_congruences(Expr e) const {
+  return substitute(e, [&](Expr s) {
+    for (const Congruence& c : congruences_)
+      if (c.symbol == s) return c.value;
+    return s;
+  });
+}
+
+// In quotients that the congruences give, and back, where fewer divisions are left of it.
+Expr ShapeFacts::apply_congruences(Expr e) const {
+  const size_t before = divisions_in(e);
+  if (before == 0) return e;
+  const Expr through = substitute(with_congruences(e), [&](Expr s) {
+    for (const Congruence& c : congruences_)
+      if (c.quotient == s) return floordiv(c.symbol, c.modulus);
+    return s;
+  });
+  const Expr after = apply_products(through);
+  return divisions_in(after) < before ? after : e;
+}
+
+Expr ShapeFacts::replace_symbols(Expr e) const {
+  return substitute(e, [&](Expr s) {
+    for (const auto& [from, to] : replacements_)
+      if (from == s) return to;
+    return s;
+  });
+}
+
+Expr ShapeFacts::apply_products(Expr e) const {
+  constexpr int kRounds = 8;  // a rule may bring in what another one is about
+  for (int round = 0; round < kRounds && !e.is_const(); ++round) {
+    const Expr before = e;
+    for (const Term& t : to_sum(e).terms) {
+      auto applied = [&](const ProductRule& rule) {
+        auto rest = divide_term(pool_->impl(), t, {rule.coefficient, rule.product});
+        if (!rest) return false;
+        e = e - Expr(t.coefficient) * t.product + Expr(rest->coefficient) * rest->product * rule.to;
+        return true;
+      };
+      if (std::ranges::any_of(products_, applied)) break;
+    }
+    if (e == before) break;
+  }
+  return e;
+}
+
 Expr ShapeFacts::simplify(Expr e) const {
   if (e.is_const()) return e;
-  if (e.kind() == Kind::Symbol) {
-    for (const auto& [from, to] : replacements_)
-      if (from == e) return to;
-    return e;
-  }
+  if (e.kind() == Kind::Symbol) return replace_symbols(e);
   const bool is_min = e.kind() == Kind::Min;
   std::vector<Expr> ops;
   for (Expr op : e.operands()) ops.push_back(simplify(op));
@@ -171,7 +367,8 @@ Expr ShapeFacts::simplify(Expr e) const {
       r = *second == is_min ? op : r;
     else
       r = combine(e.kind(), r, op);
-  return r;
+  if (!products_.empty()) r = apply_products(r);
+  return congruences_.empty() ? r : apply_congruences(r);
 }
 
 Condition ShapeFacts::simplify(const Condition& c) const {

@@ -6,6 +6,8 @@
 // folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
 #pragma once
 
+#include <unordered_map>
+
 #include "symbolic/expr.h"
 
 namespace oxy::sym {
@@ -45,6 +47,9 @@ class ShapeFacts {
   struct Fact {
     Condition condition;
     std::string where;  // what the user's code did that asked, one frame a line, innermost last
+    std::string op;     // what asked, as far as that is known
+    // An equation that simplify() applies: it gives a symbol, or a product of others.
+    enum class Gives : uint8_t { Nothing, Symbol, Product } gives = Gives::Nothing;
   };
 
   // `pool` must give a hint for every symbol that occurs.
@@ -59,15 +64,18 @@ class ShapeFacts {
   ExprPool& pool() const { return *pool_; }
 
   // Whether it holds at the hints; becomes a fact unless the ranges and the facts so far say it.
+  // Facts that a new one implies go, or say less.
   bool decide(const Condition& c);
   // The value at the hints; that it is this value becomes a fact.
   int64_t pin(Expr e);
   // Certain from ranges and facts, or nothing. Adds no fact.
   std::optional<bool> known(const Condition& c) const;
-  // An equal expression under the facts: symbols with a known value or twin replaced, min and max
-  // that are decided.
+  // An equal expression under the facts: symbols, remainders and products with a known value or
+  // twin replaced, min and max that are decided.
   Expr simplify(Expr e) const;
   Condition simplify(const Condition& c) const;
+  // The symbols alone that equations give replaced.
+  Expr replace_symbols(Expr e) const;
 
   const std::vector<Fact>& facts() const { return facts_; }
   // Whether the recording holds for these values of its symbols.
@@ -76,20 +84,50 @@ class ShapeFacts {
 
   // Asked for Fact::where when a fact is added.
   void set_position(std::function<std::string()> where) { where_ = std::move(where); }
+  // Facts that are added from now on are this op's; "" for nobody's.
+  void set_op(std::string_view op) { op_ = op; }
   // From now on a question that would add a fact is Unsupported: the recording is over.
   void close();
 
  private:
-  void add(const Condition& c);
+  // coefficient * product equals `to`.
+  struct ProductRule {
+    int64_t coefficient;
+    Expr product, to;
+  };
+
+  // symbol = value, which is modulus * quotient and a constant.
+  struct Congruence {
+    Expr symbol, quotient, value;
+    int64_t modulus;
+  };
+
+  // The origin is a fact's with the same.
+  void add(const Condition& c, const Fact& origin);
+  std::optional<Expr> add_replacement(Expr difference);
+  void add_product_rules(Expr difference);
+  void add_congruence(Expr difference);
+  void settle(uint64_t symbols);
+  bool reconsider(size_t fact);
+  Condition still_open(const Condition& c) const;
+  void facts_changed();
+
+  Expr apply_products(Expr e) const;
+  Expr with_congruences(Expr e) const;
+  Expr apply_congruences(Expr e) const;
   Expr without_extrema(Expr e);
-  void add_replacement(Expr difference);
   std::optional<bool> known_comparison(const Condition& c) const;
   bool known_at_most(Expr difference) const;
 
   std::shared_ptr<ExprPool> pool_;
   std::vector<Fact> facts_;
   std::vector<std::pair<Expr, Expr>> replacements_;  // symbol, expression without replaced symbols
+  std::vector<ProductRule> products_;
+  std::vector<Congruence> congruences_;
+  std::vector<Expr> at_most_zero_;                   // what the facts say in inequalities
+  mutable std::unordered_map<Expr, bool> followed_;  // answers under these facts
   std::function<std::string()> where_;
+  std::string op_;
   bool closed_ = false;
 };
 

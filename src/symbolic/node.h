@@ -208,6 +208,9 @@ Expr multiply_products(ExprPool::Impl& pool, Expr a, Expr b);
 // The product without its factor at `skip`.
 Expr without(ExprPool::Impl& pool, Expr product, size_t skip);
 
+// The term divided by another one, where that is a term again.
+std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by);
+
 // Replaces terms by the laws on x//k and x%k; false where the sum stays as it is.
 bool recombine_all(ExprPool::Impl& pool, Sum& s);
 

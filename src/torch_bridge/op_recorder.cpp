@@ -115,6 +115,14 @@ void OpRecorder::on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   auto keep = [this] {
     if (!r_.failure) r_.failure = std::current_exception();
   };
+  // Whose questions about sizes these are.
+  struct Asking {
+    sym::ShapeFacts* facts;
+    ~Asking() {
+      if (facts) facts->set_op("");
+    }
+  } asking{r_.shapes ? r_.shapes->facts().get() : nullptr};
+  if (asking.facts) asking.facts->set_op(target_of(op.operator_name()));
   try {
     record(op, s);
   } catch (const Unsupported&) {

@@ -17,15 +17,17 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
 from opdb_cases import DTYPES, ENTRIES, LAYOUTS, dtypes_of, full_name
 from opdb_check import Outcome, Setup, check_entry
+from torch.testing._internal.opinfo.core import OpInfo
 
 Counts = collections.Counter
+Check = Callable[[OpInfo, Setup], Iterator[Outcome]]
 HEADING = """# Torch's operator database against eager
 
 Written by `./dev opdb`. Passed: value, dtype, shape, strides, mutated inputs or exception as in
@@ -58,12 +60,12 @@ def setups(a: argparse.Namespace) -> list[Setup]:
 # ---- processes: a crash costs one entry ----
 
 
-def work(connection: Connection, tasks: list[tuple[int, Setup]]) -> None:
+def work(connection: Connection, tasks: list[tuple[int, Setup]], check: Check) -> None:
     """Checks entries; sends the outcomes of each."""
     torch.set_num_threads(1)
     for task, (entry, setup) in enumerate(tasks):
         try:
-            outcomes = list(check_entry(ENTRIES[entry], setup))
+            outcomes = list(check(ENTRIES[entry], setup))
         except Exception as e:
             name = full_name(ENTRIES[entry])
             outcomes = [Outcome("failed", f"{name}: {type(e).__name__}: {e}")]
@@ -74,15 +76,16 @@ def work(connection: Connection, tasks: list[tuple[int, Setup]]) -> None:
 class Worker:
     """A process that works on a list of tasks, replaced when it dies."""
 
-    def __init__(self, tasks: list[tuple[int, Setup]]) -> None:
+    def __init__(self, tasks: list[tuple[int, Setup]], check: Check) -> None:
         self.tasks = tasks
+        self._check = check
         self.start()
 
     def start(self) -> None:
         """Starts on the tasks that are left."""
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe(duplex=False)
-        self._process = context.Process(target=work, args=(other, self.tasks))
+        self._process = context.Process(target=work, args=(other, self.tasks, self._check))
         self._process.start()
         other.close()
         self._done = 0
@@ -107,9 +110,11 @@ class Worker:
         return setup, [Outcome("failed", f"{full_name(ENTRIES[entry])}: the process died ({code})")]
 
 
-def outcomes(tasks: list[tuple[int, Setup]], jobs: int) -> Iterator[tuple[Setup, list[Outcome]]]:
+def outcomes(
+    tasks: list[tuple[int, Setup]], jobs: int, check: Check = check_entry
+) -> Iterator[tuple[Setup, list[Outcome]]]:
     """What comes of all tasks, as it comes."""
-    workers = {w.connection: w for w in (Worker(tasks[i::jobs]) for i in range(jobs))}
+    workers = {w.connection: w for w in (Worker(tasks[i::jobs], check) for i in range(jobs))}
     while workers:
         for connection in wait(list(workers)):
             worker = workers.pop(connection)

@@ -75,6 +75,25 @@ TEST_F(SizeSlotsTest, WhatNoReadingGivesIsAnError) {
   EXPECT_THROW(make_size_check(readings, {}, wanted), InternalError);
 }
 
+TEST_F(SizeSlotsTest, OfAllFactsOfARecording) {
+  auto shared = std::make_shared<sym::ExprPool>();
+  const Expr a = shared->symbol("a", {2, INT64_MAX}, 3),
+             b = shared->symbol("b", {2, INT64_MAX}, 12);
+  sym::ShapeFacts facts(shared);
+  facts.decide(sym::equal(b, Expr(4) * a));
+  facts.decide(sym::less(a, 10));
+  const Expr wanted[] = {b * b};
+  const Reading whole[] = {number(0, a), number(1, b)}, simple[] = {number(0, Expr(4) * a)};
+  const SizeCheck check = make_size_check(whole, facts, wanted);
+  EXPECT_EQ(fails(check, {5, 20}), std::nullopt);
+  EXPECT_EQ(slots[check.wanted[0].index], 400);
+  EXPECT_TRUE(fails(check, {5, 21}).has_value());
+  EXPECT_TRUE(fails(check, {10, 40}).has_value());
+  const SizeCheck one = make_size_check(simple, facts, wanted);
+  EXPECT_EQ(fails(one, {20}), std::nullopt);
+  EXPECT_TRUE(fails(one, {21}).has_value());
+}
+
 TEST_F(SizeSlotsTest, NumbersWithoutAValueDoNotFit) {
   const Reading readings[] = {number(0, s0), number(1, s1)};
   const Condition conditions[] = {sym::equal(s0 * s1, 12)};

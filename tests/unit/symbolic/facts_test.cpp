@@ -123,7 +123,7 @@ TEST_F(FactsTest, EquationsReplaceSymbols) {
   EXPECT_EQ(facts.pin(s0), 16);
   EXPECT_EQ(facts.simplify(s0 * s2 + s0), Expr(16) * s1);
   EXPECT_EQ(facts.pin(floordiv(s0, 2)), 8);
-  EXPECT_EQ(facts.facts().size(), 2u);
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"s1 == s2 + 1", "3 <= s1", "s0 == 16"}));
   EXPECT_EQ(facts.pin(s1), 6);
   EXPECT_TRUE(facts.simplify(s2).is_const(5));
 }
@@ -177,7 +177,107 @@ TEST_F(FactsTest, QuestionsOfTheRulesAreAnswered) {
     EXPECT_EQ(known_less(s1, s0), true);
   }
   EXPECT_FALSE(known_less(s1, s0).has_value());
-  EXPECT_EQ(facts.text(), (std::vector<std::string>{"s0 != s1", "s1 < s0"}));
+  EXPECT_EQ(facts.text(), std::vector<std::string>{"s1 < s0"});
+}
+
+TEST_F(FactsTest, WhatReplacesASymbolLiesInItsRange) {
+  facts.decide(equal(s1, s2 + Expr(1)));
+  EXPECT_TRUE(facts.holds(values({9, 3, 2})));
+  EXPECT_FALSE(facts.holds(values({9, 2, 1})));
+}
+
+// ---- what follows
+
+class FollowsTest : public FactsTest {
+ protected:
+  void hold(const Condition& c) {
+    facts.decide(c);
+    EXPECT_TRUE(evaluate(c, [](Expr s) { return hint(s); })) << print(c);
+  }
+  std::optional<bool> known(const Condition& c) { return facts.known(c); }
+};
+
+TEST_F(FollowsTest, Chains) {
+  hold(less(s1, s0));
+  hold(less(s2, s1));
+  EXPECT_EQ(known(less(s2, s0)), true);
+  EXPECT_EQ(known(at_most(s2 + Expr(2), s0)), true);
+  EXPECT_EQ(known(at_most(s2 + Expr(3), s0)), std::nullopt);
+  EXPECT_EQ(known(equal(s0, s2)), false);
+  EXPECT_EQ(known(at_most(s0, s2)), false);
+}
+
+TEST_F(FollowsTest, SumsOfFacts) {
+  hold(at_most(s0 + s1, 30));
+  hold(at_most(10, s0 - s1));
+  EXPECT_EQ(known(at_most(s1, 10)), true);
+  EXPECT_EQ(known(at_most(s1, 9)), std::nullopt);
+  EXPECT_EQ(known(at_most(12, s0)), true);
+}
+
+TEST_F(FollowsTest, QuotientsAndRemainders) {
+  hold(less(s1, floordiv(s0, 2)));
+  EXPECT_EQ(known(less(Expr(2) * s1, s0)), true);
+  EXPECT_EQ(known(less(mod(s2, s1), s0)), true);
+  EXPECT_EQ(known(at_most(floordiv(s1, 3), floordiv(s0, 3))), true);
+  EXPECT_EQ(known(at_most(s1 * floordiv(s0, s1), s0)), true);
+  EXPECT_EQ(known(less(s0, s1 * floordiv(s0, s1) + s1)), true);
+}
+
+TEST_F(FollowsTest, Products) {
+  hold(less(s1, s0));
+  EXPECT_EQ(known(less(s1 * s2, s0 * s2)), true);
+  EXPECT_EQ(known(at_most(s1 * s2 + s2, s0 * s2)), true);
+  EXPECT_EQ(known(less(s1, s0 * s2)), true);
+}
+
+TEST_F(FollowsTest, MinAndMax) {
+  hold(less(s1, s0));
+  EXPECT_EQ(known(at_most(min(s2, s1), s0)), true);
+  EXPECT_EQ(known(at_most(s1, max(s2, s0))), true);
+  EXPECT_EQ(known(equal(min(s2, s1) + max(s2, s1), s1 + s2)), true);
+}
+
+TEST_F(FollowsTest, Divisibility) {
+  hold(equal(mod(s0, 4), 0));
+  EXPECT_EQ(facts.simplify(Expr(4) * floordiv(s0, 4)), s0);
+  EXPECT_EQ(facts.simplify(s1 * floordiv(s0, 4) * Expr(4)), s0 * s1);
+  EXPECT_EQ(known(equal(mod(s0, 4), 1)), false);
+  EXPECT_EQ(known(equal(Expr(2) * floordiv(s0, 2), s0)), true);
+  EXPECT_EQ(known(equal(mod(s0, 2), 0)), true);
+  EXPECT_EQ(known(equal(s0, Expr(4) * s1 + Expr(2))), false);
+  hold(equal(mod(s0, s0 - Expr(8)), 0));
+}
+
+TEST_F(FollowsTest, EquationsOfProducts) {
+  hold(equal(s1 * s2, 30));
+  EXPECT_EQ(facts.simplify(s1 * s2 * s0), Expr(30) * s0);
+  EXPECT_EQ(known(less(s1 * s2, 31)), true);
+  EXPECT_EQ(known(at_most(s1, 15)), true);
+}
+
+TEST_F(FollowsTest, ImpliedFactsGo) {
+  hold(less(s1, s0));
+  hold(at_most(s2, 40));
+  hold(at_most(s2, 20));
+  hold(not_equal(s2, 7));
+  hold(at_most(s2, s1));
+  hold(at_most(s1, 6));
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"s1 < s0", "s2 <= s1", "s1 <= 6"}));
+  facts.pin(s1);
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"s1 == 6", "7 <= s0", "s2 <= 6"}));
+}
+
+TEST_F(FollowsTest, NotEqualAtTheEndOfARange) {
+  hold(not_equal(s0, 20));
+  hold(at_most(s0, 20));
+  EXPECT_EQ(facts.text(), std::vector<std::string>{"s0 <= 19"});
+}
+
+TEST_F(FollowsTest, AnOrWithOnePartLeft) {
+  EXPECT_TRUE(facts.decide(either(equal(s0, 3), at_most(s1, s2 + Expr(1)))));
+  hold(less(Expr(10), s0));
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"11 <= s0", "s1 <= s2 + 1"}));
 }
 
 }  // namespace

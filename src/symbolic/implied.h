@@ -1,0 +1,15 @@
+// Whether an inequality follows from others, from the ranges of symbols and from what divisions,
+// remainders, products, min and max mean. Private to src/symbolic.
+#pragma once
+
+#include <span>
+
+#include "symbolic/expr.h"
+
+namespace oxy::sym {
+
+// Whether d <= 0 wherever each of `known` is at most 0. False means "not known": the search ends
+// after a number of steps.
+bool follows(Expr d, std::span<const Expr> known);
+
+}  // namespace oxy::sym
