@@ -127,8 +127,7 @@ std::vector<std::pair<std::string, bool>> GuardProgram::changed_numbers(
   return out;
 }
 
-std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(
-    PyObject* const* locals) const {
+std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(PyObject* const* locals) const {
   Temporaries made;
   const GuardWalk::Values values = all_values(locals, made);
   std::vector<ChangedSizes> out;

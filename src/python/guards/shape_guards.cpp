@@ -132,8 +132,7 @@ bool ShapeGuards::fits(const Fetched& fetched) const {
   return !first_failure(fetched.objects(), slots.data());
 }
 
-std::optional<ShapeGuards::Failure> ShapeGuards::why_not(
-    std::span<PyObject* const> fetched) const {
+std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> fetched) const {
   std::vector<int64_t> slots(check_.program.instructions.size());
   const auto failed = first_failure(fetched, slots.data());
   if (!failed) return std::nullopt;
