@@ -7,14 +7,14 @@
 
 namespace oxy::ops {
 
-// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and
-// the parent are the replaced node's.
 // A shape rule that does not know what an op of a decomposition gives: at some sizes of its symbols
 // it may be one thing, at others another.
 class UnknownShape : public InternalError {
   using InternalError::InternalError;
 };
 
+// Appends nodes in front of the one being replaced, with types from the shape rules; the stack and
+// the parent are the replaced node's.
 class Rewriter {
  public:
   Rewriter(ir::Graph& g, ir::NodeId at) : graph_(g), at_(at) {}

@@ -252,7 +252,8 @@ struct Captures {
   }
 
   void give_up_symbols(const std::string& why) {
-    if (!self->shapes.wanted()) throw InternalError("a capture without symbols has none to give up");
+    if (!self->shapes.wanted())
+      throw InternalError("a capture without symbols has none to give up");
     say(self, "static", why);
     self->shapes.refused = true;
     begin_anew();
@@ -368,8 +369,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   entry->grad = captured && entry->state.modes.grad &&
                 (capture->graphs.result_requires_grad ||
                  std::ranges::any_of(capture->graphs.example_inputs, [](const py::object& o) {
-                   return THPVariable_Check(o.ptr()) &&
-                          THPVariable_Unpack(o.ptr()).requires_grad();
+                   return THPVariable_Check(o.ptr()) && THPVariable_Unpack(o.ptr()).requires_grad();
                  }));
   if (captured && !entry->grad) fill(self, *entry, *capture);
   if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
@@ -381,11 +381,12 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
     say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
-  entry->guards =
-      std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
-                                     capture->graphs.fetch, capture->sizes.guards());
+  entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
+                                                 capture->graphs.fetch, capture->sizes.guards());
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
+  if (log_enabled(Artifact::dynamic))
+    for (const std::string& text : entry->guards->dimensions()) say(self, "dimension", text);
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries.insert(self->entries.begin(), entry);
   return entry;
@@ -453,8 +454,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   }
   if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));
   for (const auto& e : std::vector(self->entries))
-    if (e->code.ptr() == bound.code)
-      note_changes(self, *e->guards, bound.locals.data());
+    if (e->code.ptr() == bound.code) note_changes(self, *e->guards, bound.locals.data());
   if (!self->entries.empty() && self->entries.front()->code.ptr() == bound.code) {
     const auto why = self->entries.front()->guards->why_not(bound.locals.data());
     self->numbers_changed += why && why->number ? 1 : 0;

@@ -65,7 +65,7 @@ class Aligner {
  private:
   bool split_once();
   bool split_against(const std::vector<Digit>& coarse, const std::vector<Digit>& fine, Group& g);
-  void split(Group& g, Expr var, int64_t inner);
+  void split(Group& g, Expr var, Expr inner);
   void match_by_memory();
   void match_by_size();
   void rename();
@@ -91,7 +91,7 @@ std::vector<Axis> all_axes(const Group& g) {
   return out;
 }
 
-void Aligner::split(Group& g, Expr var, int64_t inner) {
+void Aligner::split(Group& g, Expr var, Expr inner) {
   const std::vector<Axis> all = all_axes(g);
   loops::VariableScope scope(*program_.variables);
   for (const Axis& x : all) scope.take(x.var);
@@ -100,6 +100,7 @@ void Aligner::split(Group& g, Expr var, int64_t inner) {
   for (Nest& n : g.nests) {
     replace(n, {{var, outer_var * inner + inner_var}});
     split_axis(n.axes, var, outer_var, inner_var, inner);
+    simplify_divisions(n);
   }
   split_axis(g.parallel, var, outer_var, inner_var, inner);
 }
@@ -109,11 +110,10 @@ void Aligner::split(Group& g, Expr var, int64_t inner) {
 bool Aligner::split_against(const std::vector<Digit>& coarse, const std::vector<Digit>& fine,
                             Group& g) {
   for (const Digit& c : coarse) {
-    if (!c.size.is_const()) continue;
     for (const Digit& f : fine) {
-      if (f.stride != c.stride || !f.size.is_const()) continue;
-      int64_t m = f.size.value(), n = c.size.value();
-      if (m <= 1 || m >= n || n % m != 0) continue;
+      if (f.stride != c.stride) continue;
+      const Expr m = f.size, n = c.size;
+      if (m.is_const(0) || m.is_const(1) || m == n || !divides(m, n)) continue;
       if (std::ranges::find(fine, f.stride * m, &Digit::stride) == fine.end()) continue;
       split(g, c.var, m);
       return true;

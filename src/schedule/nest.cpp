@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "schedule/cost.h"
@@ -96,7 +97,73 @@ void replace(Nest& n, const Substitution& subst) {
   }
 }
 
-void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_var, int64_t inner) {
+namespace {
+
+class DivisionSimplifier {
+ public:
+  explicit DivisionSimplifier(const std::vector<Axis>& axes) : axes_(axes) {}
+
+  Expr operator()(Expr e) {
+    if (e.is_const() || e.kind() == sym::Kind::Symbol) return e;
+    if (const auto it = done_.find(e); it != done_.end()) return it->second;
+    const Expr made = simplified(e);
+    done_.emplace(e, made);
+    return made;
+  }
+
+ private:
+  Expr simplified(Expr e) {
+    const std::span<const Expr> operands = e.operands();
+    Expr out = (*this)(operands[0]);
+    for (const Expr x : operands.subspan(1)) out = combined(e.kind(), out, (*this)(x));
+    return out;
+  }
+
+  Expr combined(sym::Kind kind, Expr a, Expr b) const {
+    switch (kind) {
+      case sym::Kind::Add:
+        return a + b;
+      case sym::Kind::Mul:
+        return a * b;
+      case sym::Kind::FloorDiv:
+        return stays_below(a, b) ? Expr(0) : sym::floordiv(a, b);
+      case sym::Kind::Mod:
+        return stays_below(a, b) ? a : sym::mod(a, b);
+      case sym::Kind::Min:
+        return sym::min(a, b);
+      default:
+        return sym::max(a, b);
+    }
+  }
+
+  // 0 <= e < end at all iterations.
+  bool stays_below(Expr e, Expr end) const {
+    if (sym::range_of(e).lo < 0) return false;
+    for (const Axis& a : axes_) {
+      if (!sym::contains(e, a.var) || !loops::is_size(a.size)) continue;
+      const auto line = sym::linear_in(e, a.var);
+      if (line && sym::range_of(line->first).lo >= 0) e = line->first * (a.size - 1) + line->second;
+    }
+    return sym::range_of(end - e).lo > 0;
+  }
+
+  const std::vector<Axis>& axes_;
+  std::unordered_map<Expr, Expr> done_;
+};
+
+}  // namespace
+
+void simplify_divisions(Nest& n) {
+  const bool varies = std::ranges::any_of(n.axes, [](const Axis& a) { return !a.size.is_const(); });
+  if (!varies) return;
+  DivisionSimplifier simplify(n.axes);
+  for (Inst& i : n.body) {
+    if (i.op == LoopOp::Symbol) continue;
+    for (Expr& e : i.index) e = simplify(e);
+  }
+}
+
+void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_var, Expr inner) {
   const size_t at = place_of(axes, var);
   if (at == axes.size()) return;
   const Axis old = axes[at];
@@ -195,7 +262,7 @@ namespace {
 // A split that an expression asks for: variable // k or variable % k with k dividing the axis.
 struct Wanted {
   size_t axis;
-  int64_t k;
+  Expr k;
 };
 
 class SplitFinder {
@@ -221,23 +288,23 @@ class SplitFinder {
     }
     if (e.kind() != sym::Kind::FloorDiv && e.kind() != sym::Kind::Mod) return std::nullopt;
     Expr dividend = e.operands()[0], k = e.operands()[1];
-    if (!k.is_const()) return std::nullopt;
+    if (!loops::is_size(k)) return std::nullopt;
     for (Expr s : symbols_of(dividend)) {
-      if (auto w = wanted(dividend, s, k.value())) return w;
+      if (auto w = wanted(dividend, s, k)) return w;
     }
     return std::nullopt;
   }
 
   // (c*v + rest) // k or % k: splitting v at k/c frees the part that k decides, whatever the rest
   // is.
-  std::optional<Wanted> wanted(Expr dividend, Expr var, int64_t k) const {
+  std::optional<Wanted> wanted(Expr dividend, Expr var, Expr k) const {
     const size_t axis = place_of(nest_.axes, var);
-    if (axis == nest_.axes.size() || !nest_.axes[axis].size.is_const()) return std::nullopt;
+    if (axis == nest_.axes.size()) return std::nullopt;
     auto l = sym::linear_in(dividend, var);
-    if (!l || !l->first.is_const() || l->first.value() <= 0 || k % l->first.value() != 0)
+    if (!l || !loops::is_size(l->first) || !divides(l->first, k)) return std::nullopt;
+    const Expr at = sym::floordiv(k, l->first), size = nest_.axes[axis].size;
+    if (at.is_const(1) || at == size || !divides(at, size) || sym::floordiv(size, at).is_const(0))
       return std::nullopt;
-    const int64_t at = k / l->first.value(), size = nest_.axes[axis].size.value();
-    if (at <= 1 || at >= size || size % at != 0) return std::nullopt;
     return Wanted{axis, at};
   }
 
@@ -249,6 +316,7 @@ void split_where_wanted(Nest& n, loops::Variables& all) {
   loops::VariableScope scope(all);
   for (const Axis& a : n.axes) scope.take(a.var);
   for (int round = 0; round < 16; ++round) {
+    simplify_divisions(n);
     auto w = SplitFinder(n).find();
     if (!w) return;
     const Axis a = n.axes[w->axis];

@@ -60,9 +60,17 @@ using Substitution = std::vector<std::pair<Expr, Expr>>;
 Expr replace(Expr e, const Substitution& subst);
 void replace(Nest& n, const Substitution& subst);  // in indices; axes stay
 
+// Divisions that the sizes of the axes decide: (p0 + s1*p1) // s1 is p1 where p0 goes to s1. Where a
+// size is constant the variable's range says so, and the expression has its simplest form by itself.
+void simplify_divisions(Nest& n);
 // Makes the axis of a variable, where it is there, two: outer of size / inner, inner. Only where
 // inner divides the size.
-void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_var, int64_t inner);
+void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_var, Expr inner);
+// Whether that is so at all sizes.
+inline bool divides(Expr inner, Expr size) {
+  if (inner.is_const()) return inner.value() > 0 && sym::divisible(size, inner.value());
+  return sym::range_of(inner).lo > 0 && sym::floordiv(size, inner) * inner == size;
+}
 
 // Whether the axes `outer` and `inner` can be one: every index walks them as one axis of size outer
 // * inner.

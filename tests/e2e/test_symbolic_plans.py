@@ -4,6 +4,9 @@ does at every size that its facts allow."""
 from __future__ import annotations
 
 import functools
+import resource
+import threading
+import time
 
 import pytest
 import torch
@@ -249,3 +252,94 @@ def test_other_inputs_are_refused():
         compiled.plan.run((torch.randn(6, 3, 8).transpose(0, 1),))
     with pytest.raises(_C.UserError):
         compiled.plan.run((torch.randn(3, 6, 8, dtype=torch.float64),))
+
+
+def test_a_region_gets_its_sizes():
+    text = """plan arena=0 {
+  size %0 = size(1, 0)
+  size %1 = mul(%0, 4)
+  input b8[] strides=[]
+  input f32[%0] strides=[1]
+  buffer in0: input 0 b8[] strides=[] bytes=1
+  buffer in1: input 1 f32[%0] strides=[1] bytes=%1
+  buffer buf2: extern f32[%0] strides=[1] bytes=%1
+  region plan arena=0 {
+    size %0 = size(0, 0)
+    size %1 = mul(%0, 4)
+    input f32[%0] strides=[1]
+    input number %0
+    buffer in0: input 0 f32[%0] strides=[1] bytes=%1
+    buffer buf1: extern f32[%0] strides=[1] bytes=%1
+    buf1 = extern aten.mul.Scalar(in0, %0) origin=1
+    return buf1
+  }
+  region plan arena=0 {
+    size %0 = number(1, 0)
+    size %1 = size(0, 0)
+    size %2 = mul(%0, 4)
+    input f32[%0] strides=[1]
+    input number %0
+    buffer in0: input 0 f32[%0] strides=[1] bytes=%2
+    buffer buf1: extern f32[%0] strides=[1] bytes=%2
+    buf1 = extern aten.full.default([%0], 1.5, f32) origin=1
+    return buf1
+  }
+  buf2 = cond [0, 1](in0, in1) numbers=[%0]
+  return buf2
+}
+"""
+    assert _C.parse_plan(text) == _C.parse_plan(_C.parse_plan(text))
+    yes, no = torch.tensor(True), torch.tensor(False)
+    plan = _C.load_plan_text(text, [], (yes, torch.randn(3)), make_settings({"strict": True}))
+    for n in (3, 8, 2):
+        x = torch.randn(n)
+        torch.testing.assert_close(plan.run((yes, x))[0], x * n)
+        torch.testing.assert_close(plan.run((no, x))[0], torch.full((n,), 1.5))
+
+
+def test_many_shapes_in_a_row():
+    """Memory stays bounded, and the last calls are no slower than the first."""
+    compiled = Compiled(
+        lambda x: ((x * 2).softmax(1) @ x.transpose(1, 2)).relu(), grid(3, 6), BY_BATCH_AND_TIME
+    )
+    torch.manual_seed(0)
+
+    def seconds(first, count):
+        start = time.thread_time()
+        for i in range(first, first + count):
+            compiled.run(torch.randn(2 + i % 97, 2 + i // 97 % 101, 8))
+        return time.thread_time() - start
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the time of this one counts, whatever else the machine does
+    try:
+        seconds(97 * 100, 97)  # the largest ones
+        begin, before = seconds(0, 1000), peak()
+        seconds(1000, 8000)
+        again = min(seconds(0, 1000) for _ in range(3))
+    finally:
+        torch.set_num_threads(threads)
+    assert again < 2 * begin
+    assert peak() - before < 64 << 10  # KiB
+
+
+def test_two_threads_at_two_sizes():
+    compiled = Compiled(lambda x: (x * 2).softmax(1).sum(2) + 1, grid(3, 6), BY_BATCH_AND_TIME)
+    failures = []
+
+    def work(seed):
+        x = torch.randn(2 + seed, 5 + seed, 8)
+        expected = (x * 2).softmax(1).sum(2) + 1
+        for _ in range(300):
+            if not torch.allclose(compiled.run(x), expected, atol=1e-5):
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures

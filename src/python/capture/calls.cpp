@@ -19,9 +19,7 @@ bool has_own_vectorcall(const PyFunctionObject* f) {
   return f->vectorcall != usual;
 }
 
-bool is_torch_size(PyTypeObject* type) {
-  return type == as_type(member_of<"torch", "Size">());
-}
+bool is_torch_size(PyTypeObject* type) { return type == as_type(member_of<"torch", "Size">()); }
 
 constexpr size_t kMaxDepth = 150;
 

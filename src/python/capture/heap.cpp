@@ -366,8 +366,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   Tracked k;
   k.source = source;
   k.original = borrow(real);
-  const ir::TensorType type =
-      bridge::type_of(dims.empty() ? t : THPVariable_Unpack(fake.ptr()));
+  const ir::TensorType type = bridge::type_of(dims.empty() ? t : THPVariable_Unpack(fake.ptr()));
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(type));
   tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);

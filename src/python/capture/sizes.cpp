@@ -21,7 +21,8 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
 // Whether it tells something of one of the symbols that others make a number.
 bool mentions(const sym::Condition& c, std::span<const sym::Expr> symbols) {
   if (c.kind == sym::Condition::Kind::Equal)
-    return std::ranges::any_of(symbols, [&](sym::Expr s) { return sym::contains(c.difference, s); });
+    return std::ranges::any_of(symbols,
+                               [&](sym::Expr s) { return sym::contains(c.difference, s); });
   return std::ranges::any_of(c.parts, [&](const auto& part) { return mentions(part, symbols); });
 }
 
@@ -53,15 +54,14 @@ void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
   inputs_.push_back({fetched, ir::Type::of(type), name});
   for (const int64_t d : marked_dims(real, "_dynamo_dynamic_indices"))
     if (const auto i = static_cast<size_t>(d); i < type.sizes.size())
-      marked_.push_back({cat(name, ".size()[", d, "]"), THPVariable_Unpack(real.ptr()).size(d),
-                         type.sizes[i]});
+      marked_.push_back(
+          {cat(name, ".size()[", d, "]"), THPVariable_Unpack(real.ptr()).size(d), type.sizes[i]});
   limit(real, type);
 }
 
 void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
   PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
-  PyObject* ranges =
-      dict && *dict ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
+  PyObject* ranges = dict && *dict ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
   if (ranges == nullptr) return;
   const auto facts = graphs().recorder().facts();
   for (py::handle range : py::list(borrow(ranges))) {
@@ -89,7 +89,8 @@ std::string Sizes::violations() const {
     }
     out += "Remove the mark or use maybe_mark_dynamic. It was specialized here:";
     for (const auto& f : facts.facts())
-      if (mentions(f.condition, symbols)) cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
+      if (mentions(f.condition, symbols))
+        cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
     while (out.ends_with("\n")) out.pop_back();
   }
   return out;
@@ -109,8 +110,8 @@ py::object Sizes::number(py::handle real, SourceId source) {
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(false);
-  inputs_.push_back({static_cast<uint32_t>(graphs().fetch.size() - 1), type,
-                     heap().sources.text(source)});
+  inputs_.push_back(
+      {static_cast<uint32_t>(graphs().fetch.size() - 1), type, heap().sources.text(source)});
   py::object out = symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
   heap().hold(out);
   return out;

@@ -20,8 +20,8 @@ struct DynamicShapes {
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
-  bool marked = false;   // a tensor with marks was met
-  bool refused = false;  // a capture with symbols could not be had
+  bool marked = false;                      // a tensor with marks was met
+  bool refused = false;                     // a capture with symbols could not be had
 
   bool wanted() const {
     if (mode == Mode::Never || refused) return false;

@@ -185,8 +185,7 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
 }
 
 Meant absolute(Capture& c, const Arguments& args) {
-  if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0]))
-    return nothing;
+  if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0])) return nothing;
   return c.objects.operate(member_of<"operator", "abs">(), args);
 }
 

@@ -416,7 +416,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   const bool divides = sym::divisible(last.size, tuning::unroll);
   const int64_t fewest = divides ? 2 * tuning::unroll : tuning::unroll_with_rest;
   if (!find_inst(n, LoopOp::Symbol) && at <= tuning::unrolled_body &&
-      hinted(last.size).value_or(0) >= fewest) {
+      count_of(last.size) >= fewest) {
     // Far from each other: streams of one page disturb each other.
     const Expr part = sym::floordiv(last.size, tuning::unroll);
     const Expr quarter = scope_.get('r', part);

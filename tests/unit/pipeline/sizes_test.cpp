@@ -92,5 +92,31 @@ TEST(Sizes, ASymbolThatNoInputGives) {
   EXPECT_THROW(make_extern_plan(g), InternalError);
 }
 
+// A region gets the sizes that it speaks of, whether its parameters have them or not.
+TEST(Sizes, ARegionIsGivenItsSizes) {
+  const ir::Graph g = ir::parse(
+      "symbol s0 in [2, inf], hint 16\n"
+      "graph aten(%p: b8[], %x: f32[s0]) {\n"
+      "  %0: f32[2*s0] = cond(%p, %x) then(%a: f32[s0]) {\n"
+      "    %0: f32[2*s0] = aten.cat.default([%a, %a], 0)\n"
+      "    return %0\n"
+      "  } else(%a: f32[s0]) {\n"
+      "    %0: f32[2*s0] = aten.full.default([2*s0], 1.0, f32, None, cpu)\n"
+      "    return %0\n"
+      "  }\n"
+      "  return %0\n}\n");
+  const runtime::Plan p = runtime::parse_plan(runtime::print(make_extern_plan(g)));
+  runtime::verify(p);
+  const auto& step = std::get<runtime::RegionStep>(p.steps[0]);
+  ASSERT_EQ(step.numbers.size(), 1u);
+  ASSERT_EQ(p.regions.size(), 2u);
+  for (const runtime::Plan& r : p.regions) {
+    ASSERT_EQ(r.inputs.size(), 2u);
+    EXPECT_EQ(r.inputs[1].dtype, DType::None);
+  }
+  EXPECT_NE(runtime::print(p).find("cond [0, 1](in0, in1) numbers=[%0]"), std::string::npos)
+      << runtime::print(p);
+}
+
 }  // namespace
 }  // namespace oxy::pipeline

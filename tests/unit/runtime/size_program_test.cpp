@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/size.h"
+#include "runtime/sized_plan.h"
 #include "support/check.h"
 
 namespace oxy::runtime {
@@ -88,6 +90,103 @@ TEST(SizeProgram, NamesReadBack) {
        op = static_cast<SizeOp>(static_cast<int>(op) + 1))
     EXPECT_EQ(size_op_from_name(name(op)), op);
   EXPECT_FALSE(size_op_from_name("power"));
+}
+
+TEST(SizeProgram, WhatChangesNothingIsNoInstruction) {
+  SizeProgram p;
+  SizeBuilder b(p);
+  const Slot n = b.input(SizeOp::InputSize, 0, 0), zero = b.constant(0), one = b.constant(1);
+  EXPECT_EQ(b.binary(SizeOp::Add, n, zero), n);
+  EXPECT_EQ(b.binary(SizeOp::Mul, one, n), n);
+  EXPECT_EQ(b.binary(SizeOp::Mul, n, zero), zero);
+  EXPECT_EQ(b.binary(SizeOp::FloorDiv, n, one), n);
+}
+
+TEST(SizeProgram, EvaluatedAgainAndAgain) {
+  SizeProgram p;
+  SizeBuilder b(p);
+  const Slot n = b.input(SizeOp::InputSize, 0, 0), m = b.input(SizeOp::InputSize, 0, 1);
+  const Slot twice = b.binary(SizeOp::Mul, n, b.constant(2));
+  const Slot other = b.binary(SizeOp::Add, m, b.constant(5));
+  const SizeEvaluator all(p), some(p, std::vector<Slot>{twice});
+  std::vector<int64_t> slots = all.initial(), part = some.initial();
+  auto update = [&](int64_t x, int64_t y, bool fresh) {
+    const int64_t sizes[] = {x, y};
+    const SizeInput input{sizes, nullptr, 0};
+    some.update({&input, 1}, part.data(), fresh);
+    return all.update({&input, 1}, slots.data(), fresh);
+  };
+  EXPECT_TRUE(update(0, 0, true));
+  EXPECT_EQ(slots[other.index], 5);
+  EXPECT_TRUE(update(3, 4, false));
+  EXPECT_EQ(slots[twice.index], 6);
+  EXPECT_EQ(slots[other.index], 9);
+  EXPECT_FALSE(update(3, 4, false));
+  EXPECT_EQ(part[twice.index], 6);
+  EXPECT_EQ(part[other.index], 0);
+  EXPECT_THROW(update(INT64_MAX, 4, false), InternalError);
+}
+
+TEST(Size, KnowsItsValueAtTheHints) {
+  SizeProgram p;
+  SizeBuilder b(p);
+  const Size n(b, b.input(SizeOp::InputSize, 0, 0), 10);
+  EXPECT_TRUE((Size(3) * 4 - 2).is_constant(10));
+  EXPECT_TRUE((n * 0).is_constant(0));
+  EXPECT_FALSE(n.is_constant());
+  const Size list[] = {ceil_div(n, 4), clamp(n, 2, 7), select(is_less(n, 11), n, 3), n % 3, -1 * n};
+  const int64_t hints[] = {3, 7, 10, 1, -10}, at_30[] = {8, 7, 3, 0, -30};
+  const int64_t sizes[] = {30};
+  const SizeInput input{sizes, nullptr, 0};
+  const std::vector<int64_t> slots = run(p, {&input, 1});
+  for (size_t i = 0; i < std::size(list); i++) {
+    EXPECT_EQ(list[i].hint(), hints[i]) << i;
+    EXPECT_EQ(slots[list[i].slot(b).index], at_30[i]) << i;
+  }
+  EXPECT_THROW(n.constant(), InternalError);
+}
+
+constexpr const char* kVarying =
+    "plan arena=%2 {\n"
+    "  size %0 = size(0, 0)\n"
+    "  size %1 = mul(%0, 16)\n"
+    "  size %2 = mul(%1, 2)\n"
+    "  input f32[%0, 4] strides=[4, 1]\n"
+    "  buffer in0: input 0 f32[%0, 4] strides=[4, 1] bytes=%1\n"
+    "  buffer buf0: arena at %1 f32[%0, 4] strides=[4, 1] bytes=%1\n"
+    "  buffer buf1: output f32[%0, 4] strides=[4, 1] bytes=%1\n"
+    "  kernel k: @00000000000000000000000000000000 range=%0 grain=64 scratch=0 moves=128 "
+    "parameters=[%0, 4]\n"
+    "  launch k(in0, buf0)\n"
+    "  launch k(buf0, buf1)\n"
+    "  return buf1\n"
+    "}\n";
+
+// Laid out in place, a plan is what it would be if it had been laid out anew.
+TEST(SizedPlan, LaidOutAgain) {
+  const Plan p = parse_plan(kVarying);
+  const KernelFn entries[] = {nullptr};
+  auto slots_at = [&](int64_t n) {
+    const int64_t sizes[] = {n, 4}, strides[] = {4, 1};
+    const SizeInput input{sizes, strides, 0};
+    return run(p.sizes, {&input, 1});
+  };
+  const SizeChanges changes(p);
+  SizedPlan sized = at_sizes(p, entries, slots_at(3));
+  for (const int64_t n : {5, 0, 1000, 3}) {
+    sized.slots = slots_at(n);
+    changes.apply(sized);
+    const SizedPlan wanted = at_sizes(p, entries, slots_at(n));
+    EXPECT_EQ(sized.arena_bytes, wanted.arena_bytes);
+    EXPECT_EQ(sized.inputs, wanted.inputs);
+    for (size_t i = 0; i < p.buffers.size(); i++) {
+      EXPECT_EQ(sized.buffers[i].meta, wanted.buffers[i].meta);
+      EXPECT_EQ(sized.buffers[i].arena_offset, wanted.buffers[i].arena_offset);
+      EXPECT_EQ(sized.buffers[i].bytes, wanted.buffers[i].bytes);
+    }
+    EXPECT_EQ(sized.kernels[0].range, n);
+    EXPECT_EQ(sized.kernels[0].parameters, wanted.kernels[0].parameters);
+  }
 }
 
 }  // namespace
