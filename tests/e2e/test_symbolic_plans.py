@@ -112,7 +112,10 @@ def test_mlp_with_norm():
 
 def test_convolution_with_symbolic_batch():
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Conv2d(16, 8, 3),
     ).eval()
     gm = torch.fx.symbolic_trace(model)
@@ -123,9 +126,7 @@ def test_convolution_with_symbolic_image():
     model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 3)).eval()
     gm = torch.fx.symbolic_trace(model)
     sizes = [(2, 10, 12), (3, 16, 9), (2, 33, 20), (4, 5, 5)]
-    check(
-        gm, lambda b, h, w: [torch.randn(b, 16, h, w)], sizes, {0: [0, 2, 3]}, least=1
-    )
+    check(gm, lambda b, h, w: [torch.randn(b, 16, h, w)], sizes, {0: [0, 2, 3]}, least=1)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -220,8 +221,12 @@ def test_mutated_inputs():
 
     check(fn, grid, SIZES, BY_BATCH_AND_TIME)
     check(lambda x: x.add_(1), grid, SIZES, BY_BATCH_AND_TIME)
-    check(lambda x, y: x.copy_(y) * 2, lambda b, t: grid(b, t) + grid(b, t), SIZES,
-          {0: [0, 1], 1: [0, 1]})
+    check(
+        lambda x, y: x.copy_(y) * 2,
+        lambda b, t: grid(b, t) + grid(b, t),
+        SIZES,
+        {0: [0, 1], 1: [0, 1]},
+    )
 
 
 def test_views_of_inputs():

@@ -408,9 +408,7 @@ def test_numbers_made_of_sizes_specialise(fn):
 
 
 def test_quotients_of_sizes_are_symbolic_until_they_are_floats():
-    _, facts = check(
-        lambda x: x[:, : ceil(x.shape[1] / 2 + 1)], grid, *SIZES, BY_BATCH_AND_TIME
-    )
+    _, facts = check(lambda x: x[:, : ceil(x.shape[1] / 2 + 1)], grid, *SIZES, BY_BATCH_AND_TIME)
     assert facts == []
     _, facts = check(
         lambda x: branch(x, 2 * (x.shape[1] / 3) + 1), grid, (3, 6), (5, 9), BY_BATCH_AND_TIME
