@@ -235,6 +235,17 @@ def test_ops_without_kernels():
     check(lambda x: torch.cdist(x, x) * x.shape[1], grid, SIZES, BY_BATCH_AND_TIME, least=1)
 
 
+def test_spreads():
+    for fn in (
+        lambda x: x.var(1),
+        lambda x: x.std((0, 1), correction=0),
+        lambda x: torch.var_mean(x, (1,), keepdim=True)[0],
+        lambda x: x.var(1, correction=2),
+    ):
+        compiled = check(fn, grid, SIZES, BY_BATCH_AND_TIME)
+        assert compiled.plan.extern_count() == 0
+
+
 def test_random_numbers():
     fn = torch.fx.symbolic_trace(lambda x: F.dropout(x, 0.5) + torch.rand_like(x))
     compiled = Compiled(fn, grid(3, 6), BY_BATCH_AND_TIME)
