@@ -209,6 +209,8 @@ class Compiler:
             log("bytecode", self._name, text)
         elif kind == "guards":
             log("guards", f"guards of {self._name}", text)
+        elif kind == "dimension":
+            log("dynamic", self._name, text)
         elif kind == "violation":
             raise ConstraintViolationError(text)
         elif kind in ("static", "static failed"):

@@ -53,6 +53,8 @@ class Explanation:
     out_guards: list[str] = field(default_factory=list)
     guard_costs: list[float] = field(default_factory=list)  # of each: nanoseconds, looked at alone
     guard_stacks: list[str] = field(default_factory=list)  # of each capture: guards by user's line
+    # Of captures with symbolic sizes: what became of each size and varying number, and why.
+    dimensions: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)  # the guards that failed, with both values
     guard_nanoseconds: float | None = None  # to check the outermost capture, where it still fits
     first_call_seconds: float = 0.0
@@ -93,6 +95,7 @@ class Explanation:
             lines += [title, text]
         for text in self.recompiles:
             lines.append(f"captured again: {text}")
+        lines += [f"size: {text}" for text in self.dimensions]
         lines.append("guards, the dearest first:")
         return "\n".join([*lines, *(f"{ns:6.1f} ns  {text}" for ns, text in self.guards_by_cost())])
 
@@ -111,8 +114,8 @@ class Explanation:
 
 
 class _Explainer(Compiler):
-    def __init__(self, found: Explanation) -> None:
-        super().__init__("native", make_settings(None), False, "explained")
+    def __init__(self, found: Explanation, dynamic: bool | None) -> None:
+        super().__init__("native", make_settings(None), False, "explained", dynamic)
         self.found = found
         self.made: list[Any] = []
         self._since = 0.0
@@ -157,15 +160,18 @@ class _Explainer(Compiler):
         return float(program.nanoseconds(locals_, 100))
 
 
-def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
+def explain(
+    model: Callable[..., Any], dynamic: bool | None = None
+) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures and runs the call once and says what became of it.
 
-    Raises what the call raises.
+    ``dynamic``: as of :func:`oxyfuel.compile`; True tells what a capture with symbolic sizes makes
+    of each of them. Raises what the call raises.
     """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
-        explainer = _Explainer(found)
+        explainer = _Explainer(found, dynamic)
         compiled = explainer.compiled(model)
         before, start = stats()["compile_seconds"], time.perf_counter()
         measured = _C.measure_guards(True)
@@ -181,6 +187,7 @@ def explain(model: Callable[..., Any]) -> Callable[..., Explanation]:
             for program in function.guards():
                 found.out_guards += program.text().splitlines()
                 found.guard_costs += program.costs()
+                found.dimensions += program.dimensions()
                 found.guard_stacks.append(program.log_text())
         if not isinstance(model, torch.nn.Module) and inspect.isfunction(model):
             found.guard_nanoseconds = explainer.nanoseconds(args, kwargs)

@@ -165,14 +165,14 @@ Scalar log_sigmoid(Element& e) {
 
 std::optional<int64_t> glu_dim(const Args& a) {
   const ir::TensorType* t = a.tensor(0);
-  auto dim = t && t->dim() > 0 ? a.dim(1, t->dim(), -1) : std::nullopt;
-  return dim && sym::divisible(t->sizes[*dim], 2) ? dim : std::nullopt;
+  return t && t->dim() > 0 ? a.dim(1, t->dim(), -1) : std::nullopt;
 }
 
 bool shape_glu(const Args& a, Types& out) {
   auto dim = glu_dim(a);
   if (!dim || !ir::is_floating(a.tensor(0)->dtype)) return false;
   ir::TensorType half = *a.tensor(0);
+  if (!sym::known_equal(sym::mod(half.sizes[*dim], 2), 0).value_or(false)) return false;
   half.sizes[*dim] = sym::floordiv(half.sizes[*dim], 2);
   const ir::TensorType* halves[] = {&half, &half};
   auto strides = elementwise_strides(half.sizes, halves, false);

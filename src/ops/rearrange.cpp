@@ -293,6 +293,23 @@ bool shape_pixel_shuffle(const Args& a, Types& out) {
   return push_image(*t, std::move(sizes), 4, out);
 }
 
+bool shape_pixel_unshuffle(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  auto r = a.integer(1);
+  if (!t || t->dim() < 3 || !r || *r <= 0) return false;
+  Sizes sizes = t->sizes;
+  const size_t n = sizes.size();
+  for (Expr e : sizes) {
+    if (!sym::known_less(0, e).value_or(false)) return false;
+  }
+  for (size_t d : {n - 2, n - 1}) {
+    if (!sym::known_equal(sym::mod(sizes[d], *r), 0).value_or(false)) return false;
+    sizes[d] = sym::floordiv(sizes[d], *r);
+  }
+  sizes[n - 3] *= Expr(*r * *r);
+  return push_image(*t, std::move(sizes), 4, out);
+}
+
 bool shape_channel_shuffle(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto groups = a.integer(1);
@@ -383,6 +400,27 @@ std::optional<Patches> patches(const Args& a) {
     if (!a.integers(++at, *list) || list->size() != 2) return std::nullopt;
   }
   return p;
+}
+
+bool shape_im2col(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto p = patches(a);
+  if (!t || !p || !ir::is_floating(t->dtype) || (t->dim() != 3 && t->dim() != 4)) return false;
+  const auto positive = [](Expr e) { return sym::known_less(0, e).value_or(false); };
+  if (!std::ranges::all_of(t->sizes, positive)) return false;
+  Sizes sizes(t->sizes.begin(), t->sizes.end() - 2);
+  Expr places = 1;
+  for (size_t k = 0; k < 2; ++k) {
+    const int64_t reach = p->dilation[k] * (p->kernel[k] - 1) + 1;
+    if (p->kernel[k] <= 0 || p->dilation[k] <= 0 || p->stride[k] <= 0 || p->padding[k] < 0)
+      return false;
+    const Expr room = t->sizes[sizes.size() + k] + Expr(2 * p->padding[k] - reach);
+    if (sym::known_less(room, 0).value_or(true)) return false;
+    places *= sym::floordiv(room, p->stride[k]) + Expr(1);
+  }
+  sizes.back() *= Expr(p->kernel[0] * p->kernel[1]);
+  sizes.push_back(places);
+  return give(out, fresh(*t, std::move(sizes)));
 }
 
 // [.., c, h, w] to [.., c * kernel, positions]

@@ -131,6 +131,7 @@ void bind_program(py::module_& m) {
       .def("costs", [](const GuardProgram& p) { return p.nanoseconds(); })
       .def_property_readonly("last_level", &GuardProgram::last_level)
       .def("log_text", &GuardProgram::log_text)
+      .def("dimensions", &GuardProgram::dimensions)
       .def("text", &GuardProgram::text);
 }
 

@@ -256,9 +256,39 @@ void bind_aten_graph(py::module_& m) {
           py::arg("outputs"), "What the call returns, with these outputs at the leaves.");
 }
 
+// Operations that torch's Python classes of symbolic numbers call on their nodes, and that nodes
+// written in C++ lack. All but trunc go through the number at the hints.
+void add_missing_operations() {
+  const py::object node = py::module_::import("torch._C").attr("_SymNode");
+  auto add = [&](const std::string& name, auto function) {
+    if (!py::hasattr(node, name.c_str()))
+      py::setattr(node, name.c_str(), py::cpp_function(function, py::is_method(node)));
+  };
+  add("trunc", [](const py::object& self) {
+    const py::object sign = self.attr("ge")(self.attr("wrap_float")(0.0));
+    return self.attr(sign.attr("bool_")().cast<bool>() ? "floor" : "ceil")();
+  });
+  auto number = [](const py::object& self) { return self.attr("guard_float")("", 0); };
+  add("is_integer", [number](const py::object& self) {
+    return self.attr("wrap_bool")(number(self).attr("is_integer")());
+  });
+  add("round", [number](const py::object& self, const py::object& digits) {
+    const py::object rounded = number(self).attr("__round__")(digits);
+    return self.attr(PyLong_Check(rounded.ptr()) ? "wrap_int" : "wrap_float")(rounded);
+  });
+  for (const std::string name :
+       {"sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2"}) {
+    add("sym_" + name, [number, name](const py::object& self) {
+      const py::object function = py::module_::import("math").attr(name.c_str());
+      return self.attr("wrap_float")(function(number(self)));
+    });
+  }
+}
+
 }  // namespace
 
 void bind_recording(py::module_& m) {
+  add_missing_operations();
   py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
   m.def(

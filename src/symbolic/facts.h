@@ -3,7 +3,7 @@
 //
 // A Condition is kept in a normal form: comparisons are `d == 0`, `d != 0` or `d <= 0` of one
 // expression without a common factor, negation is pushed down to them, and what ranges decide is
-// folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`.
+// folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`; it parses back.
 #pragma once
 
 #include <unordered_map>
@@ -37,6 +37,8 @@ inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 std::pair<Expr, Expr> sides(Expr difference);
 
 std::string print(const Condition& c);
+// UserError where the text is none.
+Condition parse_condition(std::string_view text, ExprPool& pool);
 bool evaluate(const Condition& c, const std::function<int64_t(Expr symbol)>& f);
 Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>& f);
 // The condition with this done to the two sides of each comparison at once.

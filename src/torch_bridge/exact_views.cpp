@@ -5,6 +5,7 @@
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/empty_meta_dispatch.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
 
@@ -13,6 +14,7 @@
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/symbolic_composites.h"
 
 namespace oxy::bridge {
 namespace {
@@ -188,6 +190,14 @@ at::Tensor as_strided(c10::DispatchKeySet keys, const at::Tensor& self, c10::Sym
 
 at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntArrayRef size,
                   bool implicit) {
+  // torch's own kernel takes no symbols: of a meta tensor, which only sizes are asked of, and of a
+  // number that torch has made a tensor of.
+  const bool symbolic = std::ranges::any_of(size, &c10::SymInt::is_heap_allocated);
+  if (current && symbolic && self.is_meta() && !is_symbolic(self))
+    return at::meta::empty_symint(size, self.options());
+  if (current && symbolic && !functional::isFunctionalTensor(self) &&
+      !current->recording.find(self.unsafeGetTensorImpl()))
+    return at::_ops::expand::call(current->recording.constant(self).wrapper, size, implicit);
   at::Tensor view = at::_ops::expand::redispatch(keys & kBelow, self, size, implicit);
   set_inverse(view, [](ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
     return without_copies(base, written);
@@ -234,6 +244,15 @@ std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor&
   const bool plain = current && !(c10::GradMode::is_enabled() && self.requires_grad());
   const auto split = plain ? &Plain::redispatch : &Unsafe::redispatch;
   return split(keys & kBelow, self, std::move(size), dim);
+}
+
+// Where the parts begin is read from memory.
+std::vector<at::Tensor> tensor_split(c10::DispatchKeySet keys, const at::Tensor& self,
+                                     const at::Tensor& places, int64_t dim) {
+  if (current && functional::isFunctionalTensor(places))
+    throw DataDependent("aten.tensor_split: the shape of its result depends on data", false);
+  return at::_ops::tensor_split_tensor_indices_or_sections::redispatch(keys & kBelow, self, places,
+                                                                       dim);
 }
 
 // A kernel of autocast has cast a tensor, and would keep that in its cache if the tensor is a
@@ -372,12 +391,14 @@ void register_kernels() {
     library->impl("as_strided", TORCH_FN(as_strided));
     library->impl("expand", TORCH_FN(expand));
     library->impl("unfold", TORCH_FN(unfold));
+    library->impl("tensor_split.tensor_indices_or_sections", TORCH_FN(tensor_split));
     library->impl(
         "unsafe_split.Tensor",
         TORCH_FN((unsafe_split<ops::unsafe_split_Tensor, ops::split_Tensor, c10::SymInt>)));
     library->impl("unsafe_split_with_sizes",
                   TORCH_FN((unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
                                          c10::SymIntArrayRef>)));
+    register_symbolic_composites(*library, kBelow);
     return library;
   }();
 }

@@ -7,6 +7,7 @@
 
 #include "ops/args.h"
 #include "torch_bridge/compat.h"
+#include "torch_bridge/probed_shapes.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::bridge {
@@ -187,8 +188,10 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   while (!args.empty() && args.back().is_none()) args.pop_back();
   check_numbers(f, args);
   auto predicted = by_rule(f, op.schema(), args, tensors);
-  if (!predicted)
-    predicted = predict(op, f, c10::ArrayRef<c10::IValue>(s.data() + base, s.size() - base));
+  const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
+  if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape)
+    predicted = predict_by_probes(op, given, *r_.shapes->facts());
+  if (!predicted) predicted = predict(op, f, given);
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
 }
 

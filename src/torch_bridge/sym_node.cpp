@@ -1,9 +1,16 @@
 // Each operation of a SymNode on our expressions, with guards where torch asks for a value.
+//
+// A float of sizes is kept as a quotient of integers where its value is that quotient, rounded
+// once, and perhaps a whole number added. An integer that code makes of such a float is that of the
+// quotient: where that is no integer itself, it is farther from one than it is rounded, as long as
+// numerators stay below 2^52, which all sizes do. Any other float is a number, and the sizes in it
+// become numbers, too.
 #include "torch_bridge/symbolic_shapes.h"
 
 #include <c10/core/SymNodeImpl.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <variant>
@@ -26,9 +33,50 @@ bool is_no_bound(Expr e) {
   return e.is_const() && (e.value() >= kNoBound || e.value() <= -kNoBound);
 }
 
+// A float: n / d, d at least 1.
+struct Quotient {
+  Expr n = 0, d = 1;
+
+  // It has the value of the quotient to the last bit.
+  bool is_exact() const {
+    return d.is_const() && d.value() <= kMostExact && std::has_single_bit(as_unsigned(d.value()));
+  }
+
+  static constexpr int64_t kMostExact = 1 << 20;
+  static uint64_t as_unsigned(int64_t v) { return static_cast<uint64_t>(v); }
+
+  // Of a number with few bits.
+  static std::optional<Quotient> of(double v) {
+    for (int64_t d = 1; d <= kMostExact; d *= 2) {
+      const double n = v * static_cast<double>(d);
+      if (std::abs(n) > static_cast<double>(kMostExact)) return std::nullopt;
+      if (n == std::floor(n)) return Quotient{static_cast<int64_t>(n), d};
+    }
+    return std::nullopt;
+  }
+};
+
+// Nothing where the result is rounded another time.
+std::optional<Quotient> sum(const Quotient& a, const Quotient& b) {
+  const bool whole = a.d.is_const(1) || b.d.is_const(1);
+  if (!whole && !(a.is_exact() && b.is_exact())) return std::nullopt;
+  if (a.d == b.d) return Quotient{a.n + b.n, a.d};
+  return Quotient{a.n * b.d + b.n * a.d, a.d * b.d};
+}
+
+std::optional<Quotient> product(const Quotient& a, const Quotient& b) {
+  auto is_power_of_2 = [](const Quotient& q) {
+    return q.is_exact() && q.n.is_const() && q.n.value() > 0 &&
+           std::has_single_bit(Quotient::as_unsigned(q.n.value()));
+  };
+  if (!(a.is_exact() && b.is_exact()) && !is_power_of_2(a) && !is_power_of_2(b))
+    return std::nullopt;
+  return Quotient{a.n * b.n, a.d * b.d};
+}
+
 class Node final : public c10::SymNodeImpl {
  public:
-  using Value = std::variant<Expr, Condition, double>;
+  using Value = std::variant<Expr, Condition, double, Quotient>;
   Node(Value value, std::shared_ptr<sym::ShapeFacts> facts)
       : value_(std::move(value)), facts_(std::move(facts)) {}
 
@@ -47,11 +95,12 @@ class Node final : public c10::SymNodeImpl {
 
   bool is_int() override { return std::holds_alternative<Expr>(value_); }
   bool is_bool() override { return std::holds_alternative<Condition>(value_); }
-  bool is_float() override { return std::holds_alternative<double>(value_); }
+  bool is_float() override { return !is_int() && !is_bool(); }
   bool has_hint() override { return true; }
   std::string str() override {
-    if (is_float()) return cat(std::get<double>(value_));
-    return is_int() ? sym::print(expr()) : sym::print(std::get<Condition>(value_));
+    if (auto* d = std::get_if<double>(&value_)) return cat(*d);
+    if (auto* q = std::get_if<Quotient>(&value_)) return cat('(', q->n, ")/(", q->d, ')');
+    return is_expr() ? sym::print(expr()) : sym::print(std::get<Condition>(value_));
   }
   SymNode clone() override { return SymNode::reclaim_copy(this); }
   SymNode wrap_int(int64_t v) override { return make(clamped(v)); }
@@ -71,36 +120,58 @@ class Node final : public c10::SymNodeImpl {
   bool is_constant() override { return constant_bool().has_value(); }
   bool is_symbolic() override { return !constant_int() && !constant_bool(); }
 
-  SymNode add(const SymNode& o) override { return arithmetic(o, std::plus()); }
-  SymNode sub(const SymNode& o) override { return arithmetic(o, std::minus()); }
-  SymNode mul(const SymNode& o) override { return arithmetic(o, std::multiplies()); }
+  SymNode add(const SymNode& o) override { return arithmetic(o, std::plus(), std::plus(), sum); }
+  SymNode sub(const SymNode& o) override {
+    return arithmetic(o, std::minus(), std::minus(),
+                      [](const Quotient& a, const Quotient& b) { return sum(a, {-b.n, b.d}); });
+  }
+  SymNode mul(const SymNode& o) override {
+    return arithmetic(o, std::multiplies(), std::multiplies(), product);
+  }
   SymNode floordiv(const SymNode& o) override {
     return arithmetic(
         o, [this](Expr a, Expr b) { return sym::floordiv(a, divisor(b)); },
-        [](double a, double b) { return std::floor(a / b); });
+        [](double a, double b) { return std::floor(a / b); }, not_a_quotient);
   }
   SymNode mod(const SymNode& o) override {
     return arithmetic(
         o, [this](Expr a, Expr b) { return sym::mod(a, divisor(b)); },
-        [](double a, double b) { return a - b * std::floor(a / b); });
+        [](double a, double b) { return a - b * std::floor(a / b); }, not_a_quotient);
   }
   SymNode sym_min(const SymNode& o) override {
     using std::min;  // of floats; Expr's is found by its namespace
-    return arithmetic(o, [](auto a, auto b) { return min(a, b); });
+    const auto least = [](auto a, auto b) { return min(a, b); };
+    return arithmetic(o, least, least,
+                      [this](const Quotient& a, const Quotient& b) { return smaller(a, b, true); });
   }
   SymNode sym_max(const SymNode& o) override {
     using std::max;  // of floats; Expr's is found by its namespace
-    return arithmetic(o, [](auto a, auto b) { return max(a, b); });
+    const auto most = [](auto a, auto b) { return max(a, b); };
+    return arithmetic(o, most, most, [this](const Quotient& a, const Quotient& b) {
+      return smaller(a, b, false);
+    });
   }
-  SymNode neg() override { return is_float() ? make(-std::get<double>(value_)) : make(-expr()); }
-  SymNode truediv(const SymNode& o) override { return make(as_float() / of(o).as_float()); }
+  SymNode neg() override {
+    if (auto* q = std::get_if<Quotient>(&value_)) return make(Quotient{-q->n, q->d});
+    return is_float() ? make(-std::get<double>(value_)) : make(-expr());
+  }
+  SymNode truediv(const SymNode& o) override {
+    if (!is_symbolic_float() && !of(o).is_symbolic_float())
+      return make(as_float() / of(o).as_float());
+    const auto a = quotient(), b = of(o).quotient();
+    if (!a || !b || !a->is_exact() || !b->is_exact()) return make(as_float() / of(o).as_float());
+    Expr n = a->n * b->d, d = a->d * b->n;
+    if (facts_->decide(sym::equal(d, 0))) return make(as_float() / of(o).as_float());
+    if (facts_->decide(sym::less(d, 0))) n = -n, d = -d;
+    return make(Quotient{n, d});
+  }
   SymNode float_pow(const SymNode& o) override {
     return make(std::pow(as_float(), of(o).as_float()));
   }
   SymNode pow_by_natural(const SymNode& o) override { return pow(o); }
   SymNode pow(const SymNode& o) override {
     const Node& exponent = of(o);
-    if (!is_int() || !exponent.is_expr()) return float_pow(o);
+    if (!is_expr() || !exponent.is_expr()) return float_pow(o);
     const int64_t n = exponent.facts_->pin(exponent.expr());
     if (n < 0 || n > 16) return float_pow(o);
     Expr power = 1;
@@ -108,12 +179,19 @@ class Node final : public c10::SymNodeImpl {
     return make(power);
   }
   SymNode ceil() override {
+    if (auto* q = std::get_if<Quotient>(&value_)) return make(sym::ceildiv(q->n, q->d));
     return is_float() ? make(clamped(rounded(std::ceil(as_float())))) : clone();
   }
   SymNode floor() override {
+    if (auto* q = std::get_if<Quotient>(&value_)) return make(sym::floordiv(q->n, q->d));
     return is_float() ? make(clamped(rounded(std::floor(as_float())))) : clone();
   }
-  SymNode sym_float() override { return make(as_float()); }
+  SymNode sym_float() override {
+    if (is_float()) return clone();
+    const Expr e = expr();
+    if (e.is_const()) return make(static_cast<double>(e.value()));
+    return make(Quotient{e, 1});
+  }
 
   SymNode eq(const SymNode& o) override { return compare(o, sym::equal, std::equal_to()); }
   SymNode ne(const SymNode& o) override { return of(eq(o)).inverted(); }
@@ -174,10 +252,47 @@ class Node final : public c10::SymNodeImpl {
     throw Unsupported("a symbolic number where a truth is wanted");
   }
 
-  // Floats are not symbolic: the sizes in one become numbers.
+  // The sizes in it become numbers.
   double as_float() const {
     if (auto* d = std::get_if<double>(&value_)) return *d;
-    return static_cast<double>(facts_->pin(expr()));
+    auto* q = std::get_if<Quotient>(&value_);
+    if (!q) return static_cast<double>(facts_->pin(expr()));
+    return static_cast<double>(facts_->pin(q->n)) / static_cast<double>(facts_->pin(q->d));
+  }
+
+  // Nothing of a number with many bits.
+  std::optional<Quotient> quotient() const {
+    if (auto* q = std::get_if<Quotient>(&value_))
+      return Quotient{facts_->simplify(q->n), facts_->simplify(q->d)};
+    if (auto* d = std::get_if<double>(&value_)) return Quotient::of(*d);
+    return Quotient{expr(), 1};
+  }
+  bool is_symbolic_float() const {
+    if (std::holds_alternative<Quotient>(value_)) return true;
+    auto* e = std::get_if<Expr>(&value_);
+    return e && !facts_->simplify(*e).is_const();
+  }
+
+  // Of a float that no quotient of sizes reaches.
+  bool is_far() const {
+    auto* d = std::get_if<double>(&value_);
+    return d && std::abs(*d) > 0x1p60;
+  }
+  double place() const { return is_far() ? std::get<double>(value_) : 0.0; }
+
+  static std::optional<Quotient> not_a_quotient(const Quotient&, const Quotient&) {
+    return std::nullopt;
+  }
+
+  // Quotients that differ are different when they are rounded.
+  static bool are_comparable(const Quotient& a, const Quotient& b) {
+    constexpr int64_t kMostDivisor = 1024;
+    auto small = [](Expr d) { return d.is_const() && d.value() <= kMostDivisor; };
+    return small(a.d) && small(b.d);
+  }
+  std::optional<Quotient> smaller(const Quotient& a, const Quotient& b, bool smaller) const {
+    if (!are_comparable(a, b)) return std::nullopt;
+    return facts_->decide(sym::at_most(a.n * b.d, b.n * a.d)) == smaller ? a : b;
   }
 
   static int64_t rounded(double d) {
@@ -191,14 +306,15 @@ class Node final : public c10::SymNodeImpl {
     return b;
   }
 
-  template <class OnBoth>
-  SymNode arithmetic(const SymNode& other, OnBoth both) {
-    return arithmetic(other, both, both);
-  }
-  template <class OnExprs, class OnFloats>
-  SymNode arithmetic(const SymNode& other, OnExprs exprs, OnFloats floats) {
+  template <class OnExprs, class OnFloats, class OnQuotients>
+  SymNode arithmetic(const SymNode& other, OnExprs exprs, OnFloats floats, OnQuotients quotients) {
     const Node& o = of(other);
     if (is_expr() && o.is_expr()) return make(exprs(expr(), o.expr()));
+    if (is_symbolic_float() || o.is_symbolic_float()) {
+      const auto a = quotient(), b = o.quotient();
+      if (a && b)
+        if (std::optional<Quotient> q = quotients(*a, *b)) return make(*q);
+    }
     return make(floats(as_float(), o.as_float()));
   }
 
@@ -209,8 +325,13 @@ class Node final : public c10::SymNodeImpl {
       return make(
           sym::constant_condition(facts_->decide(condition()) == facts_->decide(o.condition())));
     }
-    if (!is_expr() || !o.is_expr())
+    if (!is_expr() || !o.is_expr()) {
+      // Every size is far from the ends.
+      if (is_far() || o.is_far()) return make(sym::constant_condition(floats(place(), o.place())));
+      const auto x = quotient(), y = o.quotient();
+      if (x && y && are_comparable(*x, *y)) return make(exprs(x->n * y->d, y->n * x->d));
       return make(sym::constant_condition(floats(as_float(), o.as_float())));
+    }
     Expr a = expr(), b = o.expr();
     // Every size is far from the ends.
     if (is_no_bound(a) || is_no_bound(b)) {

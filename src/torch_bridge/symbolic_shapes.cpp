@@ -187,6 +187,13 @@ void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
 }
 
+c10::IValue with_values(const c10::IValue& v, const std::function<int64_t(Expr)>& f) {
+  return map_numbers(v, [&](const c10::SymInt& s) {
+    const auto number = s.maybe_as_int();
+    return number ? *number : f(expr_of(s));
+  });
+}
+
 c10::IValue with_numbers(const c10::IValue& v) {
   return map_numbers(v, [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
 }

@@ -68,7 +68,9 @@ void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type);
 bool has_symbolic_sizes(const torch::jit::Stack& stack, size_t arguments);
 void run_on_hints(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-// Symbolic numbers among the arguments as plain ones; each becomes a fact.
+// Symbolic numbers among the arguments as plain ones, what `f` gives for them.
+c10::IValue with_values(const c10::IValue& v, const std::function<int64_t(sym::Expr)>& f);
+// The same; each becomes a fact.
 c10::IValue with_numbers(const c10::IValue& v);
 
 }  // namespace oxy::bridge

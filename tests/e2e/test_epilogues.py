@@ -24,9 +24,10 @@ FORMS = {
 
 @pytest.fixture(autouse=True)
 def fresh(fresh):
+    threads = torch.get_num_threads()
     yield
     oxyfuel.set_logs()
-    torch.set_num_threads(2)
+    torch.set_num_threads(threads)
 
 
 class Checker:

@@ -40,9 +40,12 @@ def run(folder, program):
     return done.stdout
 
 
-# What torch makes at its own first use is there before the first snapshot.
+# What torch makes at its own first use is there before the first snapshot, and what glibc does when
+# a process starts its first thread: a handler for a signal of its own (33). Where torch may use one
+# processor alone, no thread of torch's does that.
 STAGES = """
     import json
+    import threading
     import torch
     import torch._dynamo
     from process_state import differences, snapshot
@@ -86,6 +89,9 @@ STAGES = """
         import oxyfuel
 
     torch.set_grad_enabled(False)
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
     torch.compile(model, backend="eager")(x)
     noted(x)
     snapshot()

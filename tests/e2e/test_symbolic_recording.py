@@ -392,7 +392,12 @@ def root(t):
     return math.sqrt(t)
 
 
+def ceil(t):
+    return math.ceil(t)
+
+
 torch.fx.wrap("as_int")
+torch.fx.wrap("ceil")
 torch.fx.wrap("root")
 
 
@@ -402,20 +407,55 @@ def test_numbers_made_of_sizes_specialise(fn):
     assert facts == ["s1 == 6"]
 
 
+def test_quotients_of_sizes_are_symbolic_until_they_are_floats():
+    _, facts = check(
+        lambda x: x[:, : ceil(x.shape[1] / 2 + 1)], grid, *SIZES, BY_BATCH_AND_TIME
+    )
+    assert facts == []
+    _, facts = check(
+        lambda x: branch(x, 2 * (x.shape[1] / 3) + 1), grid, (3, 6), (5, 9), BY_BATCH_AND_TIME
+    )
+    assert facts == ["s1 <= 10"]
+
+
 def test_division_of_sizes_specialises():
     _, facts = check(lambda x: x * (x.shape[1] / 2), grid, *SIZES, BY_BATCH_AND_TIME, same=False)
     assert facts == ["s1 == 6"]
 
 
-def test_an_op_without_a_shape_rule_specialises_what_it_reads():
+def test_an_op_without_a_shape_rule_is_asked_at_several_sizes():
+    text, facts = check(
+        lambda x: torch.cdist(x[:, :, :2], x[:, :, 2:4]), grid, *SIZES, BY_BATCH_AND_TIME
+    )
+    assert "f32[s0, s1, s1] = aten._cdist_forward" in text
+    assert facts == ["s1 <= 25"]  # from there on torch takes another way
+
+
+def test_a_size_that_an_op_must_have_is_a_number():
     _, facts = check(
-        lambda x: torch.cdist(x[:, :, :2], x[:, :, 2:4]),
+        lambda x: torch.linalg.cross(x, x + 1), grid, (3, 4, 3), (5, 6, 3), {0: [1, 2]}, same=False
+    )
+    assert facts == ["s1 == 3"]
+
+
+def test_a_constant_meets_symbolic_sizes():
+    check(
+        lambda x: F.hinge_embedding_loss(x, x.sign()),
         grid,
         *SIZES,
         BY_BATCH_AND_TIME,
-        same=False,
     )
-    assert {"s0 == 3", "s1 == 6"} <= set(facts)
+
+
+def test_an_image_grows_by_a_factor():
+    _, facts = check(
+        lambda x: F.interpolate(x, scale_factor=2.5, mode="bilinear"),
+        lambda h, w: [torch.randn(2, 3, h, w)],
+        (5, 6),
+        (8, 11),
+        {0: [2, 3]},
+    )
+    assert facts == []
 
 
 def test_without_shape_rules_everything_specialises():

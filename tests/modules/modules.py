@@ -10,6 +10,7 @@ every other run reads them there.
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import multiprocessing
 import os
@@ -53,6 +54,7 @@ def counts_of(runs: list[str]) -> Counts:
     return out
 
 
+@functools.cache
 def recorded() -> dict[Key, Counts]:
     """TorchDynamo's graphs and breaks.
 
@@ -62,6 +64,36 @@ def recorded() -> dict[Key, Counts]:
     lines = RECORDED.read_text().splitlines() if RECORDED.exists() else []
     rows = [line.split() for line in lines if not line.startswith("#")]
     return {(name, mode): counts_of(runs) for name, mode, *runs in rows}
+
+
+def torch_at_hand() -> str:
+    """The minor version of the running torch."""
+    import torch
+
+    return ".".join(torch.__version__.split(".")[:2])
+
+
+@functools.cache
+def recorded_torch() -> str:
+    """The minor version of the torch whose TorchDynamo is recorded."""
+    first = RECORDED.read_text().partition("\n")[0] if RECORDED.exists() else ""
+    found = re.search(r"torch (\d+\.\d+)'s", first)
+    return found[1] if found else ""
+
+
+def without_record(key: Key, index: int) -> str:
+    """Why there is nothing of TorchDynamo's to compare a sample with: the torch of the record does
+    not have it. Empty where there is something, or should be."""
+    if torch_at_hand() == recorded_torch() or index in recorded().get(key, {}):
+        return ""
+    return f"not in torch {recorded_torch()}, whose TorchDynamo is recorded"
+
+
+def verdict(key: Key, index: int, found: Any) -> str:
+    """What is wrong with a sample; empty where nothing is."""
+    if not isinstance(found, str) and without_record(key, index):
+        return found.difference
+    return models.verdict(found, recorded().get(key, {}).get(index))
 
 
 def runs_text(counts: Counts) -> str:
@@ -79,13 +111,13 @@ def runs_text(counts: Counts) -> str:
 
 
 def write_recorded(found: dict[Key, Counts]) -> None:
-    """Keeps what was found, and what was recorded of the others."""
-    rows = sorted({**recorded(), **found}.items())
+    """Keeps what was found, and what was recorded of the others with the same torch."""
+    kept = recorded() if torch_at_hand() == recorded_torch() else {}
+    rows = sorted({**kept, **found}.items())
     lines = [f"{name} {mode} {runs_text(counts)}\n" for (name, mode), counts in rows]
     RECORDED.write_text(
-        "# graphs/breaks of torch.compile(backend='eager') for each sample of torch 2.13's "
-        "module_db; by "
-        "./dev modules --record\n" + "".join(lines)
+        "# graphs/breaks of torch.compile(backend='eager') for each sample of "
+        f"torch {torch_at_hand()}'s module_db; by ./dev modules --record\n" + "".join(lines)
     )
 
 
@@ -109,9 +141,9 @@ def work(task: tuple[str, str, int, str]) -> tuple[Key, dict[int, Any]]:
     return (name, mode), found
 
 
-def wrong(found: dict[int, Any], theirs: Counts) -> list[str]:
+def wrong(key: Key, found: dict[int, Any]) -> list[str]:
     """What is wrong with a module's samples."""
-    said = {i: models.verdict(f, theirs.get(i)) for i, f in found.items()}
+    said = {i: verdict(key, i, f) for i, f in found.items()}
     return [f"sample {i}: {text}" for i, text in said.items() if text]
 
 
@@ -125,10 +157,13 @@ def table(rows: dict[Key, dict[int, Any]]) -> str:
     sums = [0, 0, 0, 0]
     for key, found in sorted(rows.items()):
         known = theirs.get(key, {})
-        bad = wrong(found, known)
+        bad = wrong(key, found)
         ours = sum(not isinstance(f, str) and f.counted == (1, 0) for f in found.values())
         numbers = (len(found), ours, sum(known.get(i) == (1, 0) for i in found))
         sums = [a + b for a, b in zip(sums, (*numbers, len(found) - len(bad)))]
+        unknown = list(filter(None, (without_record(key, i) for i in found)))
+        if unknown:
+            bad.insert(0, f"{len(unknown)} samples are {unknown[0]}")
         said = "; ".join(bad[:2] + ["..."] * (len(bad) > 2)).replace("|", "/")
         lines.append("| " + " | ".join(map(str, (*key, *numbers, said))) + " |")
     return "\n".join(lines) + (
@@ -147,6 +182,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--write", metavar="FILE", help="put the table into this file")
     a = parser.parse_args()
+    if a.record and a.names and torch_at_hand() != recorded_torch():
+        parser.error(f"the record is of torch {recorded_torch()}: another one's is made whole")
     os.environ.setdefault("OXYFUEL_STRICT", "1")
 
     names = a.names or list(module_cases.INFOS)
@@ -159,7 +196,7 @@ def main() -> int:
         for key, results in pool.imap_unordered(work, tasks):
             found[key] = results
             errors = [f"sample {i}: {f}" for i, f in results.items() if isinstance(f, str)]
-            bad = errors if a.record else wrong(results, recorded().get(key, {}))
+            bad = errors if a.record else wrong(key, results)
             print(
                 *key,
                 f"{len(results)} samples,",
@@ -177,7 +214,7 @@ def main() -> int:
     print(text[text.rindex("\n\n") + 2 :], end="")
     if a.write:
         Path(a.write).write_text(HEADING + text)
-    return 1 if any(wrong(f, recorded().get(k, {})) for k, f in found.items()) else 0
+    return 1 if any(wrong(key, results) for key, results in found.items()) else 0
 
 
 if __name__ == "__main__":

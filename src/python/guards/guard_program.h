@@ -60,13 +60,18 @@ class GuardProgram {
   // Takes the time of each guard, with the step that finds its object, for locals for which all
   // hold.
   void measure(PyObject* const* locals);
-  const std::vector<double>& nanoseconds() const { return nanoseconds_; }  // empty before measure()
+  // In the order of text(); empty before measure().
+  const std::vector<double>& nanoseconds() const { return nanoseconds_; }
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
   // All guards with their kinds and the user's stack.
   std::string log_text() const;
   std::string text() const;  // a guard a line, with the user's line that asked for it
+  // See ShapeGuards::dimensions; empty where nothing is symbolic.
+  std::vector<std::string> dimensions() const {
+    return shapes_ ? shapes_->dimensions() : std::vector<std::string>();
+  }
 
  private:
   GuardCache::Verdict check_structure(PyObject* const* locals, Temporaries& made);

@@ -35,6 +35,36 @@ std::string range_text(sym::Expr symbol) {
              r.hi == INT64_MAX ? "" : cat(" <= ", r.hi));
 }
 
+// Whether it is an equation with one of the symbols.
+bool equates(const sym::Condition& c, std::span<const sym::Expr> symbols) {
+  auto in = [&](sym::Expr s) { return sym::contains(c.difference, s); };
+  if (c.kind == sym::Condition::Kind::Equal) return std::ranges::any_of(symbols, in);
+  return std::ranges::any_of(c.parts, [&](const auto& part) { return equates(part, symbols); });
+}
+
+std::string innermost_line(const std::string& stack) {
+  size_t at = stack.rfind("  File ");
+  if (at == std::string::npos) return "";
+  std::string line = stack.substr(at + 2);
+  for (size_t end; (end = line.find('\n')) != std::string::npos;) line.replace(end, 1, " ");
+  while (line.ends_with(' ')) line.pop_back();
+  return line;
+}
+
+std::string dimension_text(const std::string& what, sym::Expr e, const sym::ShapeFacts& facts) {
+  if (e.is_const()) return cat(what, " = ", e, ", static");
+  const sym::Expr now = facts.simplify(e);
+  if (!now.is_const())
+    return cat(what, " = ", now, ", symbolic, ", sym::hint(e), " in the call that was captured");
+  std::string out = cat(what, " = ", now, ", specialized");
+  std::vector<sym::Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  for (const sym::ShapeFacts::Fact& f : facts.facts())
+    if (equates(f.condition, symbols))
+      cat_to(out, "; ", sym::print(f.condition), " by ", innermost_line(f.where));
+  return out;
+}
+
 }  // namespace
 
 ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
@@ -44,6 +74,15 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
   for (uint32_t i = 0; i < inputs.size(); i++) {
     add_readings(i, inputs[i].type, inputs[i].name, readings, names);
     inputs_.push_back({inputs[i].fetched, inputs[i].type.is_tensor()});
+  }
+  for (const Input& in : inputs) {
+    if (!in.type.is_tensor()) {
+      dimensions_.push_back(dimension_text(in.name, in.type.expr, facts));
+      continue;
+    }
+    for (size_t d = 0; d < in.type.tensor.sizes.size(); d++)
+      dimensions_.push_back(
+          dimension_text(cat(in.name, ".size()[", d, "]"), in.type.tensor.sizes[d], facts));
   }
   std::vector<sym::Condition> conditions;
   for (const sym::ShapeFacts::Fact& f : facts.facts()) conditions.push_back(f.condition);
@@ -86,6 +125,11 @@ bool ShapeGuards::check(Fetched& fetched) const {
   if (first_failure(fetched.objects(), slots.data())) return false;
   for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
   return true;
+}
+
+bool ShapeGuards::fits(const Fetched& fetched) const {
+  c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
+  return !first_failure(fetched.objects(), slots.data());
 }
 
 std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> fetched) const {

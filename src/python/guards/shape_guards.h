@@ -27,13 +27,17 @@ class ShapeGuards {
 
   // Whether the objects that were fetched fit; then `fetched` gets what is wanted, ints.
   bool check(Fetched& fetched) const;
+  bool fits(const Fetched& fetched) const;  // the same without that
   struct Failure {
     std::string text, where;
   };
   // The first condition that does not hold. Nothing if all do.
   std::optional<Failure> why_not(std::span<PyObject* const> fetched) const;
   // A condition a line: what is read, then the facts with who asked for them.
-  std::vector<Failure> conditions() const { return texts_; }
+  const std::vector<Failure>& conditions() const { return texts_; }
+  // What became of each size and number: "L['x'].size()[0] = s0, 5 in the call that was captured",
+  // or a number, with the facts that made it one.
+  const std::vector<std::string>& dimensions() const { return dimensions_; }
 
  private:
   struct Read {
@@ -46,6 +50,7 @@ class ShapeGuards {
   std::vector<Read> inputs_;  // of the program
   pipeline::SizeCheck check_;
   std::vector<Failure> texts_;  // by check
+  std::vector<std::string> dimensions_;
 };
 
 }  // namespace oxy::python

@@ -6,7 +6,6 @@
 
 #include <random>
 
-#include "parse_condition.h"
 #include "support/check.h"
 
 namespace oxy::sym {

@@ -1,13 +1,9 @@
 // Reads the text of a condition: what print gives, and its like.
-#pragma once
-
-#include <string_view>
-#include <vector>
-
 #include "support/check.h"
 #include "symbolic/facts.h"
 
 namespace oxy::sym {
+namespace {
 
 class ConditionParser {
  public:
@@ -63,8 +59,9 @@ class ConditionParser {
   ExprPool& pool_;
 };
 
-// UserError where it is none.
-inline Condition parse_condition(std::string_view text, ExprPool& pool) {
+}  // namespace
+
+Condition parse_condition(std::string_view text, ExprPool& pool) {
   return ConditionParser(text, pool).parse();
 }
 

@@ -1,0 +1,267 @@
+// Sizes to ask at, and the expressions that fit the answers.
+#include "torch_bridge/probed_shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+#include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+using sym::Expr;
+
+constexpr size_t kProbes = 4;  // the hints among them
+using Values = std::array<int64_t, kProbes>;
+// Values of symbols, by symbol index; of one that is not there, its hint.
+using Point = std::map<uint32_t, int64_t>;
+using Prediction = std::vector<PredictedReturn>;
+
+int64_t value_at(const Point& p, Expr e) {
+  return sym::evaluate(e, [&](Expr s) {
+    const auto at = p.find(s.symbol_index());
+    return at == p.end() ? sym::hint(s) : at->second;
+  });
+}
+
+// The expressions in the arguments.
+class Sizes {
+ public:
+  explicit Sizes(c10::ArrayRef<c10::IValue> args) {
+    for (const c10::IValue& v : args) {
+      map_tensors(v, [&](const at::Tensor& t) {
+        if (t.defined()) add(t);
+        return t;
+      });
+      with_values(v, [&](Expr e) {
+        add(e);
+        return sym::hint(e);
+      });
+    }
+  }
+
+  const std::vector<Expr>& all() const { return all_; }
+  const std::vector<Expr>& symbols() const { return symbols_; }
+
+ private:
+  void add(const at::Tensor& t) {
+    const ir::TensorType type = type_of(t);
+    for (Expr e : type.sizes) add(e);
+    for (Expr e : type.strides) sym::collect_symbols(e, symbols_);
+    sym::collect_symbols(type.offset, symbols_);
+    add(type.numel());
+  }
+  void add(Expr e) {
+    sym::collect_symbols(e, symbols_);
+    if (std::ranges::find(all_, e) == all_.end()) all_.push_back(e);
+  }
+
+  std::vector<Expr> all_, symbols_;
+};
+
+// The hints, and other places where the facts hold, each symbol having another value everywhere.
+std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFacts& facts) {
+  constexpr int kMostTries = 300;
+  std::vector<Point> out(1);
+  for (Expr s : sizes.symbols()) out[0][s.symbol_index()] = sym::hint(s);
+  uint32_t random = 12345;
+  for (int i = 0; i < kMostTries && out.size() < kProbes; ++i) {
+    Point p;
+    for (Expr s : sizes.symbols()) {
+      random = random * 1664525 + 1013904223;
+      // One of them far away.
+      p[s.symbol_index()] = sym::hint(s) + 1 + random / 65536 % (out.size() == 2 ? 300 : 30);
+    }
+    auto value = [&](Expr s) { return value_at(p, facts.replace_symbols(s)); };
+    auto another = [&](const Point& q) {
+      return std::ranges::all_of(p, [&](const auto& e) { return q.at(e.first) != e.second; });
+    };
+    if (std::ranges::all_of(out, another) && facts.holds(value)) out.push_back(std::move(p));
+  }
+  return out.size() == kProbes ? std::optional(std::move(out)) : std::nullopt;
+}
+
+// Expressions of the arguments' sizes by their values.
+class Fits {
+ public:
+  Fits(const std::vector<Point>& points, const std::vector<Expr>& sizes) : points_(points) {
+    for (Expr e : sizes) add(e);
+  }
+
+  void add(Expr e) {
+    if (!e.is_const()) known_.push_back({e, values(e)});
+  }
+
+  std::optional<Expr> find(const Values& v) const {
+    if (std::ranges::count(v, v[0]) == kProbes) return Expr(v[0]);
+    for (const auto& [e, w] : known_)
+      if (v == w) return e;
+    for (const auto& [e, w] : known_)
+      if (auto line = linear(e, w, v)) return line;
+    for (const auto& [e, w] : known_)
+      if (auto line = linear(sym::floordiv(e, 2), values(sym::floordiv(e, 2)), v)) return line;
+    for (const auto& [a, x] : known_) {
+      for (const auto& [b, y] : known_) {
+        for (Expr e : {a * b, a + b, a - b, sym::min(a, b), sym::max(a, b)})
+          if (!e.is_const() && values(e) == v) return e;
+      }
+    }
+    return std::nullopt;
+  }
+
+  Values values(Expr e) const {
+    Values out;
+    for (size_t k = 0; k < kProbes; ++k) out[k] = value_at(points_[k], e);
+    return out;
+  }
+
+ private:
+  // A whole multiple of e and a constant.
+  static std::optional<Expr> linear(Expr e, const Values& w, const Values& v) {
+    const int64_t run = w[1] - w[0], rise = v[1] - v[0];
+    if (run == 0 || rise % run != 0) return std::nullopt;
+    const int64_t factor = rise / run, constant = v[0] - factor * w[0];
+    for (size_t k = 0; k < kProbes; ++k)
+      if (factor * w[k] + constant != v[k]) return std::nullopt;
+    return Expr(factor) * e + Expr(constant);
+  }
+
+  struct Known {
+    Expr e;
+    Values values;
+  };
+  const std::vector<Point>& points_;
+  std::vector<Known> known_;
+};
+
+using Answers = std::array<PredictedTensor, kProbes>;
+
+// Fits the numbers that `of` takes from each answer.
+template <class F>
+bool fit(const Fits& fits, const Answers& answers, F of, Expr& out) {
+  Values v;
+  for (size_t k = 0; k < kProbes; ++k) v[k] = of(answers[k].type).value();
+  const auto e = fits.find(v);
+  if (e) out = *e;
+  return e.has_value();
+}
+
+std::optional<PredictedTensor> fitted(const Fits& arguments, const Answers& answers) {
+  PredictedTensor out = answers[0];
+  for (const PredictedTensor& t : answers) {
+    if (t.defined != out.defined || t.alias_of != out.alias_of) return std::nullopt;
+    if (!t.defined) continue;
+    if (t.type.dtype != out.type.dtype || t.type.dim() != out.type.dim()) return std::nullopt;
+  }
+  if (!out.defined) return out;
+  const size_t rank = out.type.sizes.size();
+  for (size_t d = 0; d < rank; ++d) {
+    auto size = [d](const ir::TensorType& t) { return t.sizes[d]; };
+    if (!fit(arguments, answers, size, out.type.sizes[d])) return std::nullopt;
+  }
+  if (!fit(arguments, answers, [](const ir::TensorType& t) { return t.offset; }, out.type.offset))
+    return std::nullopt;
+  // From the innermost dimension: strides are mostly products of the sizes inside.
+  std::vector<size_t> order(rank);
+  std::iota(order.rbegin(), order.rend(), 0);
+  const std::vector<Expr> strides = answers[0].type.strides;
+  std::ranges::stable_sort(order, {}, [&](size_t d) { return strides[d].value(); });
+  Fits fits = arguments;
+  Expr next = 1;
+  for (size_t d : order) {
+    fits.add(next);
+    auto stride = [d](const ir::TensorType& t) { return t.strides[d]; };
+    if (!fit(fits, answers, stride, out.type.strides[d])) return std::nullopt;
+    next = out.type.strides[d] * out.type.sizes[d];
+  }
+  return out;
+}
+
+// What the op gives at a place; nothing where it refuses the sizes.
+std::optional<Prediction> answer(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
+                                 const Point& p) {
+  auto value = [&](Expr e) { return value_at(p, e); };
+  auto tensor = [&](const at::Tensor& t) {
+    if (!t.defined() || !is_symbolic(t)) return t;
+    ir::TensorType type = type_of(t);
+    for (Expr& e : type.sizes) e = value(e);
+    for (Expr& e : type.strides) e = value(e);
+    type.offset = value(type.offset);
+    return make_fake(type);
+  };
+  try {
+    std::vector<c10::IValue> concrete;
+    for (const c10::IValue& v : args)
+      concrete.push_back(with_values(map_tensors(v, tensor), value));
+    return predict_on_meta(op, concrete);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+// Pins the sizes that the op refuses to see changed alone; false where there are none.
+bool pin_needed(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
+                const std::vector<Point>& points, const Sizes& sizes, sym::ShapeFacts& facts) {
+  bool pinned = false;
+  for (Expr s : sizes.symbols()) {
+    Point p = points[0];
+    p[s.symbol_index()] = points[1].at(s.symbol_index());
+    if (answer(op, args, p)) continue;
+    facts.pin(s);
+    pinned = true;
+  }
+  return pinned;
+}
+
+bool same_data(const c10::IValue& a, const c10::IValue& b) {
+  if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
+  if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
+  return a.isNone() && b.isNone();
+}
+
+std::optional<Prediction> fit_all(const Fits& fits, const std::vector<Prediction>& answers) {
+  Prediction out = answers[0];
+  for (size_t r = 0; r < out.size(); ++r) {
+    for (const auto& other : answers) {
+      if (other.size() != out.size() || other[r].tensors.size() != out[r].tensors.size())
+        return std::nullopt;
+      if (!out[r].is_tensor && !same_data(out[r].data, other[r].data)) return std::nullopt;
+    }
+    for (size_t i = 0; i < out[r].tensors.size(); ++i) {
+      Answers of_one;
+      for (size_t k = 0; k < kProbes; ++k) of_one[k] = answers[k][r].tensors[i];
+      auto t = fitted(fits, of_one);
+      if (!t) return std::nullopt;
+      out[r].tensors[i] = std::move(*t);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Prediction> predict_by_probes(const c10::OperatorHandle& op,
+                                            c10::ArrayRef<c10::IValue> args,
+                                            sym::ShapeFacts& facts) {
+  for (bool pinned = true; pinned;) {
+    pinned = false;
+    const Sizes sizes(args);
+    const auto points = sizes.symbols().empty() ? std::nullopt : places(sizes, facts);
+    if (!points) return std::nullopt;
+    std::vector<Prediction> answers;
+    for (const Point& p : *points) {
+      auto a = answer(op, args, p);
+      if (!a) break;
+      answers.push_back(std::move(*a));
+    }
+    if (answers.size() == kProbes) return fit_all(Fits(*points, sizes.all()), answers);
+    // Where it fails at the hints, whoever asks next hears of it.
+    if (!answers.empty()) pinned = pin_needed(op, args, *points, sizes, facts);
+  }
+  return std::nullopt;
+}
+
+}  // namespace oxy::bridge

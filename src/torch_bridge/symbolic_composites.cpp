@@ -1,0 +1,90 @@
+// The output size is computed in symbols; the op that takes it does the rest.
+#include "torch_bridge/symbolic_composites.h"
+
+#include <ATen/Operators.h>
+
+#include "support/check.h"
+#include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+namespace ops = at::_ops;
+using Factors = std::optional<c10::ArrayRef<double>>;
+
+c10::DispatchKeySet keys_below;
+
+// As torch computes it: the size times the factor, rounded down.
+c10::SymInt scaled(const c10::SymInt& size, double factor) {
+  if (auto n = size.maybe_as_int()) return static_cast<int64_t>(static_cast<double>(*n) * factor);
+  const c10::SymNode node = size.toSymNode();
+  return c10::SymInt(node->sym_float()->mul(node->wrap_float(factor))->floor());
+}
+
+std::vector<c10::SymInt> image_sizes(const at::Tensor& input, at::OptionalSymIntArrayRef given,
+                                     const Factors& factors) {
+  if (given) return given->vec();
+  if (!factors) throw UserError("interpolation needs a size or a factor");
+  std::vector<c10::SymInt> out;
+  for (size_t d = 0; d < factors->size(); ++d)
+    out.push_back(scaled(input.sym_size(static_cast<int64_t>(d) + 2), (*factors)[d]));
+  return out;
+}
+
+std::optional<double> factor(const Factors& factors, size_t d) {
+  return factors ? std::optional((*factors)[d]) : std::nullopt;
+}
+
+// `Plain` takes the size, `flags` and one factor a dimension.
+template <class Plain, size_t Dims, class... Flags>
+at::Tensor resized(const at::Tensor& input, at::OptionalSymIntArrayRef given,
+                   const Factors& factors, Flags... flags) {
+  const std::vector<c10::SymInt> size = image_sizes(input, given, factors);
+  if constexpr (Dims == 1) return Plain::call(input, size, flags..., factor(factors, 0));
+  if constexpr (Dims == 2)
+    return Plain::call(input, size, flags..., factor(factors, 0), factor(factors, 1));
+  if constexpr (Dims == 3)
+    return Plain::call(input, size, flags..., factor(factors, 0), factor(factors, 1),
+                       factor(factors, 2));
+}
+
+template <class Vec, class Plain, size_t Dims>
+at::Tensor nearest(c10::DispatchKeySet keys, const at::Tensor& input,
+                   at::OptionalSymIntArrayRef size, Factors factors) {
+  if (is_symbolic(input)) return resized<Plain, Dims>(input, size, factors);
+  return Vec::redispatch(keys & keys_below, input, size, factors);
+}
+
+template <class Vec, class Plain, size_t Dims>
+at::Tensor smooth(c10::DispatchKeySet keys, const at::Tensor& input,
+                  at::OptionalSymIntArrayRef size, bool corners, Factors factors) {
+  if (is_symbolic(input)) return resized<Plain, Dims>(input, size, factors, corners);
+  return Vec::redispatch(keys & keys_below, input, size, corners, factors);
+}
+
+}  // namespace
+
+void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
+  keys_below = below;
+#define NEAREST(name, dims) \
+  aten.impl(#name ".vec", TORCH_FN((nearest<ops::name##_vec, ops::name, dims>)))
+#define SMOOTH(name, dims) \
+  aten.impl(#name ".vec", TORCH_FN((smooth<ops::name##_vec, ops::name, dims>)))
+  NEAREST(upsample_nearest1d, 1);
+  NEAREST(upsample_nearest2d, 2);
+  NEAREST(upsample_nearest3d, 3);
+  NEAREST(_upsample_nearest_exact1d, 1);
+  NEAREST(_upsample_nearest_exact2d, 2);
+  NEAREST(_upsample_nearest_exact3d, 3);
+  SMOOTH(upsample_linear1d, 1);
+  SMOOTH(upsample_bilinear2d, 2);
+  SMOOTH(upsample_trilinear3d, 3);
+  SMOOTH(upsample_bicubic2d, 2);
+  SMOOTH(_upsample_bilinear2d_aa, 2);
+  SMOOTH(_upsample_bicubic2d_aa, 2);
+#undef NEAREST
+#undef SMOOTH
+}
+
+}  // namespace oxy::bridge

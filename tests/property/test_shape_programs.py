@@ -1,0 +1,155 @@
+"""Random programs over sizes: views, slices, concatenations, products, reductions, loops and branches
+on sizes. Each is compiled with symbolic sizes and called with five combinations of them.
+
+    python tests/property/test_shape_programs.py FIRST LAST    runs seeds and prints what differs
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import traceback
+
+import pytest
+import torch
+
+import oxyfuel
+
+SEEDS = 120
+SIZES = ((3, 5), (4, 7), (2, 12), (6, 5), (1, 9))
+
+
+class Program:
+    """A function of x, [b, t, 8], and w, [8, 8], as Python text; values keep a last dimension of 8 or
+    what the text says of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines = ["b, t, c = x.shape"]
+        self.values = ["x"]  # of three dimensions, the last one 8
+        self.count = 0
+        for _ in range(self.random.randint(3, 8)):
+            self.step()
+        results = [self.values[-1], self.random.choice(self.values)]
+        self.lines.append(f"return {', '.join(results)}, b * t, x.shape[1] - 1")
+
+    def new(self, text: str, *, usable: bool = True) -> str:
+        name = f"v{self.count}"
+        self.count += 1
+        self.lines.append(f"{name} = {text}")
+        if usable:
+            self.values.append(name)
+        return name
+
+    def value(self) -> str:
+        return self.random.choice(self.values[-4:])
+
+    def size(self, v: str) -> str:
+        """A size of a value, in one of the ways in which code asks for it."""
+        d = self.random.randint(0, 1)
+        return self.random.choice((f"{v}.shape[{d}]", f"{v}.size({d - 3})", f"{v}.size()[{d}]"))
+
+    def step(self) -> None:
+        v, r = self.value(), self.random
+        n = self.size(v)
+        steps = (
+            lambda: self.new(f"{v} * {n} + 1"),
+            lambda: self.new(f"{v} / ({n} + 2)"),
+            lambda: self.new(f"{v}[:, : max({n} // 2, 1)].relu()"),
+            lambda: self.new(f"{v}[:, {r.randint(0, 1)} :] - 0.5"),
+            lambda: self.new(f"{v}[:, -1:].expand(-1, {v}.shape[1], -1) + {v}"),
+            lambda: self.new(f"{v}.transpose(0, 1)"),
+            lambda: self.new(f"{v}.transpose(0, 1).contiguous()"),
+            lambda: self.new(f"torch.cat([{v}, {v} * 2], {r.randint(0, 1)})"),
+            lambda: self.new(f"torch.cat([{v}, {v}[:, :1]], 1)"),
+            lambda: self.new(f"({v}.reshape(-1, 8) @ w).view({v}.shape)"),
+            lambda: self.new(f"torch.bmm({v}, {v}.transpose(1, 2)).softmax(-1) @ {v}"),
+            lambda: self.new(f"{v} - {v}.mean({r.randint(-3, 2)}, keepdim=True)"),
+            lambda: self.new(f"{v} + {v}.amax(1, keepdim=True).tanh()"),
+            lambda: self.new(f"{v}.cumsum({r.randint(0, 2)})"),
+            lambda: self.new(f"{v} + torch.arange({v}.shape[1])[:, None]"),
+            lambda: self.new(f"{v}.reshape({v}.shape[0] * {v}.shape[1], 8)[None]"),
+            lambda: self.new(f"{v}.reshape(*{v}.shape[:-1], 2, 4).permute(0, 1, 3, 2).flatten(2)"),
+            lambda: self.new(f"torch.nn.functional.layer_norm({v}, (8,))"),
+            lambda: self.new(f"torch.nn.functional.pad({v}, (0, 0, 1, {r.randint(0, 2)}))"),
+            lambda: self.new(f"torch.where({v} > 0, {v}, {n})"),
+            lambda: self.new(f"{v}.masked_fill(torch.ones({v}.shape[1], 8).tril() == 0, 0.25)"),
+            lambda: self.new(f"{v}.index_select(1, torch.arange({v}.shape[1]).flip(0))"),
+            lambda: self.new(f"{v}.gather(1, torch.zeros_like({v}, dtype=torch.int64))"),
+            lambda: self.new(f"{v}.clone().mul_(2).add_({n})"),
+            lambda: self.new(f"{v}.repeat(1, 2, 1)[:, ::2]"),
+            lambda: self.new(f"{v}.new_zeros({v}.shape[0], {v}.shape[1] + 1, 8) + {v}[:, :1]"),
+            lambda: self.new(f"{v} * {v}.numel() if {n} > {r.randint(2, 6)} else {v} - 1"),
+            lambda: self.new(f"{v} + (1 if {n} % 2 else 2)"),
+            lambda: self.new(f"sum([{v}[i : i + 1] for i in range({v}.shape[0])])"),
+            lambda: self.new(f"torch.stack([{v}, {v} + 1], 1).sum(1)"),
+            lambda: self.new(f"{v}.sum((0, 1)) + {v}"),
+            lambda: self.new(f"{v}.unsqueeze(1).squeeze(1).roll(1, 1)"),
+            lambda: self.new(f"{v}.reshape(-1, 4).t().reshape({v}.shape)"),
+            lambda: self.new(f"torch.einsum('btc,bsc->bts', {v}, {v}) @ {v} / 8"),
+            lambda: self.new(f"{v}.view_as({v}).unfold(2, 8, 1).flatten(2)"),
+        )
+        r.choice(steps)()
+
+    def text(self) -> str:
+        return "\n    ".join(["def program(x, w):", *self.lines]) + "\n"
+
+    def function(self):
+        names: dict = {"torch": torch}
+        exec(self.text(), names)
+        return names["program"]
+
+
+def outcome(fn, *args):
+    try:
+        return fn(*args)
+    except RuntimeError as e:
+        if "Oxyfuel" in str(e) or "InternalError" in type(e).__name__:
+            raise
+        return type(e).__name__
+
+
+def compare(actual, expected):
+    if isinstance(expected, str):
+        assert actual == expected, actual
+        return
+    for a, e in zip(actual, expected, strict=True):
+        if isinstance(e, torch.Tensor):
+            torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-4, equal_nan=True)
+            assert a.numel() == 0 or a.stride() == e.stride(), (a.shape, a.stride(), e.stride())
+        else:
+            assert type(a) is type(e) and a == e, (a, e)
+
+
+def run(seed: int, dynamic: bool | None) -> None:
+    fn = Program(seed).function()
+    compiled = oxyfuel.compile(fn, dynamic=dynamic)
+    torch.manual_seed(seed)
+    for b, t in SIZES:
+        x, w = torch.randn(b, t, 8), torch.randn(8, 8)
+        before = x.clone()
+        with torch.no_grad():
+            compare(outcome(compiled, x, w), outcome(fn, x, w))
+        assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_shape_programs(seed, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    run(seed, True if seed % 2 else None)
+
+
+if __name__ == "__main__":
+    os.environ["OXYFUEL_STRICT"] = "1"
+    bad = 0
+    for number in range(int(sys.argv[1]), int(sys.argv[2])):
+        oxyfuel.reset()
+        try:
+            run(number, True if number % 2 else None)
+        except Exception:
+            bad += 1
+            print(f"seed {number}\n{Program(number).text()}{traceback.format_exc(limit=-2)}")
+    print(f"{bad} differ")
+    sys.exit(bad > 0)
