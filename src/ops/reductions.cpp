@@ -218,8 +218,11 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   if (!dims || dims->empty() || !correction || !is_computable(t.dtype)) return false;
   const bool keepdim = *a.boolean(3, false);
   const Expr count = fold_count(t, *dims);
-  if (!count.is_const()) return false;
-  const double divisor = std::max(static_cast<double>(count.value()) - *correction, 0.0);
+  const auto whole = static_cast<int64_t>(*correction);
+  if (!count.is_const() && *correction != static_cast<double>(whole)) return false;
+  const ir::Arg divisor =
+      count.is_const() ? ir::Arg(std::max(static_cast<double>(count.value()) - *correction, 0.0))
+                       : ir::Arg(sym::max(count - whole, 0));
   const ValueId x = r.widen(n.arg(0).value());
   const ValueId mean = r.div(r.sum(x, *dims, true), count);
   const ValueId centered = r.sub(x, mean);

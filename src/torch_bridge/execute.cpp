@@ -91,24 +91,22 @@ std::vector<runtime::Slot> slots_of_layouts(const runtime::Plan& plan) {
   return out;
 }
 
-// What a size program reads of the inputs of a call.
-class ReadInputs {
- public:
-  explicit ReadInputs(std::span<const Input> inputs) {
-    for (const Input& in : inputs) {
-      if (in.tensor == nullptr) {
-        read_.push_back({nullptr, nullptr, in.number});
-        continue;
-      }
-      const c10::TensorImpl& t = *in.tensor->unsafeGetTensorImpl();
-      read_.push_back({t.sizes().data(), t.strides().data(), t.storage_offset()});
-    }
-  }
-  operator std::span<const runtime::SizeInput>() const { return {read_.data(), read_.size()}; }
+runtime::SizeInput size_input(const Input& in) {
+  if (in.tensor == nullptr) return {nullptr, nullptr, in.number};
+  const c10::TensorImpl& t = *in.tensor->unsafeGetTensorImpl();
+  return {t.sizes().data(), t.strides().data(), t.storage_offset()};
+}
 
- private:
-  c10::SmallVector<runtime::SizeInput, 16> read_;
-};
+// The inputs that a size program reads: a few, where a model has hundreds.
+std::vector<uint32_t> inputs_read_by(const runtime::SizeProgram& sizes) {
+  std::vector<uint32_t> out;
+  for (const runtime::SizeInstruction& i : sizes.instructions)
+    if (i.op != runtime::SizeOp::Constant && !runtime::reads_slots(i.op))
+      out.push_back(static_cast<uint32_t>(i.a));
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
 
 template <class F>
 double seconds_of(F&& f) {
@@ -123,6 +121,7 @@ double seconds_of(F&& f) {
 struct Executable::Lease {
   const runtime::SizedPlan* sizes = nullptr;
   std::unique_ptr<runtime::SizedPlan> varying;  // where sizes vary: those of the last call
+  std::vector<runtime::SizeInput> read;         // of the inputs that these depend on
   runtime::Memory arena;  // shared with the tensors over it, which an op might keep
   int64_t arena_bytes = 0;
   runtime::Memory scratch;
@@ -158,6 +157,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
       layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
+      inputs_read_(inputs_read_by(plan_.sizes)),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
@@ -188,6 +188,7 @@ Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
       layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
+      inputs_read_(inputs_read_by(plan_.sizes)),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
   bind_steps();
@@ -314,7 +315,8 @@ void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const In
   if (fresh) lease = make_lease();
   if (static_sizes_) return;
   try {
-    if (!evaluator_->update(ReadInputs(inputs), lease->varying->slots.data(), fresh)) return;
+    for (const uint32_t i : inputs_read_) lease->read[i] = size_input(inputs[i]);
+    if (!evaluator_->update(lease->read, lease->varying->slots.data(), fresh)) return;
     resize_lease(*lease, fresh);
   } catch (...) {
     lease = nullptr;  // half of it has been written
@@ -325,7 +327,9 @@ void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const In
 
 std::vector<int64_t> Executable::slots_of(std::span<const Input> inputs) const {
   std::vector<int64_t> slots = layouts_->initial();
-  layouts_->update(ReadInputs(inputs), slots.data(), true);
+  std::vector<runtime::SizeInput> read(inputs.size());
+  for (const uint32_t i : inputs_read_) read[i] = size_input(inputs[i]);
+  layouts_->update(read, slots.data(), true);
   return slots;
 }
 
@@ -344,6 +348,7 @@ std::unique_ptr<Executable::Lease> Executable::make_lease() const {
   }
   lease->varying = std::make_unique<runtime::SizedPlan>();
   lease->varying->slots = evaluator_->initial();
+  lease->read.resize(plan_.inputs.size());
   lease->sizes = lease->varying.get();
   return lease;
 }

@@ -157,6 +157,7 @@ class Executable {
   const std::unique_ptr<const runtime::SizedPlan> static_sizes_;  // nullptr where sizes vary
   const std::optional<runtime::SizeEvaluator> evaluator_;         // where they do
   const std::optional<runtime::SizeEvaluator> layouts_;           // of inputs and attributes alone
+  const std::vector<uint32_t> inputs_read_;                       // whose sizes they depend on
   const std::optional<runtime::SizeChanges> changes_;
   std::vector<BoundCall> calls_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;

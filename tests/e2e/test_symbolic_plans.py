@@ -240,6 +240,39 @@ def test_ops_without_kernels():
     check(lambda x: torch.cdist(x, x) * x.shape[1], grid, SIZES, BY_BATCH_AND_TIME, least=1)
 
 
+def test_spreads():
+    for fn in (
+        lambda x: x.var(1),
+        lambda x: x.std((0, 1), correction=0),
+        lambda x: torch.var_mean(x, (1,), keepdim=True)[0],
+        lambda x: x.var(1, correction=2),
+    ):
+        compiled = check(fn, grid, SIZES, BY_BATCH_AND_TIME)
+        assert compiled.plan.extern_count() == 0
+
+
+def test_random_numbers():
+    fn = torch.fx.symbolic_trace(lambda x: F.dropout(x, 0.5) + torch.rand_like(x))
+    compiled = Compiled(fn, grid(3, 6), BY_BATCH_AND_TIME)
+    for b, t in SIZES:
+        x = torch.randn(b, t, 8)
+        if compiled.recording.match([x]) is None:
+            continue
+        torch.manual_seed(1)
+        expected = fn(x)
+        torch.manual_seed(1)
+        torch.testing.assert_close(compiled.run(x), expected)
+
+
+def test_as_strided():
+    def make(n):
+        return [torch.randn(n, 8)]
+
+    sizes = [(6,), (3,), (40,)]
+    check(lambda x: x.as_strided((x.shape[0] - 1, 4), (8, 1), 2) * 2, make, sizes, {0: [0]}, least=1)
+    check(lambda x: (x * 2).as_strided((x.shape[0], 2), (8, 3)), make, sizes, {0: [0]}, least=1)
+
+
 def test_numbers_in_kernels():
     check(lambda x, n: x * n + n, lambda b, n: [torch.randn(b, 4), n], SIZES, {0: [0], 1: []})
 
