@@ -430,12 +430,21 @@ std::string why_another(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
+// A setting of torch._dynamo's, where the program has imported it.
+bool dynamo_setting(const char* name, bool usual) {
+  const py::object config = item_in(PyImport_GetModuleDict(), py::str("torch._dynamo.config"));
+  const py::object value = config ? py::getattr(config, name, py::none()) : py::none();
+  return PyBool_Check(value.ptr()) ? value.ptr() == Py_True : usual;
+}
+
 // What was another number or size before is a symbol from now on, or an input of the graph.
 void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* const* locals) {
+  const bool specialize_int = dynamo_setting("specialize_int", false);
   for (auto& [source, is_int] : guards.changed_numbers(locals)) {
-    if (is_int) self->shapes.numbers.insert(source);
+    if (is_int && !specialize_int) self->shapes.numbers.insert(source);
     self->varying.insert(std::move(source));
   }
+  if (!dynamo_setting("automatic_dynamic_shapes", true)) return;
   for (auto& [source, dims] : guards.changed_sizes(locals))
     self->shapes.changed[source].insert(dims.begin(), dims.end());
 }
@@ -459,6 +468,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     const auto why = self->entries.front()->guards->why_not(bound.locals.data());
     self->numbers_changed += why && why->number ? 1 : 0;
   }
+  self->shapes.assumed = !dynamo_setting("assume_static_by_default", true);
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
   if (e && !e->holds(state, bound.code, bound.locals.data(), fetched))
     throw InternalError(

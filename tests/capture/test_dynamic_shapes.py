@@ -383,6 +383,31 @@ def test_bad_marks():
         oxyfuel.mark_dynamic(torch.ones(2), 1)
 
 
+def test_settings_of_torch_dynamo():
+    import torch._dynamo
+
+    fn = lambda x, n: x[:n] * x.shape[0]  # noqa: E731
+
+    def captures():
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(fn)
+        for n in (3, 4, 5, 6):
+            same(compiled(torch.ones(n + 2), n), fn(torch.ones(n + 2), n))
+        return oxyfuel.stats()["graphs"]
+
+    assert captures() == 2
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        assert captures() == 4
+    with torch._dynamo.config.patch(specialize_int=True):
+        assert captures() == 4
+    with torch._dynamo.config.patch(assume_static_by_default=False):
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(lambda x: x * x.shape[0])
+        for n in (3, 4, 5):
+            compiled(torch.ones(n))
+        assert oxyfuel.stats()["graphs"] == 1
+
+
 # ---- more than sizes
 
 

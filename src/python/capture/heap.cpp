@@ -202,9 +202,7 @@ const Source& Heap::root_of(SourceId source) const {
 // What stands for an int that is another one at each call and that Python looks at; null for all
 // else.
 py::object Heap::symbolic_number(py::handle real, SourceId source) {
-  if (!PyLong_CheckExact(real.ptr()) || !sizes().symbolic() || !numbers().is_varying(source))
-    return {};
-  return sizes().number(real, source);
+  return PyLong_CheckExact(real.ptr()) ? sizes().number(real, source) : py::object();
 }
 
 py::object Heap::wrap(py::handle real, SourceId source) {

@@ -39,7 +39,7 @@ std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
     return {};
   }
   const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
-  if (policy_->mode == DynamicShapes::Mode::Always && !heap().is_module_state(source))
+  if (policy_->all() && !heap().is_module_state(source))
     for (int64_t d = 0; d < rank; d++) dims.insert(d);
   if (auto it = policy_->changed.find(heap().sources.text(source)); it != policy_->changed.end())
     dims.insert(it->second.begin(), it->second.end());
@@ -97,7 +97,9 @@ std::string Sizes::violations() const {
 }
 
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!symbolic() || graphs().inner() != nullptr || !PyLong_CheckExact(real.ptr())) return {};
+  if (!symbolic() || graphs().inner() != nullptr || policy_->numbers.empty() ||
+      !policy_->numbers.contains(heap().sources.text(source)))
+    return {};
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(real.ptr(), &overflow);
   constexpr int64_t kMost = sym::Expr::kMaxConst / 4;

@@ -20,12 +20,14 @@ struct DynamicShapes {
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
+  bool assumed = false;  // torch._dynamo.config.assume_static_by_default is off
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
 
+  bool all() const { return mode == Mode::Always || (mode == Mode::Automatic && assumed); }
   bool wanted() const {
     if (mode == Mode::Never || refused) return false;
-    return mode == Mode::Always || marked || !changed.empty() || !numbers.empty();
+    return all() || marked || !changed.empty() || !numbers.empty();
   }
 };
 
