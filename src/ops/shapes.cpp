@@ -369,7 +369,11 @@ std::optional<Sizes> infer_size(Sizes sizes, Expr numel) {
 std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
                                         std::optional<Expr> end, Expr step) {
   if (!step.is_const() || step.value() <= 0) return std::nullopt;
+  // Bounds such as the end of x[1:] are the largest int64: beyond every size.
+  constexpr int64_t kNoBound = Expr::kMaxConst / 2;
   auto clamp = [&](Expr e) -> std::optional<Expr> {
+    if (e.is_const() && e.value() >= kNoBound) return size;
+    if (e.is_const() && e.value() <= -kNoBound) return Expr(0);
     auto negative = sym::known_less(e, 0);
     if (!negative) return std::nullopt;
     if (*negative) e = sym::max(e + size, Expr(0));
