@@ -73,7 +73,7 @@ class ShapeFacts {
   // Certain from ranges and facts, or nothing. Adds no fact.
   std::optional<bool> known(const Condition& c) const;
   // An equal expression under the facts: symbols with a known value or twin replaced, min and max
-  // that are decided. Products of sizes stay the products of what the sizes become, as strides must.
+  // that are decided. Products of sizes stay products of what the sizes become, as strides must.
   Expr simplify(Expr e) const;
   // One that may be shorter: remainders, and products with divisions in them, are replaced as well.
   Expr reduce(Expr e) const;
