@@ -40,7 +40,7 @@ class Session {
       for (const std::string& f : facts_->text()) std::cout << f << '\n';
       std::cout << '\n';
     } else if (verb == "simplify") {
-      std::cout << print(facts_->simplify(sym::parse(rest, *pool_))) << '\n';
+      std::cout << print(facts_->reduce(sym::parse(rest, *pool_))) << '\n';
     } else if (verb == "known") {
       const auto k = facts_->known(sym::parse_condition(rest, *pool_));
       std::cout << (!k ? "None" : *k ? "True" : "False") << '\n';

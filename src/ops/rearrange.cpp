@@ -407,7 +407,7 @@ bool shape_im2col(const Args& a, Types& out) {
   const auto p = patches(a);
   if (!t || !p || !ir::is_floating(t->dtype) || (t->dim() != 3 && t->dim() != 4)) return false;
   const auto positive = [](Expr e) { return sym::known_less(0, e).value_or(false); };
-  if (!std::ranges::all_of(t->sizes, positive)) return false;
+  if (!std::all_of(t->sizes.end() - 3, t->sizes.end(), positive)) return false;
   Sizes sizes(t->sizes.begin(), t->sizes.end() - 2);
   Expr places = 1;
   for (size_t k = 0; k < 2; ++k) {

@@ -120,9 +120,11 @@ SizeCheck make_size_check(std::span<const Reading> readings, std::span<const Con
     const Range range = sym::range_of(symbols[i]);
     const Slot s = slots.slot(symbols[i]);
     if (range.lo != INT64_MIN)
-      check(Kind::Range, i, slots.binary(SizeOp::LessEqual, slots.constant(range.lo), s));
+      check(Kind::Range, symbols[i].symbol_index(),
+            slots.binary(SizeOp::LessEqual, slots.constant(range.lo), s));
     if (range.hi != INT64_MAX)
-      check(Kind::Range, i, slots.binary(SizeOp::LessEqual, s, slots.constant(range.hi)));
+      check(Kind::Range, symbols[i].symbol_index(),
+            slots.binary(SizeOp::LessEqual, s, slots.constant(range.hi)));
   }
   for (size_t i = 0; i < readings.size(); ++i) {
     if (gives[i]) continue;
@@ -146,7 +148,7 @@ SizeCheck make_size_check(std::span<const Reading> readings, const sym::ShapeFac
         sym::map_differences(f.condition, [&](Expr d) { return facts.replace_symbols(d); }));
   }
   std::vector<Expr> simple;
-  for (const Expr e : wanted) simple.push_back(facts.simplify(e));
+  for (const Expr e : wanted) simple.push_back(facts.reduce(e));
   return make_size_check(read, conditions, simple);
 }
 

@@ -54,7 +54,7 @@ struct SizeCheck {
   struct Check {
     // A reading that is not what the symbols say, a symbol out of its range, or a condition.
     enum class Kind : uint8_t { Reading, Range, Condition } kind{};
-    size_t index = 0;  // of the reading or the condition; of a range the symbol's
+    size_t index = 0;  // of the reading or the condition; of a range the symbol_index()
     runtime::Slot slot;
   };
 

@@ -42,7 +42,7 @@ Range intersect(Range a, Range b) { return {std::max(a.lo, b.lo), std::min(a.hi,
 // Bounds that show how the parts of an expression hang together: a symbol s in a division by k is
 // seen as k*q + r (so s//k is q), and every symbol as its least value and something on top (so s <
 // s*s where s is at least 2).
-Range closer_range(Expr d, ExprPool& pool) {
+Range closer_range(Expr d, ExprPool& pool, std::span<const Expr> at_most_zero) {
   constexpr int64_t kMostParts = 4096;
   Range plain = range_of(d);
   std::vector<Expr> symbols;
@@ -59,10 +59,11 @@ Range closer_range(Expr d, ExprPool& pool) {
   }
   Range bounds = intersect(plain, range_of(d));
   d = substitute(d, [&](Expr s) {
-    const Range r = range_of(s);
-    if (r.lo == INT64_MIN || r.lo == 0) return s;
-    const int64_t room = r.hi == INT64_MAX ? INT64_MAX : r.hi - r.lo;
-    return pool.symbol(s.name() + ".more", {0, room}) + Expr(r.lo);
+    const int64_t least = least_of(s, at_most_zero);
+    if (least == INT64_MIN || least == 0) return s;
+    const int64_t most = range_of(s).hi;
+    const int64_t room = most == INT64_MAX ? INT64_MAX : std::max<int64_t>(most - least, 0);
+    return pool.symbol(cat(s.name(), ".from.", least), {0, room}) + Expr(least);
   });
   return intersect(bounds, range_of(d));
 }
@@ -72,7 +73,8 @@ Range closer_range(Expr d, ExprPool& pool) {
 bool ShapeFacts::known_at_most(Expr d) const {
   if (d.is_const()) return d.value() <= 0;
   auto [at, is_new] = followed_.try_emplace(d);
-  if (is_new) at->second = closer_range(d, *pool_).hi <= 0 || follows(d, at_most_zero_);
+  if (is_new)
+    at->second = closer_range(d, *pool_, at_most_zero_).hi <= 0 || follows(d, at_most_zero_);
   return at->second;
 }
 
@@ -134,7 +136,7 @@ Expr ShapeFacts::without_extrema(Expr e) {
 }
 
 int64_t ShapeFacts::pin(Expr e) {
-  e = simplify(e);
+  e = reduce(e);
   const int64_t value = hint(e);
   decide(equal(e, value));
   return value;
@@ -312,7 +314,7 @@ Expr ShapeFacts::with_congruences(Expr e) const {
 
 // In quotients that the congruences give, and back, where fewer divisions are left of it.
 Expr ShapeFacts::apply_congruences(Expr e) const {
-  const size_t before = divisions_in(e);
+  const size_t before = congruences_.empty() ? 0 : divisions_in(e);
   if (before == 0) return e;
   const Expr through = substitute(with_congruences(e), [&](Expr s) {
     for (const Congruence& c : congruences_)
@@ -349,12 +351,18 @@ Expr ShapeFacts::apply_products(Expr e) const {
   return e;
 }
 
-Expr ShapeFacts::simplify(Expr e) const {
+Expr ShapeFacts::simplify(Expr e) const { return rebuild(e, false); }
+
+Expr ShapeFacts::reduce(Expr e) const {
+  return rebuild(e, !products_.empty() || !congruences_.empty());
+}
+
+Expr ShapeFacts::rebuild(Expr e, bool with_products) const {
   if (e.is_const()) return e;
   if (e.kind() == Kind::Symbol) return replace_symbols(e);
   const bool is_min = e.kind() == Kind::Min;
   std::vector<Expr> ops;
-  for (Expr op : e.operands()) ops.push_back(simplify(op));
+  for (Expr op : e.operands()) ops.push_back(rebuild(op, with_products));
   Expr r = ops[0];
   for (Expr op : std::span(ops).subspan(1))
     if (!is_min && e.kind() != Kind::Max)
@@ -367,12 +375,11 @@ Expr ShapeFacts::simplify(Expr e) const {
       r = *second == is_min ? op : r;
     else
       r = combine(e.kind(), r, op);
-  if (!products_.empty()) r = apply_products(r);
-  return congruences_.empty() ? r : apply_congruences(r);
+  return with_products ? apply_congruences(apply_products(r)) : r;
 }
 
 Condition ShapeFacts::simplify(const Condition& c) const {
-  return map_differences(c, [&](Expr d) { return simplify(d); });
+  return map_differences(c, [&](Expr d) { return reduce(d); });
 }
 
 bool ShapeFacts::holds(const std::function<int64_t(Expr)>& value_of) const {

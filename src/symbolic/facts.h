@@ -50,7 +50,7 @@ class ShapeFacts {
     Condition condition;
     std::string where;  // what the user's code did that asked, one frame a line, innermost last
     std::string op;     // what asked, as far as that is known
-    // An equation that simplify() applies: it gives a symbol, or a product of others.
+    // An equation that gives a symbol (simplify() applies it), or a product of others (reduce()).
     enum class Gives : uint8_t { Nothing, Symbol, Product } gives = Gives::Nothing;
   };
 
@@ -72,9 +72,11 @@ class ShapeFacts {
   int64_t pin(Expr e);
   // Certain from ranges and facts, or nothing. Adds no fact.
   std::optional<bool> known(const Condition& c) const;
-  // An equal expression under the facts: symbols, remainders and products with a known value or
-  // twin replaced, min and max that are decided.
+  // An equal expression under the facts: symbols with a known value or twin replaced, min and max
+  // that are decided. Products of sizes stay products of what the sizes become, as strides must.
   Expr simplify(Expr e) const;
+  // One that may be shorter: remainders, and products with divisions in them, are replaced as well.
+  Expr reduce(Expr e) const;
   Condition simplify(const Condition& c) const;
   // The symbols alone that equations give replaced.
   Expr replace_symbols(Expr e) const;
@@ -114,6 +116,7 @@ class ShapeFacts {
   Condition still_open(const Condition& c) const;
   void facts_changed();
 
+  Expr rebuild(Expr e, bool with_products) const;
   Expr apply_products(Expr e) const;
   Expr with_congruences(Expr e) const;
   Expr apply_congruences(Expr e) const;

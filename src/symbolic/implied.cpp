@@ -101,7 +101,7 @@ class Question {
 
   // (a - lowest a) * (b - lowest b) is not negative, and so on for the other ends.
   void laws_of_product(Expr product, Expr a, Expr b) {
-    const Range ra = range_of(a), rb = range_of(b);
+    const Range ra = bounds(a), rb = bounds(b);
     for (const bool high_a : {false, true}) {
       for (const bool high_b : {false, true}) {
         const int64_t x = high_a ? ra.hi : ra.lo, y = high_b ? rb.hi : rb.lo;
@@ -112,6 +112,12 @@ class Question {
         row(high_a == high_b ? add_scaled(Sum(), s, -1) : s);
       }
     }
+  }
+
+  Range bounds(Expr e) const {
+    Range r = range_of(e);
+    if (e.kind() == Kind::Symbol) r.lo = least_of(e, used_);
+    return r;
   }
 
   // A known inequality with `rest` in it holds times a factor that is not negative.
@@ -200,5 +206,17 @@ bool follows(Expr d, std::span<const Expr> known, int cases) {
 }  // namespace
 
 bool follows(Expr d, std::span<const Expr> known) { return follows(d, known, kMostCases); }
+
+int64_t least_of(Expr symbol, std::span<const Expr> known) {
+  int64_t least = range_of(symbol).lo;
+  for (Expr k : known) {
+    if (k.is_const()) continue;
+    const Sum s = to_sum(k);
+    // c - symbol <= 0
+    if (s.terms.size() == 1 && s.terms[0].product == symbol && s.terms[0].coefficient == -1)
+      least = std::max(least, s.constant);
+  }
+  return least;
+}
 
 }  // namespace oxy::sym

@@ -12,4 +12,7 @@ namespace oxy::sym {
 // after a number of steps.
 bool follows(Expr d, std::span<const Expr> known);
 
+// The least value of a symbol that its range and those of `known` allow that speak of it alone.
+int64_t least_of(Expr symbol, std::span<const Expr> known);
+
 }  // namespace oxy::sym

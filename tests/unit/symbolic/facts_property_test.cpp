@@ -108,7 +108,7 @@ TEST_P(FactsPropertyTest, FactsAreWhatWasAnswered) {
       for (int j = 0; j < 6; ++j) {
         const Condition q = condition(1);
         const std::optional<bool> k = facts.known(q);
-        const Expr e = expression(3), simple = facts.simplify(e);
+        const Expr e = expression(3), simple = j % 2 ? facts.simplify(e) : facts.reduce(e);
         for (const Point& p : left) {
           if (!facts.holds(at(p))) continue;
           if (k) ASSERT_EQ(evaluate(q, at(p)), *k) << print(q) << ' ' << said(facts);

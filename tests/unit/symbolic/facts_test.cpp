@@ -230,6 +230,20 @@ TEST_F(FollowsTest, Products) {
   EXPECT_EQ(known(less(s1, s0 * s2)), true);
 }
 
+TEST_F(FollowsTest, ProductsOfWhatFactsBound) {
+  hold(at_most(3, s0));
+  hold(at_most(4, s1));
+  EXPECT_EQ(known(at_most(Expr(2) * s0 + Expr(2) * s1, s0 * s1 + Expr(2))), true);
+  EXPECT_EQ(known(at_most(Expr(2) * s0 + Expr(2) * s1, s0 * s1 + Expr(1))), std::nullopt);
+}
+
+TEST_F(FollowsTest, StridesStayProductsOfSizes) {
+  hold(equal(mod(s0, 2), 0));
+  const Expr half = floordiv(s0, 2);
+  EXPECT_EQ(facts.simplify(Expr(2) * half), Expr(2) * facts.simplify(half));
+  EXPECT_EQ(facts.reduce(Expr(2) * half), s0);
+}
+
 TEST_F(FollowsTest, MinAndMax) {
   hold(less(s1, s0));
   EXPECT_EQ(known(at_most(min(s2, s1), s0)), true);
@@ -239,8 +253,8 @@ TEST_F(FollowsTest, MinAndMax) {
 
 TEST_F(FollowsTest, Divisibility) {
   hold(equal(mod(s0, 4), 0));
-  EXPECT_EQ(facts.simplify(Expr(4) * floordiv(s0, 4)), s0);
-  EXPECT_EQ(facts.simplify(s1 * floordiv(s0, 4) * Expr(4)), s0 * s1);
+  EXPECT_EQ(facts.reduce(Expr(4) * floordiv(s0, 4)), s0);
+  EXPECT_EQ(facts.reduce(s1 * floordiv(s0, 4) * Expr(4)), s0 * s1);
   EXPECT_EQ(known(equal(mod(s0, 4), 1)), false);
   EXPECT_EQ(known(equal(Expr(2) * floordiv(s0, 2), s0)), true);
   EXPECT_EQ(known(equal(mod(s0, 2), 0)), true);
@@ -250,7 +264,7 @@ TEST_F(FollowsTest, Divisibility) {
 
 TEST_F(FollowsTest, EquationsOfProducts) {
   hold(equal(s1 * s2, 30));
-  EXPECT_EQ(facts.simplify(s1 * s2 * s0), Expr(30) * s0);
+  EXPECT_EQ(facts.reduce(s1 * s2 * s0), Expr(30) * s0);
   EXPECT_EQ(known(less(s1 * s2, 31)), true);
   EXPECT_EQ(known(at_most(s1, 15)), true);
 }
