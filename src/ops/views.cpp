@@ -301,11 +301,14 @@ void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& 
 bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto length = a.integer(1), dim = dim_at(a, 2);
-  if (!length || !dim || *length <= 0 || !t->sizes[*dim].is_const()) return false;
-  const int64_t size = t->sizes[*dim].value();
-  Sizes lengths;
-  for (int64_t at = 0; at < size; at += *length) lengths.push_back(std::min(*length, size - at));
-  if (lengths.empty()) lengths.push_back(Expr(0));
+  if (!length || !dim || *length <= 0) return false;
+  const Expr size = t->sizes[*dim], count = sym::ceildiv(size, *length);
+  if (!has_hint(count)) return false;
+  // So many pieces, whatever the last one's length.
+  const int64_t pieces = std::max<int64_t>(1, sym::hint(count));
+  if (!size.is_const(0) && !sym::known_equal(count, pieces).value_or(false)) return false;
+  Sizes lengths(static_cast<size_t>(pieces - 1), Expr(*length));
+  lengths.push_back(size - Expr((pieces - 1) * *length));
   push_pieces(*t, *dim, lengths, out);
   return true;
 }

@@ -48,7 +48,6 @@ void like_first(ir::TensorType& t, Args args) {
 // An operand [N, C, L] of a convolution of one dimension, which runs as one of two over [N, C, 1,
 // L].
 bool suggests_channels_last_1d(const at::Tensor& t) {
-  if (is_symbolic(t)) return false;
   const auto n = t.sizes(), s = t.strides();
   return c10::is_channels_last_strides_2d<int64_t>({n[0], n[1], 1, n[2]},
                                                    {s[0], s[1], n[2] * s[2], s[2]});
