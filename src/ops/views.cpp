@@ -301,11 +301,14 @@ void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& 
 bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto length = a.integer(1), dim = dim_at(a, 2);
-  if (!length || !dim || *length <= 0 || !t->sizes[*dim].is_const()) return false;
-  const int64_t size = t->sizes[*dim].value();
+  if (!length || !dim || *length <= 0) return false;
   Sizes lengths;
-  for (int64_t at = 0; at < size; at += *length) lengths.push_back(std::min(*length, size - at));
-  if (lengths.empty()) lengths.push_back(Expr(0));
+  for (Expr rest = t->sizes[*dim];; rest -= Expr(*length)) {
+    const auto more = sym::known_less(*length, rest);
+    if (!more) return false;
+    lengths.push_back(*more ? Expr(*length) : rest);
+    if (!*more) break;
+  }
   push_pieces(*t, *dim, lengths, out);
   return true;
 }
