@@ -177,6 +177,9 @@ std::optional<std::vector<Slide>> slides(const Args& a, size_t dims) {
 
 bool is_positive(Expr e) { return sym::known_less(0, e).value_or(false); }
 
+// Row-major, also in the strides of dimensions of one element, by which torch tells layouts.
+bool is_plain(const TensorType& t) { return t.strides == ir::contiguous_strides(t.sizes); }
+
 // One channel of one pixel looks like channels-last, too.
 bool is_ambiguous(const TensorType& image) {
   if (!same_size(image.sizes[1], 1)) return false;
@@ -188,7 +191,7 @@ bool is_ambiguous(const TensorType& image) {
 bool shape_convolution(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
   const int64_t rank = x ? x->dim() : 0;
-  if (rank < 3 || rank > 5 || !alike(x, w, rank, rank) || !x->is_row_major() || !w->is_row_major())
+  if (rank < 3 || rank > 5 || !alike(x, w, rank, rank) || !is_plain(*x) || !is_plain(*w))
     return false;
   const auto slide = slides(a, static_cast<size_t>(rank) - 2);
   auto transposed = a.boolean(6, false);
@@ -200,6 +203,8 @@ bool shape_convolution(const Args& a, Types& out) {
   if (!same_size(x->sizes[1], channels)) return false;
   if (!same_size(sym::mod(w->sizes[0], *groups), 0)) return false;
   if (is_ambiguous(*x) || is_ambiguous(*w)) return false;
+  // Of one dimension it runs as one of two: a row of one element may have any stride.
+  if (rank == 3 && same_size(x->sizes[2], 1)) return false;
   Sizes sizes{x->sizes[0], *transposed ? w->sizes[1] * Expr(*groups) : w->sizes[0]};
   for (size_t d = 2; d < x->sizes.size(); ++d) {
     sizes.push_back(convolved(x->sizes[d], w->sizes[d], (*slide)[d - 2], *transposed));

@@ -302,13 +302,13 @@ bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto length = a.integer(1), dim = dim_at(a, 2);
   if (!length || !dim || *length <= 0) return false;
-  const Expr size = t->sizes[*dim], count = sym::ceildiv(size, *length);
-  if (!has_hint(count)) return false;
-  // So many pieces, whatever the last one's length.
-  const int64_t pieces = std::max<int64_t>(1, sym::hint(count));
-  if (!size.is_const(0) && !sym::known_equal(count, pieces).value_or(false)) return false;
-  Sizes lengths(static_cast<size_t>(pieces - 1), Expr(*length));
-  lengths.push_back(size - Expr((pieces - 1) * *length));
+  Sizes lengths;
+  for (Expr rest = t->sizes[*dim];; rest -= Expr(*length)) {
+    const auto more = sym::known_less(*length, rest);
+    if (!more) return false;
+    lengths.push_back(*more ? Expr(*length) : rest);
+    if (!*more) break;
+  }
   push_pieces(*t, *dim, lengths, out);
   return true;
 }

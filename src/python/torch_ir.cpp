@@ -11,7 +11,7 @@
 
 #include <array>
 
-#include "python/capture/symbolic_int.h"
+#include "python/symbolic_int.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 

@@ -15,7 +15,7 @@
 
 namespace oxy::bridge {
 
-// Nothing where no argument has symbolic sizes, too.
+// Nothing where the op refuses its arguments, too.
 std::optional<std::vector<PredictedReturn>> predict_by_probes(const c10::OperatorHandle& op,
                                                               c10::ArrayRef<c10::IValue> args,
                                                               sym::ShapeFacts& facts);

@@ -1,6 +1,8 @@
 // Marks on tensors, numbers that become inputs, what is wanted of sizes.
 #include "python/capture/sizes.h"
 
+#include <torch/csrc/utils/python_symnode.h>
+
 #include "python/capture/capture.h"
 #include "torch_bridge/symbolic_shapes.h"
 
@@ -27,6 +29,25 @@ bool mentions(const sym::Condition& c, std::span<const sym::Expr> symbols) {
 }
 
 }  // namespace
+
+py::object from_torch(const py::object& o) {
+  if (torch::is_symint(o)) {
+    const auto s = o.cast<c10::SymInt>();
+    if (auto constant = s.maybe_as_int()) return py::int_(*constant);
+    return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
+  }
+  if (!PyTuple_Check(o.ptr()) && !PyList_CheckExact(o.ptr())) return o;
+  return with_items(o, from_torch);
+}
+
+bool mentions_symbolic_int(py::handle o) {
+  return mentions(o, [](py::handle p) { return is_symbolic_int(p); }, true);
+}
+
+py::object with_numbers(const py::object& o) {
+  if (is_symbolic_int(o)) return number_of(o, true);
+  return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
+}
 
 std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (policy_ == nullptr || policy_->mode == DynamicShapes::Mode::Never || policy_->refused)

@@ -7,10 +7,17 @@
 #include <unordered_set>
 
 #include "python/capture/part.h"
-#include "python/capture/symbolic_int.h"
+#include "python/symbolic_int.h"
 #include "python/guards/shape_guards.h"
 
 namespace oxy::python {
+
+// What torch has given, with our objects for its SymInts, also in tuples, lists and torch.Sizes.
+py::object from_torch(const py::object& o);
+
+// Whether there are symbolic ints in `o`, and `o` with the ints in their place, which become facts.
+bool mentions_symbolic_int(py::handle o);
+py::object with_numbers(const py::object& o);
 
 // What a compiled function knows of sizes, from one capture to the next.
 struct DynamicShapes {

@@ -28,12 +28,4 @@ sym::Expr expr_of(py::handle symbolic);
 // The int that it is in this call. `pinned`: which becomes a fact.
 py::object number_of(py::handle symbolic, bool pinned);
 
-// What torch has given, with our objects for its own: SymInts, also in tuples, lists and
-// torch.Sizes.
-py::object from_torch(const py::object& o);
-
-// Whether there are some in `o`, and `o` with the ints in their place, which become facts.
-bool mentions_symbolic_int(py::handle o);
-py::object with_numbers(const py::object& o);
-
 }  // namespace oxy::python

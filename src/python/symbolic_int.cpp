@@ -1,9 +1,8 @@
 // The class and its arithmetic.
-#include "python/capture/symbolic_int.h"
+#include "python/symbolic_int.h"
 
 #include <torch/csrc/utils/python_symnode.h>
 
-#include "python/capture/object_kinds.h"
 #include "python/cpython/boundary.h"
 #include "support/check.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -241,25 +240,6 @@ py::object number_of(py::handle symbolic, bool pinned) {
   const c10::SymInt s = sym_int_of(symbolic);
   if (pinned) return py::int_(bridge::facts_of(s)->pin(bridge::expr_of(s)));
   return py::int_(bridge::hint_of(s));
-}
-
-py::object from_torch(const py::object& o) {
-  if (torch::is_symint(o)) {
-    const auto s = o.cast<c10::SymInt>();
-    if (auto constant = s.maybe_as_int()) return py::int_(*constant);
-    return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
-  }
-  if (!PyTuple_Check(o.ptr()) && !PyList_CheckExact(o.ptr())) return o;
-  return with_items(o, from_torch);
-}
-
-bool mentions_symbolic_int(py::handle o) {
-  return mentions(o, [](py::handle p) { return is_symbolic_int(p); }, true);
-}
-
-py::object with_numbers(const py::object& o) {
-  if (is_symbolic_int(o)) return number_of(o, true);
-  return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
 }
 
 }  // namespace oxy::python
