@@ -96,8 +96,6 @@ def captured(fn, args, kwargs, dynamic):
     return gm, inputs, found
 
 
-
-
 clock = time.perf_counter
 
 

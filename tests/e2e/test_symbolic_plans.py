@@ -112,7 +112,10 @@ def test_mlp_with_norm():
 
 def test_convolution_with_symbolic_batch():
     model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Conv2d(16, 8, 3),
     ).eval()
     gm = torch.fx.symbolic_trace(model)
@@ -123,9 +126,7 @@ def test_convolution_with_symbolic_image():
     model = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 3)).eval()
     gm = torch.fx.symbolic_trace(model)
     sizes = [(2, 10, 12), (3, 16, 9), (2, 33, 20), (4, 5, 5)]
-    check(
-        gm, lambda b, h, w: [torch.randn(b, 16, h, w)], sizes, {0: [0, 2, 3]}, least=1
-    )
+    check(gm, lambda b, h, w: [torch.randn(b, 16, h, w)], sizes, {0: [0, 2, 3]}, least=1)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -220,8 +221,12 @@ def test_mutated_inputs():
 
     check(fn, grid, SIZES, BY_BATCH_AND_TIME)
     check(lambda x: x.add_(1), grid, SIZES, BY_BATCH_AND_TIME)
-    check(lambda x, y: x.copy_(y) * 2, lambda b, t: grid(b, t) + grid(b, t), SIZES,
-          {0: [0, 1], 1: [0, 1]})
+    check(
+        lambda x, y: x.copy_(y) * 2,
+        lambda b, t: grid(b, t) + grid(b, t),
+        SIZES,
+        {0: [0, 1], 1: [0, 1]},
+    )
 
 
 def test_views_of_inputs():
@@ -246,6 +251,15 @@ def test_spreads():
         assert compiled.plan.extern_count() == 0
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation_of_a_varying_batch(mode):
+    fn = torch.fx.symbolic_trace(lambda x: F.interpolate(x, size=(20, 18), mode=mode) + 1)
+    compiled = check(
+        fn, lambda b: [torch.randn(b, 3, 10, 9)], [(4,), (2,), (7,)], {0: [0]}, least=1
+    )
+    assert compiled.plan.extern_count() == 0
+
+
 def test_random_numbers():
     fn = torch.fx.symbolic_trace(lambda x: F.dropout(x, 0.5) + torch.rand_like(x))
     compiled = Compiled(fn, grid(3, 6), BY_BATCH_AND_TIME)
@@ -264,7 +278,9 @@ def test_as_strided():
         return [torch.randn(n, 8)]
 
     sizes = [(6,), (3,), (40,)]
-    check(lambda x: x.as_strided((x.shape[0] - 1, 4), (8, 1), 2) * 2, make, sizes, {0: [0]}, least=1)
+    check(
+        lambda x: x.as_strided((x.shape[0] - 1, 4), (8, 1), 2) * 2, make, sizes, {0: [0]}, least=1
+    )
     check(lambda x: (x * 2).as_strided((x.shape[0], 2), (8, 3)), make, sizes, {0: [0]}, least=1)
 
 
