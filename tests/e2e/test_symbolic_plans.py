@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from test_symbolic_recording import (
     BY_BATCH_AND_TIME,
     SIMPLE,
-    Attention,
     Causal,
     WithMask,
     WithSdpa,
