@@ -14,9 +14,9 @@ import argparse
 import math
 import time
 
-import cases
 import torch
 
+import cases
 from oxyfuel import _C
 from oxyfuel.options import make_settings
 
