@@ -14,9 +14,9 @@ import argparse
 import math
 import time
 
-import cases
 import torch
 
+import cases
 from oxyfuel import _C
 from oxyfuel.options import make_settings
 
@@ -94,8 +94,6 @@ def captured(fn, args, kwargs, dynamic):
         elif dims := [d for d, s in enumerate(example.shape) if isinstance(s, torch.SymInt)]:
             found[i] = dims
     return gm, inputs, found
-
-
 
 
 clock = time.perf_counter

@@ -142,8 +142,9 @@ Scalar upsample_bicubic(Element& e) {
   return e.finish(weighted(e, taps, d, {e.index[0], e.index[1]}, 0));
 }
 
-bool has_constant_sizes(const TensorType& t) {
-  return std::ranges::all_of(t.sizes, [](Expr s) {
+// `first`: of the dimensions that count; those in front of it may vary.
+bool has_constant_sizes(const TensorType& t, size_t first = 0) {
+  return std::all_of(t.sizes.begin() + static_cast<ptrdiff_t>(first), t.sizes.end(), [](Expr s) {
     return s.is_const() && s.value() > 0 && s.value() < (int64_t{1} << 24);
   });
 }
@@ -156,7 +157,7 @@ bool applies_upsample(const ir::Graph& g, const ir::Node& n) {
   for (size_t k = 0; k < Dims; ++k)
     known &= a.missing(3 + k) || a[3 + k].get_if<double>() != nullptr;
   return known && has_computable_types(g, n) && ir::is_floating(t.dtype) &&
-         t.sizes.size() == Dims + 2 && has_constant_sizes(t) && has_constant_sizes(r);
+         t.sizes.size() == Dims + 2 && has_constant_sizes(t, 2) && has_constant_sizes(r, 2);
 }
 
 // ---- grid_sampler ----

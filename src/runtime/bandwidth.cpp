@@ -74,7 +74,9 @@ std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, do
   size_t at = 0;
   for (const PlanStep& step : plan.steps) {
     const auto launch = bind_launch(plan, step);
-    if (launch && at < seconds.size()) out += row(plan, step, launch->kernel, seconds[at++], copy);
+    if (!launch || at >= seconds.size()) continue;
+    const double time = seconds[at++];
+    if (time > 0) out += row(plan, step, launch->kernel, time, copy);
   }
   char line[80];
   std::snprintf(line, sizeof line, "a copy of %zu MB: %.2f GB/s\n", kBytes >> 20, copy / 1e9);

@@ -14,7 +14,7 @@ double copy_bandwidth(const Host& host);
 double copy_once(const Host& host);
 
 // A table of the kernel steps of a plan: memory moved, time, and the part of the bandwidth `copy`
-// that this is. `seconds`: by kernel step.
+// that this is. `seconds`: by kernel step, 0 of those that had nothing to do.
 std::string bandwidth_text(const Plan& plan, std::span<const double> seconds, double copy);
 
 }  // namespace oxy::runtime

@@ -414,7 +414,7 @@ void Executable::execute(Call& c) {
           if (c.seconds == nullptr)
             run_kernel(c, launches_[s.index]);
           else
-            c.seconds->push_back(seconds_of([&] { run_kernel(c, launches_[s.index]); }));
+            c.seconds->push_back(seconds_of_kernel(c, launches_[s.index]));
           break;
         case StepKind::Extern:
           run_extern(c, calls_[s.index]);
@@ -486,6 +486,11 @@ int Executable::launch_fenced(const Lease& lease, const runtime::BoundLaunch& l)
   }
   return runtime::launch_fenced(sizes.kernels[l.kernel], buffers, options_.fence, torch_host(),
                                 l.epilogue ? &sizes.kernels[*l.epilogue] : nullptr, l.own);
+}
+
+double Executable::seconds_of_kernel(Call& c, const runtime::BoundLaunch& l) const {
+  const double seconds = seconds_of([&] { run_kernel(c, l); });
+  return c.sizes.kernels[l.kernel].range <= 0 ? 0 : seconds;
 }
 
 void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {

@@ -72,8 +72,8 @@ class Executable {
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself.
   // The caller holds references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took. Throws Interrupted, and nothing has
-  // happened then; PartlyWritten, and something has.
+  // `seconds`: gets the time that each kernel step took, 0 where it had nothing to do. Throws
+  // Interrupted, and nothing has happened then; PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
            std::vector<double>* seconds = nullptr);
 
@@ -133,6 +133,7 @@ class Executable {
   void execute(Call& c);
   void begin(Call& c) const;
   void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
+  double seconds_of_kernel(Call& c, const runtime::BoundLaunch& l) const;
   int launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const;
   void run_extern(Call& c, const BoundCall& call);
   void run_region(Call& c, BoundRegion& region);
@@ -201,8 +202,8 @@ class BoundRegion {
   bool is_random() const { return plans_[0]->is_random() || plans_[1]->is_random(); }
 
   // New tensors, one a result: never an operand, and no two in one memory. `tensors`: by buffer;
-  // `slots`: the sizes of the call. An exception where a sub-plan fails, Interrupted from between two
-  // rounds of a loop.
+  // `slots`: the sizes of the call. An exception where a sub-plan fails, Interrupted from between
+  // two rounds of a loop.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& tensors,
                               std::span<const int64_t> slots);
   // What the sub-plans noted.

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from test_symbolic_recording import (
     BY_BATCH_AND_TIME,
     SIMPLE,
-    Attention,
     Causal,
     WithMask,
     WithSdpa,
@@ -251,6 +250,15 @@ def test_spreads():
         assert compiled.plan.extern_count() == 0
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation_of_a_varying_batch(mode):
+    fn = torch.fx.symbolic_trace(lambda x: F.interpolate(x, size=(20, 18), mode=mode) + 1)
+    compiled = check(
+        fn, lambda b: [torch.randn(b, 3, 10, 9)], [(4,), (2,), (7,)], {0: [0]}, least=1
+    )
+    assert compiled.plan.extern_count() == 0
+
+
 def test_random_numbers():
     fn = torch.fx.symbolic_trace(lambda x: F.dropout(x, 0.5) + torch.rand_like(x))
     compiled = Compiled(fn, grid(3, 6), BY_BATCH_AND_TIME)
@@ -269,7 +277,9 @@ def test_as_strided():
         return [torch.randn(n, 8)]
 
     sizes = [(6,), (3,), (40,)]
-    check(lambda x: x.as_strided((x.shape[0] - 1, 4), (8, 1), 2) * 2, make, sizes, {0: [0]}, least=1)
+    check(
+        lambda x: x.as_strided((x.shape[0] - 1, 4), (8, 1), 2) * 2, make, sizes, {0: [0]}, least=1
+    )
     check(lambda x: (x * 2).as_strided((x.shape[0], 2), (8, 3)), make, sizes, {0: [0]}, least=1)
 
 
