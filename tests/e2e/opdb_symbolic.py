@@ -57,7 +57,7 @@ NOT_SYMBOLIC = by_name(
             nn.functional.max_unpool2d.grad nn.functional.max_unpool3d
             nn.functional.max_unpool3d.grad nn.functional.ctc_loss""",
         "the size says how many results or steps there are": """
-            chunk unsafe_chunk split unsafe_split unbind unbind_copy _chunk_cat block_diag""",
+            chunk unsafe_chunk unbind unbind_copy _chunk_cat block_diag""",
         "the operator wants this size": """
             cross linalg.cross nn.functional.grid_sample grid_sampler_2d grid_sampler_3d
             view_as_complex""",
