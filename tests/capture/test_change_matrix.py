@@ -109,6 +109,10 @@ COMPILERS = {
     "oxyfuel": oxyfuel.compile,
 }
 compilers = pytest.mark.parametrize("compiler", COMPILERS)
+# Where TorchDynamo itself does not give eager's result, with any back end.
+DYNAMO_FAULTS = set()
+if torch.__version__.startswith("2.14."):
+    DYNAMO_FAULTS.add(("object_subclass", "AsParameter", "mutated"))
 
 
 def _weight():
@@ -140,6 +144,8 @@ def _call(run, home, x):
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 @pytest.mark.filterwarnings("ignore")
 def test_change(change, place, use, compiler):
+    if compiler == "dynamo" and (change.__name__, place.__name__, use.__name__) in DYNAMO_FAULTS:
+        pytest.skip("the result is of another class")
     torch._dynamo.reset()
     oxyfuel.reset()
     expected = outcomes(lambda function: function, change, place, use)
