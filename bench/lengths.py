@@ -13,9 +13,9 @@ import math
 import time
 import warnings
 
-import cases
 import torch
 
+import cases
 import oxyfuel
 
 LENGTHS = (2, 3, 5, 8, 11, 16, 17, 24, 32, 47, 64, 80, 100, 128, 160, 200, 250, 320, 384, 512)

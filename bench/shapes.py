@@ -165,7 +165,8 @@ def run_case(name, settings, budget):
         ratios.append(a / b)
         print(
             f"{name:16} {n:8} {a * 1e3:10.4f} {b * 1e3:10.4f} {a / b:7.3f}"
-            f"   resize {max(0, c - a) * 1e6:8.1f} us   compile {seconds:.2f} {fixed_seconds:.2f} s",
+            f"   resize {max(0, c - a) * 1e6:8.1f} us"
+            f"   compile {seconds:.2f} {fixed_seconds:.2f} s",
             flush=True,
         )
     return ratios

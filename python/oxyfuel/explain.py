@@ -160,9 +160,7 @@ class _Explainer(Compiler):
         return float(program.nanoseconds(locals_, 100))
 
 
-def explain(
-    model: Callable[..., Any], dynamic: bool | None = None
-) -> Callable[..., Explanation]:
+def explain(model: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures and runs the call once and says what became of it.
 
     ``dynamic``: as of :func:`oxyfuel.compile`; True tells what a capture with symbolic sizes makes

@@ -4,7 +4,7 @@ keeps them by, so that both compilers read the marks of either."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 

@@ -60,8 +60,9 @@ using Substitution = std::vector<std::pair<Expr, Expr>>;
 Expr replace(Expr e, const Substitution& subst);
 void replace(Nest& n, const Substitution& subst);  // in indices; axes stay
 
-// Divisions that the sizes of the axes decide: (p0 + s1*p1) // s1 is p1 where p0 goes to s1. Where a
-// size is constant the variable's range says so, and the expression has its simplest form by itself.
+// Divisions that the sizes of the axes decide: (p0 + s1*p1) // s1 is p1 where p0 goes to s1. Where
+// a size is constant the variable's range says so, and the expression has its simplest form by
+// itself.
 void simplify_divisions(Nest& n);
 // Makes the axis of a variable, where it is there, two: outer of size / inner, inner. Only where
 // inner divides the size.

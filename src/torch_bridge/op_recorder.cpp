@@ -189,7 +189,10 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   check_numbers(f, args);
   auto predicted = by_rule(f, op.schema(), args, tensors);
   const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
-  if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape)
+  // Loops would take a guess for the truth; a call is compared with it.
+  const bool is_call = !f.info || (!f.info->element && !f.info->reduction && !f.info->scatter &&
+                                   !f.info->decomposition && !f.has(ops::View));
+  if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
     predicted = predict_by_probes(op, given, *r_.shapes->facts());
   if (!predicted) predicted = predict(op, f, given);
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);

@@ -133,8 +133,14 @@ PROGRAMS = {
     "results": lambda x: (x.shape, x.shape[0] * 2, x.shape[0] - 1, [x.size()], x.numel()),
     "hash": lambda x: (x, hash(x.shape) == hash(tuple(x.shape)), {x.shape[0]}),
     "sorted": lambda x: (x, sorted([x.shape[1], x.shape[0], 3])),
-    "map": lambda x: x.reshape(*map(lambda n: n * 1, x.shape)),
-    "conversions": lambda x: (x, int(x.shape[0]), float(x.shape[0]), bool(x.shape[0]), str(x.shape[0])),
+    "map": lambda x: x.reshape(*map(int, x.shape)),
+    "conversions": lambda x: (
+        x,
+        int(x.shape[0]),
+        float(x.shape[0]),
+        bool(x.shape[0]),
+        str(x.shape[0]),
+    ),
     "rounding": lambda x: (x, round(x.shape[0]), math.floor(x.shape[0]), math.ceil(x.shape[0] / 2)),
     "empty_like": lambda x: torch.zeros_like(x) + torch.empty_like(x).fill_(1),
     "to_half": lambda x: x.half() + x.shape[0],
@@ -217,7 +223,13 @@ def test_strides_and_offsets_are_looked_at():
     fn = lambda x: x * 2 + x.shape[0]  # noqa: E731
     compiled = oxyfuel.compile(fn, dynamic=True)
     base = torch.randn(40, 16)
-    for x in (base[:9, :8], base[3:7, 2:10], base.t()[:5], base[::2, ::2], base[:, :1].expand(40, 5)):
+    for x in (
+        base[:9, :8],
+        base[3:7, 2:10],
+        base.t()[:5],
+        base[::2, ::2],
+        base[:, :1].expand(40, 5),
+    ):
         same(compiled(x), fn(x))
         same(compiled(x.contiguous()), fn(x.contiguous()))
 

@@ -1,5 +1,5 @@
-"""Random programs over sizes: views, slices, concatenations, products, reductions, loops and branches
-on sizes. Each is compiled with symbolic sizes and called with five combinations of them.
+"""Random programs over sizes: views, slices, concatenations, products, reductions, loops, branches.
+Each is compiled with symbolic sizes and called with five combinations of them.
 
     python tests/property/test_shape_programs.py FIRST LAST    runs seeds and prints what differs
 """
@@ -21,8 +21,8 @@ SIZES = ((3, 5), (4, 7), (2, 12), (6, 5), (1, 9))
 
 
 class Program:
-    """A function of x, [b, t, 8], and w, [8, 8], as Python text; values keep a last dimension of 8 or
-    what the text says of them."""
+    """A function of x, [b, t, 8], and w, [8, 8], as Python text; all values keep the last
+    dimension."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

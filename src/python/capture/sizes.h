@@ -7,8 +7,8 @@
 #include <unordered_set>
 
 #include "python/capture/part.h"
-#include "python/symbolic_int.h"
 #include "python/guards/shape_guards.h"
+#include "python/symbolic_int.h"
 
 namespace oxy::python {
 
@@ -27,7 +27,7 @@ struct DynamicShapes {
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
-  bool assumed = false;  // torch._dynamo.config.assume_static_by_default is off
+  bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
 

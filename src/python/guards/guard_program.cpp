@@ -166,7 +166,8 @@ void GuardProgram::measure(PyObject* const* locals) {
   for (SourceId id : walk_.fetch()) fetched.add(values[id.index]);
   const size_t count = shapes_->conditions().size();
   const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < kRounds; ++i) OXY_CHECK(shapes_->fits(fetched), "sizes that are measured fit");
+  for (int i = 0; i < kRounds; ++i)
+    OXY_CHECK(shapes_->fits(fetched), "sizes that are measured fit");
   const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
   // They are one program.
   nanoseconds_.resize(nanoseconds_.size() + count,
