@@ -46,10 +46,11 @@ struct WithoutSymbols {
 
 class Sizes : public Part {
  public:
-  Sizes(Capture& capture, const DynamicShapes* policy) : Part(capture), policy_(policy) {}
+  Sizes(Capture& capture, const DynamicShapes* policy)
+      : Part(capture), policy_(policy), symbolic_(policy != nullptr && policy->wanted()) {}
 
   // Whether the recording may have symbols.
-  bool symbolic() const { return policy_ != nullptr && policy_->wanted(); }
+  bool symbolic() const { return symbolic_; }
   // The dimensions of a tensor from before the call whose sizes are symbols.
   std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
@@ -71,6 +72,7 @@ class Sizes : public Part {
 
  private:
   const DynamicShapes* policy_;
+  const bool symbolic_;  // what the policy said when the capture began
   struct Marked {
     std::string name;  // L['x'].size()[0]
     int64_t hint;
