@@ -107,6 +107,8 @@ bool shape_pool(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto w = window_arguments(a, Dims, Max);
   if (!is_image(t, Dims) || !w) return false;
+  // ATen has no kernel for those on the CPU.
+  if (!Max && Dims == 3 && is_reduced_float(t->dtype)) return false;
   std::vector<Expr> sizes = t->sizes;
   const size_t first = sizes.size() - Dims;
   for (size_t d = 0; d < Dims; ++d) {

@@ -62,7 +62,9 @@ c10::IValue map_numbers(const c10::IValue& v, F f) {
   if (v.isSymInt()) return f(v.toSymInt());
   if (!v.isList() || v.isIntList() || v.isTensorList()) return v;
   auto items = v.toListRef();
-  if (std::ranges::none_of(items, &c10::IValue::isSymInt)) return v;
+  // A list of symbolic numbers may have none; kernels want one of plain numbers.
+  auto is_number = [](const c10::IValue& x) { return x.isSymInt() || x.isInt(); };
+  if (items.empty() || !std::ranges::all_of(items, is_number)) return v;
   std::vector<int64_t> out;
   for (const c10::IValue& x : items) out.push_back(x.isSymInt() ? f(x.toSymInt()) : x.toInt());
   return out;
