@@ -300,13 +300,14 @@ void push_pieces(const TensorType& t, int64_t dim, const Sizes& lengths, Types& 
 
 bool shape_split(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto length = a.integer(1), dim = dim_at(a, 2);
-  if (!length || !dim || *length <= 0) return false;
+  const auto length = a.expr(1);
+  const auto dim = dim_at(a, 2);
+  if (!length || !dim || !sym::known_less(0, *length).value_or(false)) return false;
   Sizes lengths;
-  for (Expr rest = t->sizes[*dim];; rest -= Expr(*length)) {
+  for (Expr rest = t->sizes[*dim];; rest -= *length) {
     const auto more = sym::known_less(*length, rest);
     if (!more) return false;
-    lengths.push_back(*more ? Expr(*length) : rest);
+    lengths.push_back(*more ? *length : rest);
     if (!*more) break;
   }
   push_pieces(*t, *dim, lengths, out);

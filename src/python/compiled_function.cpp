@@ -208,7 +208,6 @@ struct Captures {
         begin_anew();
       } catch (const WithSymbols&) {
         self->shapes.marked = true;
-        begin_anew();
       } catch (const WithoutSymbols& w) {
         give_up_symbols(w.why);
       } catch (const LeftAlone& l) {
@@ -228,11 +227,12 @@ struct Captures {
     }
   }
 
+  // With symbols or without, the same steps call the same functions: what was called for good is
+  // not called again.
   // Whether a capture that breaks where sizes are symbols does not where they are numbers. Then
   // they stay so.
   bool runs_without_symbols(std::unique_ptr<Capture>& capture, size_t break_at) {
     self->shapes.refused = true;
-    begin_anew();
     try {
       run(capture, -1, SIZE_MAX, break_at);
       return true;
@@ -242,7 +242,6 @@ struct Captures {
       throw;
     }
     self->shapes.refused = false;
-    begin_anew();
     return false;
   }
 
@@ -256,7 +255,6 @@ struct Captures {
       throw InternalError("a capture without symbols has none to give up");
     say(self, "static", why);
     self->shapes.refused = true;
-    begin_anew();
   }
 
   // Code that does something else where it is compiled may be wrong there alone.

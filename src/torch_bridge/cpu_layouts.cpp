@@ -143,9 +143,10 @@ bool is_channels_last(at::IntArrayRef sizes, at::IntArrayRef strides) {
 // empty one is not.
 void rolled(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
-  const std::vector<int64_t> shifts = args[1].toIntVector(), dims = args[2].toIntVector();
+  const std::vector<int64_t> dims = args[2].toIntVector();
   if (dims.empty()) return row_major(t, args);  // of all elements in a row
   if (is_symbolic(x) || x.numel() == 0) return;
+  const std::vector<int64_t> shifts = args[1].toIntVector();
   if (dims.size() != shifts.size()) return;
   const std::vector<int64_t> sizes = x.sizes().vec();
   bool channels_last = is_channels_last(sizes, x.strides());

@@ -73,7 +73,7 @@ class Program:
             lambda: self.new(f"{v}.reshape(*{v}.shape[:-1], 2, 4).permute(0, 1, 3, 2).flatten(2)"),
             lambda: self.new(f"torch.nn.functional.layer_norm({v}, (8,))"),
             lambda: self.new(f"torch.nn.functional.pad({v}, (0, 0, 1, {r.randint(0, 2)}))"),
-            lambda: self.new(f"torch.where({v} > 0, {v}, {n})"),
+            lambda: self.new(f"torch.where({v} > 0, {v}, {v} * {n})"),
             lambda: self.new(f"{v}.masked_fill(torch.ones({v}.shape[1], 8).tril() == 0, 0.25)"),
             lambda: self.new(f"{v}.index_select(1, torch.arange({v}.shape[1]).flip(0))"),
             lambda: self.new(f"{v}.gather(1, torch.zeros_like({v}, dtype=torch.int64))"),

@@ -68,9 +68,9 @@ class Calls : public Part {
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
   Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
-  py::object call_for_good(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
-  py::object call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
   Done reduce_plain(py::handle o);
   void refuse_transforms(PyFunctionObject* f);

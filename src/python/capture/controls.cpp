@@ -241,8 +241,8 @@ void Calls::refuse_transforms(PyFunctionObject* f) {
 }
 
 // Other threads may capture meanwhile.
-py::object Calls::call_for_good(py::handle callable, const Arguments& args,
-                                const Keywords& kwargs) {
+py::object Calls::call_for_good(py::handle callable, Arguments args, Keywords kwargs) {
+  sizes().make_plain(args, kwargs);
   const size_t step = frames().stack().back()->step;
   const std::tuple key(step, answered_[step]++, callable.ptr());
   if (auto it = answers->find(key); it != answers->end()) return it->second;
@@ -266,7 +266,8 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
 // A function with a cache, of constants: what it gives now, later calls are given as well. It runs
 // for real where the cache has nothing, and must not see what the captured code has written and
 // nobody has done yet.
-py::object Calls::call_cached(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwargs) {
+  sizes().make_plain(args, kwargs);
   require_plain(args, kwargs, callable);
   auto rooted_in_globals = [this](const py::object& o) {
     Tracked* k = heap().tracked(o);

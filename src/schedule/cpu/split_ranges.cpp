@@ -19,6 +19,12 @@ struct Test {
 
 bool is_at_most(Expr a, Expr b) { return sym::range_of(b - a).lo >= 0; }
 
+// It can be a bound of a loop: no number of elements reaches it.
+bool is_moderate(int64_t n) {
+  constexpr int64_t kMost = Expr::kMaxConst / 4;
+  return -kMost <= n && n <= kMost;
+}
+
 // Values that are the same at all iterations: constants, and sizes.
 using Integers = std::unordered_map<uint32_t, Expr>;
 
@@ -223,7 +229,8 @@ class Splitter {
   Splitter(Kernel& k, loops::Variables& variables) : kernel_(k), variables_(variables) {
     walk<For>(k.body, [&](const For& f) { variables_.take(f.var); });
     walk<Compute>(k.body, [&](const Compute& c) {
-      if (c.op == LoopOp::Const && c.dtype == DType::I64) integers_[c.value] = c.integer;
+      if (c.op == LoopOp::Const && c.dtype == DType::I64 && is_moderate(c.integer))
+        integers_[c.value] = c.integer;
       if (c.op == LoopOp::Index && loops::is_size(c.index)) integers_[c.value] = c.index;
       if (c.op == LoopOp::Symbol) variables_.take(c.index);
     });
