@@ -25,6 +25,9 @@ py::object symbolic_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& fac
 // What it is, in its simplest form.
 sym::Expr expr_of(py::handle symbolic);
 
+// The same of a plain int too; nothing of all else, and of ints that no expression takes.
+std::optional<sym::Expr> integer_expr(py::handle o);
+
 // The int that it is in this call. `pinned`: which becomes a fact.
 py::object number_of(py::handle symbolic, bool pinned);
 

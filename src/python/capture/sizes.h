@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "python/capture/numbers.h"
 #include "python/capture/part.h"
 #include "python/guards/shape_guards.h"
 #include "python/symbolic_int.h"
@@ -55,10 +56,12 @@ class Sizes : public Part {
   std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
-  // What stands for an int that varies; null where it is to be a constant.
+  // What stands for an int that varies and that Python looks at; null for all else.
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
+  // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
+  std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
   // Arguments of a function in C that looks at numbers: as plain ints.
   void make_plain(Arguments& args, Keywords& kwargs);
 

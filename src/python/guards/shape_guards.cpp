@@ -35,13 +35,6 @@ std::string range_text(sym::Expr symbol) {
              r.hi == INT64_MAX ? "" : cat(" <= ", r.hi));
 }
 
-// Whether it is an equation with one of the symbols.
-bool equates(const sym::Condition& c, std::span<const sym::Expr> symbols) {
-  auto in = [&](sym::Expr s) { return sym::contains(c.difference, s); };
-  if (c.kind == sym::Condition::Kind::Equal) return std::ranges::any_of(symbols, in);
-  return std::ranges::any_of(c.parts, [&](const auto& part) { return equates(part, symbols); });
-}
-
 std::string innermost_line(const std::string& stack) {
   size_t at = stack.rfind("  File ");
   if (at == std::string::npos) return "";
@@ -60,7 +53,7 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
   std::vector<sym::Expr> symbols;
   sym::collect_symbols(e, symbols);
   for (const sym::ShapeFacts::Fact& f : facts.facts())
-    if (equates(f.condition, symbols))
+    if (sym::equates(f.condition, symbols))
       cat_to(out, "; ", sym::print(f.condition), " by ", innermost_line(f.where));
   return out;
 }
