@@ -164,6 +164,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     if (r_.rebuilt.contains(memory))
       throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
     r_.strided.insert(memory);
+    r_.names_places |= !s.back().isNone();  // the offset
   }
   const bool conj = f.target == "aten._conj.default";
   if (conj || f.target == "aten._neg_view.default") {

@@ -552,3 +552,18 @@ def test_texts_of_guards():
     compiled(torch.ones(6, 3))
     text = compiled.guards()[0].text()
     assert "5 <= s0" in text and "L['x'].stride(0) == s1" in text
+
+
+def test_the_notice_at_the_limit_says_what_to_do():
+    def looped(x):
+        return x * 2 + len([0] * x.shape[0])
+
+    compiled = oxyfuel.compile(looped)
+    with pytest.warns(UserWarning, match=r"looped has 8 captures.*not s0 == 10\n.*in looped"):
+        for n in range(3, 12):
+            compiled(torch.ones(n))
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(lambda x: x * 2, dynamic=False)
+    with pytest.warns(UserWarning, match=r"dimension 0 of L\['x'\]: compile with dynamic=None"):
+        for n in range(3, 12):
+            compiled(torch.ones(n))

@@ -87,6 +87,21 @@ void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
   }
 }
 
+bool Sizes::share_storage() const {
+  std::unordered_map<const void*, size_t> inputs;  // by storage
+  auto storage = [&](size_t i) {
+    const py::object& o = graphs().example_inputs[i];
+    return THPVariable_Check(o.ptr())
+               ? bridge::storage_of(*THPVariable_Unpack(o.ptr()).unsafeGetTensorImpl())
+               : nullptr;
+  };
+  for (size_t i = 0; i < graphs().example_inputs.size(); i++) inputs[storage(i)]++;
+  return std::ranges::any_of(inputs_, [&](const ShapeGuards::Input& in) {
+    const void* s = storage(in.fetched);
+    return s != nullptr && inputs[s] > 1;
+  });
+}
+
 std::string Sizes::violations() const {
   std::string out;
   for (const Marked& m : marked_) {
@@ -172,9 +187,9 @@ uint32_t Sizes::wanted(py::handle symbolic) {
   return static_cast<uint32_t>(found - wanted_.begin());
 }
 
-std::shared_ptr<ShapeGuards> Sizes::guards() const {
+std::shared_ptr<ShapeGuards> Sizes::guards(bool offsets) const {
   if (!symbolic()) return nullptr;
-  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_);
+  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_, offsets);
 }
 
 }  // namespace oxy::python

@@ -68,7 +68,11 @@ class Sizes : public Part {
   // Which of the numbers behind what the guards fetch this is.
   uint32_t wanted(py::handle symbolic);
   // Null where nothing is symbolic. Once the recording has ended.
-  std::shared_ptr<ShapeGuards> guards() const;
+  // `offsets`: where in its storage a tensor begins counts.
+  std::shared_ptr<ShapeGuards> guards(bool offsets) const;
+  // Whether a tensor whose sizes are symbols lies in one storage with another input: at some sizes
+  // they may overlap.
+  bool share_storage() const;
   // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
   // where there are none.
   std::string violations() const;

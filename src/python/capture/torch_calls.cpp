@@ -208,6 +208,7 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
 // In the recording a tensor that is written has memory of its own, from the start of which it lies.
 py::object Calls::storage_offset(py::handle tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  graphs().offsets_matter = true;
   if (!t.is_inference() && t._version() == 0) return from_torch(py::cast(t.sym_storage_offset()));
   if (bridge::is_symbolic(t))
     throw Break(BreakId::tensor_attribute, "Tensor.storage_offset of what has symbolic sizes");
