@@ -1,5 +1,5 @@
-"""Text generation with a growing cache (transformers' DynamicCache): tokens a second of eager and of
-ours, greedy, one process, in turn.
+"""Text generation with a growing cache (transformers' DynamicCache): tokens a second of eager and
+of ours, greedy, one process, in turn.
 
 usage: generate.py [MODEL...] [--tokens N] [--rounds N] [--threads N]
 

@@ -74,8 +74,8 @@ class InputSignature {
   size_t size() const { return items_.size(); }
 
   bool matches(std::span<const Input> inputs) const;
-  // The same but for sizes, strides and numbers. Tensors that share storage lie apart at these sizes
-  // alone: where places matter, there are no others.
+  // The same but for sizes, strides and numbers. Tensors that share storage lie apart at these
+  // sizes alone: where places matter, there are no others.
   bool matches_but_sizes(std::span<const Input> inputs) const;
   // One input that was a tensor, sharing apart.
   bool matches(size_t i, const c10::TensorImpl& t) const noexcept;

@@ -1,5 +1,5 @@
-"""Where in their storages arguments begin: parts of one tensor, as a loop over batches hands them in,
-are served by one capture unless the code depends on the place."""
+"""Where in their storages arguments begin: parts of one tensor, as a loop over batches hands them
+in, are served by one capture unless the code depends on the place."""
 
 from __future__ import annotations
 

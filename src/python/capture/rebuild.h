@@ -91,8 +91,8 @@ struct Rebuild {
 };
 
 // A number that a graph takes as a tensor without dimensions, so that another value needs no other
-// graph: a constant, or something that a hit fetches and that was seen to vary, or a size, or what a
-// function of the modules `operator` and `math` gives for the parts.
+// graph: a constant, or something that a hit fetches and that was seen to vary, or a size, or what
+// a function of the modules `operator` and `math` gives for the parts.
 struct NumberTree {
   py::object constant, function;
   uint32_t fetched = 0;  // position among what the guards fetched
