@@ -54,7 +54,8 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
   sym::collect_symbols(e, symbols);
   for (const sym::ShapeFacts::Fact& f : facts.facts())
     if (sym::equates(f.condition, symbols))
-      cat_to(out, "; ", sym::print(f.condition), " by ", innermost_line(f.where));
+      cat_to(out, "; ", sym::print(f.condition), " by ", f.op, f.op.empty() ? "" : ", ",
+             innermost_line(f.where));
   return out;
 }
 
