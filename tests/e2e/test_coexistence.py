@@ -155,7 +155,12 @@ def run_in(folder, name, program):
     }
     (folder / "program.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "program.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "oxyfuel:" not in done.stderr  # no warning of ours
@@ -176,6 +181,7 @@ def test_oxyfuel_last(run, name):
 # own do not work in a forked process themselves.
 TOGETHER = """
 import multiprocessing
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -194,6 +200,7 @@ class Squares(torch.utils.data.Dataset):
 with ThreadPoolExecutor(2) as pool:
     for done in [pool.submit(f) for f in (oxyfuel_works, theirs)]:
         done.result()
+time.sleep(1)  # a thread that ends gives MKL its memory back, under a lock that a fork would copy
 warnings.filterwarnings("ignore", message=".*fork", category=RuntimeWarning)
 warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
 context = multiprocessing.get_context("fork")
