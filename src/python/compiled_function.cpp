@@ -383,8 +383,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
                                                  capture->graphs.fetch, capture->sizes.guards());
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
-  if (log_enabled(Artifact::dynamic))
+  if (log_enabled(Artifact::dynamic)) {
     for (const std::string& text : entry->guards->dimensions()) say(self, "dimension", text);
+    for (const std::string& text : capture->sizes.checks()) say(self, "dimension", text);
+  }
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries.insert(self->entries.begin(), entry);
   return entry;

@@ -194,7 +194,7 @@ PyObject* compare_as(PyObject* a, PyObject* b, int operation) {
 
 PyTypeObject* symbolic_bool_type();
 
-PyObject* text_name() {
+PyObject* question_name() {
   static PyObject* const name = PyUnicode_InternFromString("_oxyfuel_text");
   return name;
 }
@@ -204,14 +204,14 @@ c10::SymBool sym_bool_of(py::handle o) {
   return c10::SymBool(node.cast<c10::SymNode>());
 }
 
-std::string text_of(py::handle o) {
+std::string question_of(py::handle o) {
   if (!is_symbolic_bool(o)) return o.ptr() == Py_True ? "True" : "False";
-  return steal(PyObject_GenericGetAttr(o.ptr(), text_name())).cast<std::string>();
+  return steal(PyObject_GenericGetAttr(o.ptr(), question_name())).cast<std::string>();
 }
 
 bool truth(PyObject* o) {
   const c10::SymBool b = sym_bool_of(o);
-  return decide(bridge::facts_of(b), bridge::condition_of(b), text_of(o));
+  return decide(bridge::facts_of(b), bridge::condition_of(b), question_of(o));
 }
 
 // & and | of truths, plain ones too.
@@ -230,7 +230,7 @@ PyObject* join_truths(PyObject* a, PyObject* b) {
     };
     const char* word = on_bools == PyNumber_And ? " & " : " | ";
     return symbolic_bool(joined(condition(a), condition(b)),
-                         cat("(", text_of(a), ")", word, "(", text_of(b), ")"),
+                         cat("(", question_of(a), ")", word, "(", question_of(b), ")"),
                          bridge::facts_of(sym_bool_of(is_symbolic_bool(a) ? a : b)))
         .release()
         .ptr();
@@ -334,7 +334,7 @@ PyTypeObject* symbolic_int_type() {
 bool is_undecided(const py::error_already_set& e) {
   return e.matches(member_of<"oxyfuel._C", "Undecided">());
 }
-std::string text_of(const py::error_already_set& e) {
+std::string question_of(const py::error_already_set& e) {
   return py::str(e.value()).cast<std::string>();
 }
 
@@ -349,7 +349,7 @@ py::object symbolic_bool(const sym::Condition& c, const std::string& text, const
   py::object out = steal(type->tp_alloc(type, 0));
   const py::object node = py::cast(bridge::to_sym_bool(c, facts).toSymNodeImpl());
   check(PyObject_GenericSetAttr(out.ptr(), node_name(), node.ptr()));
-  check(PyObject_GenericSetAttr(out.ptr(), text_name(), py::str(text).ptr()));
+  check(PyObject_GenericSetAttr(out.ptr(), question_name(), py::str(text).ptr()));
   return out;
 }
 

@@ -36,7 +36,7 @@ sym::Expr as_number(const sym::Condition& c);
 
 // What a question that nobody can answer raises; its text.
 bool is_undecided(const py::error_already_set& e);
-std::string text_of(const py::error_already_set& e);
+std::string question_of(const py::error_already_set& e);
 
 // What it is, in its simplest form.
 sym::Expr expr_of(py::handle symbolic);

@@ -124,6 +124,14 @@ Origin origin_of(Expr e);
 // True or false where it is certain from ranges and structure, nothing where it depends.
 std::optional<bool> known_equal(Expr a, Expr b);
 std::optional<bool> known_less(Expr a, Expr b);
+// The same without asking anybody to decide: nothing becomes a fact.
+std::optional<bool> certain_equal(Expr a, Expr b);
+std::optional<bool> certain_less(Expr a, Expr b);
+// As known_equal and known_less, for questions whose answer is of no matter where a size without a
+// hint is 0 or 1 (how memory is laid out, in which order runs are compared): then they are answered
+// for larger ones.
+std::optional<bool> layout_equal(Expr a, Expr b);
+std::optional<bool> layout_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
 bool contains(Expr e, Expr symbol);
@@ -155,6 +163,9 @@ class Decider {
   virtual ~Decider() = default;
   virtual std::optional<bool> equal(Expr a, Expr b) = 0;
   virtual std::optional<bool> less(Expr a, Expr b) = 0;
+  // What is certain; asking does not make it so.
+  virtual std::optional<bool> certain_equal(Expr a, Expr b) = 0;
+  virtual std::optional<bool> certain_less(Expr a, Expr b) = 0;
 };
 
 class ExprPool {

@@ -466,7 +466,14 @@ DecideByHints::DecideByHints(ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
 DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
 
-std::optional<bool> DecideByHints::equal(Expr a, Expr b) { return facts_.decide(sym::equal(a, b)); }
+// Without a hint sizes are taken to be neither 0 nor 1, and what is compared otherwise, or divided, to
+// be as most ops want it.
+std::optional<bool> DecideByHints::equal(Expr a, Expr b) {
+  auto is_size = [](Expr x, Expr y) {
+    return (x.is_const(0) || x.is_const(1)) && y.kind() != Kind::Mod;
+  };
+  return facts_.decide(sym::equal(a, b), !is_size(a, b) && !is_size(b, a));
+}
 std::optional<bool> DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
 
 KnowFacts::KnowFacts(const ShapeFacts& facts)

@@ -50,7 +50,7 @@ Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>&
 Condition map_differences(const Condition& c, const std::function<Expr(Expr difference)>& f);
 
 // A question that code asks of a symbol without a hint, and that the facts do not answer.
-class Undecided : public Unsupported {
+class [[gnu::visibility("default")]] Undecided : public Unsupported {
   using Unsupported::Unsupported;
 };
 
@@ -160,7 +160,7 @@ class ShapeFacts {
 };
 
 // While it lives, known_equal and known_less of the pool decide by the hints what they do not know,
-// and that becomes a fact.
+// and that becomes a fact; so do guesses of symbols without a hint.
 class DecideByHints final : public Decider {
  public:
   explicit DecideByHints(ShapeFacts& facts);
@@ -170,6 +170,12 @@ class DecideByHints final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override;
   std::optional<bool> less(Expr a, Expr b) override;
+  std::optional<bool> certain_equal(Expr a, Expr b) override {
+    return facts_.known(sym::equal(a, b));
+  }
+  std::optional<bool> certain_less(Expr a, Expr b) override {
+    return facts_.known(sym::less(a, b));
+  }
 
  private:
   ShapeFacts& facts_;
@@ -187,6 +193,8 @@ class KnowFacts final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
   std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }
+  std::optional<bool> certain_equal(Expr a, Expr b) override { return equal(a, b); }
+  std::optional<bool> certain_less(Expr a, Expr b) override { return less(a, b); }
 
  private:
   const ShapeFacts& facts_;

@@ -31,7 +31,7 @@ std::vector<at::Tensor> masks_of(const c10::IValue& indices) {
   return out;
 }
 
-ir::TensorType tensor_of(DType dtype, std::vector<Expr> sizes) {
+ir::TensorType dense_type(DType dtype, std::vector<Expr> sizes) {
   ir::TensorType t;
   t.dtype = dtype;
   t.strides = ir::contiguous_strides(sizes);
@@ -59,13 +59,13 @@ std::vector<PredictedReturn> unique(const ir::TensorType& self, std::optional<in
                                     bool inverse, bool counts, bool has_counts, Expr size) {
   std::vector<PredictedReturn> out;
   if (!dim) {
-    out.push_back(one(tensor_of(self.dtype, {size})));
-    out.push_back(one(tensor_of(DType::I64, inverse ? self.sizes : std::vector<Expr>{0})));
-    if (has_counts) out.push_back(one(tensor_of(DType::I64, {counts ? size : Expr(0)})));
+    out.push_back(one(dense_type(self.dtype, {size})));
+    out.push_back(one(dense_type(DType::I64, inverse ? self.sizes : std::vector<Expr>{0})));
+    if (has_counts) out.push_back(one(dense_type(DType::I64, {counts ? size : Expr(0)})));
     return out;
   }
   const auto d = static_cast<size_t>(*dim);
-  ir::TensorType slices = tensor_of(self.dtype, self.sizes);
+  ir::TensorType slices = dense_type(self.dtype, self.sizes);
   slices.sizes[d] = size;
   Expr stride = 1;
   for (size_t i = slices.sizes.size(); i-- > 0;) {
@@ -75,8 +75,8 @@ std::vector<PredictedReturn> unique(const ir::TensorType& self, std::optional<in
   }
   slices.strides[d] = stride;
   out.push_back(one(std::move(slices)));
-  out.push_back(one(tensor_of(DType::I64, {self.sizes[d]})));
-  out.push_back(one(tensor_of(DType::I64, {size})));
+  out.push_back(one(dense_type(DType::I64, {self.sizes[d]})));
+  out.push_back(one(dense_type(DType::I64, {size})));
   return out;
 }
 
@@ -161,28 +161,28 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
   auto new_size = [&] { return r_.shapes->size_of_data(sym::hint(elements) / 2); };
   if (f.target == kNonzero) {
     const Expr count = count_in(tensor);
-    ir::TensorType t = tensor_of(DType::I64, {count, self.dim()});
+    ir::TensorType t = dense_type(DType::I64, {count, self.dim()});
     t.strides = {1, count};
     return {one(std::move(t))};
   }
   if (f.target == kMaskedSelect) {
     const at::Tensor& mask = args[1].toTensor();
     const bool alike = type_of(mask).sizes == self.sizes;
-    return {one(tensor_of(self.dtype, {alike ? count_in(mask) : new_size()}))};
+    return {one(dense_type(self.dtype, {alike ? count_in(mask) : new_size()}))};
   }
   if (f.target == kRepeats) {
     const bool given = args.size() > 1 && !args[1].isNone();
     const Expr size = !given             ? new_size()
                       : args[1].isInt() ? Expr(args[1].toInt())
                                          : expr_of(args[1].toSymInt());
-    return {one(tensor_of(self.dtype, {size}))};
+    return {one(dense_type(self.dtype, {size}))};
   }
   if (f.target == kBincount) {
     const bool weights = args.size() > 1 && args[1].isTensor() && args[1].toTensor().defined();
     const DType dtype = !weights                                             ? DType::I64
                         : args[1].toTensor().scalar_type() == at::kFloat ? DType::F32
                                                                              : DType::F64;
-    return {one(tensor_of(dtype, {new_size()}))};
+    return {one(dense_type(dtype, {new_size()}))};
   }
   if (f.target == "aten._unique.default")
     return unique(self, std::nullopt, flag(args, 2), false, false, new_size());

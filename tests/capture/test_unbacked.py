@@ -445,7 +445,7 @@ def test_without_the_settings_a_graph_breaks(dynamic):
     with config.patch(capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False):
         for fn in (lambda x: x[x > 0] * 2, lambda x: x * x.long().sum().item()):
             for x in (torch.ones(3), torch.zeros(3)):
-                with pytest.raises(oxyfuel.GraphBreak, match="depends on"):
+                with pytest.raises(oxyfuel.GraphBreak, match="depends on|needs the value"):
                     oxyfuel.compile(fn, fullgraph=True, dynamic=dynamic)(x)
                 same(oxyfuel.compile(fn, dynamic=dynamic)(x), fn(x))
 

@@ -171,7 +171,7 @@ void Frames::step(TracedFrame& f) {
     instruction(f);
   } catch (py::error_already_set& e) {
     check();
-    if (is_undecided(e)) throw Break(BreakId::undecided, text_of(e));
+    if (is_undecided(e)) throw Break(BreakId::undecided, question_of(e));
     // Code written in C may have stopped before the iterator's end.
     if (std::exchange(iterators().took_iterator, outside))
       throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");

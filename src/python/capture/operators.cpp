@@ -169,8 +169,10 @@ bool Objects::truth(py::handle o) {
 
 py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
   PyObject* p = o.ptr();
-  if (heap().is_tensor(o))
+  if (heap().is_tensor(o)) {
+    if (py::object selected = sizes().select(borrow(o), borrow(key))) return selected;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
+  }
   // A dict finds tensors by their identity.
   if (heap().is_tensor(key) && !PyDict_Check(p))
     throw Break(BreakId::data_dependent, "a tensor as an index");
@@ -201,7 +203,9 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
 
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
   if (heap().is_tensor(o)) {
-    operate(member_of<"operator", "setitem">(), {borrow(o), borrow(key), borrow(value)});
+    const py::object selected = sizes().select(borrow(o), borrow(key));
+    operate(member_of<"operator", "setitem">(),
+            {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), borrow(value)});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {

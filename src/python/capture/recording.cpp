@@ -161,7 +161,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     recorded_all_ = false;
     ir_now().graph.kill(id);
     if (recorder_now().failure()) break_of(recorder_now().failure(), target);
-    if (is_undecided(*error)) throw Break(BreakId::undecided, text_of(*error));
+    if (is_undecided(*error)) throw Break(BreakId::undecided, question_of(*error));
     // Arguments that the call does not take, as in eager. An op may not be able to work without
     // data, and its rule for shapes has other words than its kernel: eager calls it.
     if (!error->matches(PyExc_Exception) ||
@@ -248,6 +248,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     throw Break(BreakId::numpy, "memory that arrays may share is written");
   r.graph.name = ir->graph.name;
   r.attributes = recorder_->attributes();
+  r.facts = recorder_->facts();
   r.visible_outputs = static_cast<uint32_t>(outputs.size());
   r.result.kind = ResultTree::Kind::Tuple;
   for (uint32_t i = 0; i < r.visible_outputs; i++)

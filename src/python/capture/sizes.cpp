@@ -112,6 +112,38 @@ py::object Sizes::list_of(const py::object& tensor) {
   return std::move(out);
 }
 
+// A view of all of these dimensions, from which they are selected then.
+py::object Sizes::select(const py::object& tensor, const py::object& key) {
+  const py::list items = PyTuple_Check(key.ptr()) ? py::list(key) : py::list(py::make_tuple(key));
+  if (std::ranges::none_of(items, is_symbolic_int)) return {};
+  const auto rank = static_cast<size_t>(THPVariable_Unpack(tensor.ptr()).dim());
+  auto is_dimension = [](py::handle i) {
+    return PySlice_Check(i.ptr()) || PyLong_CheckExact(i.ptr()) || is_symbolic_int(i);
+  };
+  const auto indexed = static_cast<size_t>(std::ranges::count_if(items, is_dimension));
+  py::list all;
+  std::vector<std::pair<size_t, py::object>> selected;
+  size_t dim = 0;
+  for (py::handle i : items) {
+    const bool wide = i.ptr() == Py_Ellipsis;
+    if (!is_dimension(i) && !wide && !i.is_none()) return {};
+    if (is_symbolic_int(i)) selected.emplace_back(dim, borrow(i));
+    all.append(is_symbolic_int(i) ? py::object(py::slice(py::none(), py::none(), py::none()))
+                                  : borrow(i));
+    if (wide)
+      dim += indexed < rank ? rank - indexed : 0;
+    else if (!PyLong_CheckExact(i.ptr()))
+      dim++;
+  }
+  py::object out = objects().subscript(tensor, py::tuple(all));
+  while (!selected.empty()) {
+    const auto& [at, number] = selected.back();
+    out = calls().call_method(out, "select", {py::int_(at), number}, {});
+    selected.pop_back();
+  }
+  return out;
+}
+
 bool Sizes::assume(py::handle condition) {
   if (!is_symbolic_bool(condition)) return false;
   return graphs().recorder().facts()->assume(condition_of(condition));
@@ -153,6 +185,15 @@ void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
     if (!least.is_none()) facts->decide(sym::at_most(least.cast<int64_t>(), size));
     if (!most.is_none()) facts->decide(sym::at_most(size, most.cast<int64_t>()));
   }
+}
+
+std::vector<std::string> Sizes::checks() const {
+  std::vector<std::string> out;
+  if (!symbolic()) return out;
+  for (const sym::ShapeFacts::Fact& f : graphs().recorder().facts()->checked_facts())
+    out.push_back(cat(sym::print(f.condition), " is checked by each call",
+                      f.op.empty() ? "" : cat(", for ", f.op), f.where.empty() ? "" : "\n", f.where));
+  return out;
 }
 
 std::string Sizes::violations() const {

@@ -79,6 +79,9 @@ class Sizes : public Part {
   // them. Null where they are none.
   py::object number_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
+  // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does not
+  // take. Null where there are none, or tensors beside them.
+  py::object select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);
   // Arguments of a function in C that looks at numbers: as plain ints.
@@ -88,6 +91,8 @@ class Sizes : public Part {
   uint32_t wanted(py::handle symbolic);
   // Null where nothing is symbolic. Once the recording has ended.
   std::shared_ptr<ShapeGuards> guards() const;
+  // What calls check while they run, with who asked for it.
+  std::vector<std::string> checks() const;
   // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
   // where there are none.
   std::string violations() const;
