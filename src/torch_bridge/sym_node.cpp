@@ -214,11 +214,10 @@ class Node final : public c10::SymNodeImpl {
 
   int64_t guard_int(const char*, int64_t) override { return facts_->pin(expr()); }
   bool guard_bool(const char*, int64_t) override { return facts_->decide(condition()); }
-  // What the code that asks can do with where it is not known.
-  bool guard_or_false(const char*, int64_t) override {
-    return facts_->decide(condition(), false);
-  }
-  bool guard_or_true(const char*, int64_t) override { return facts_->decide(condition(), true); }
+  // The code that asks is right with that answer wherever it is not known. Not so of what is
+  // contiguous: where it is, a copy would not be one in eager.
+  bool guard_or_false(const char*, int64_t) override { return without_hint(false); }
+  bool guard_or_true(const char*, int64_t) override { return without_hint(true); }
   bool guard_size_oblivious(const char*, int64_t) override { return facts_->decide(condition()); }
   bool expect_true(const char*, int64_t) override { return facts_->decide(condition(), true); }
   double guard_float(const char*, int64_t) override { return as_float(); }
@@ -231,7 +230,7 @@ class Node final : public c10::SymNodeImpl {
   SymNode is_contiguous(Nodes sizes, Nodes strides) override {
     std::vector<size_t> order(sizes.size());
     std::iota(order.rbegin(), order.rend(), 0);
-    return make(densely(sizes, strides, order));
+    return make_of_layout(densely(sizes, strides, order));
   }
   SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
     return channels_last(sizes, strides, 4, [](auto&&... x) { return densely(x...); });
@@ -255,6 +254,16 @@ class Node final : public c10::SymNodeImpl {
   }
 
  private:
+  bool without_hint(bool answer) const {
+    const Condition c = facts_->simplify(condition());
+    if (sym::origin_of(c) == sym::Origin::Hinted || of_layout_) return facts_->decide(c, answer);
+    return facts_->known(c).value_or(answer);
+  }
+  SymNode make_of_layout(Condition c) const {
+    auto made = c10::make_intrusive<Node>(std::move(c), facts_);
+    made->of_layout_ = true;
+    return made;
+  }
   SymNode make(Value v) const { return c10::make_intrusive<Node>(std::move(v), facts_); }
   SymNode inverted() const { return make(sym::negate(condition())); }
   bool is_expr() const { return std::holds_alternative<Expr>(value_); }
@@ -405,6 +414,7 @@ class Node final : public c10::SymNodeImpl {
 
   Value value_;
   std::shared_ptr<sym::ShapeFacts> facts_;
+  bool of_layout_ = false;
 };
 
 class RuntimeNumber final : public c10::SymNodeImpl {
