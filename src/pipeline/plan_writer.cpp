@@ -164,13 +164,17 @@ void PlanWriter::add_extern(const ir::Node& n, std::string op, PlanArg::List arg
 }
 
 runtime::SizeStep PlanWriter::define_symbols(const ir::Node& n, std::span<const int64_t> outputs) {
+  // Facts may have made something else of a size that depends on data, and nobody may ask for the
+  // result itself.
+  const ops::OpInfo* info = ops::find(n);
+  const bool of_data = info != nullptr && info->has(ops::DataDependent);
   std::vector<Reading> readings;
   for (size_t i = 0; i < n.outputs.size(); i++) {
     const ir::Type& type = graph_.value(n.outputs[i]).type;
     if (type.kind == ir::Type::Kind::Int && n.target == ops::kReadNumber)
       readings.push_back({type.expr, SizeOp::BufferNumber, buffer_of(n.arg(0).value())});
     for (size_t d = 0; type.is_tensor() && outputs[i] >= 0 && d < type.tensor.sizes.size(); d++)
-      if (!sizes_.has(type.tensor.sizes[d]))
+      if (of_data || !sizes_.has(type.tensor.sizes[d]))
         readings.push_back({type.tensor.sizes[d], SizeOp::BufferSize,
                             static_cast<uint32_t>(outputs[i]), d});
   }

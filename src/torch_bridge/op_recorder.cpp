@@ -160,7 +160,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == kReadNumber && read_number(s)) return;
   const OfDataOp of_data = of_data_op(f, s, base);
   if (of_data == OfDataOp::Number) return read_symbol(s);
-  if (of_data == OfDataOp::Masks) return index_by_masks(s, base);
+  if (of_data == OfDataOp::Masks) return index_by_masks(op, s, base);
   if (of_data == OfDataOp::None) refuse(f);
   if (f.target.starts_with("aten.as_strided")) {
     const c10::StorageImpl* memory = storage_of(s[base].toTensor());

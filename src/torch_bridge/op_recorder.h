@@ -78,7 +78,7 @@ class OpRecorder {
   enum class OfDataOp : uint8_t { None, Number, Masks, Sizes };
   OfDataOp of_data_op(const OpFacts& f, const torch::jit::Stack& s, size_t base) const;
   void read_symbol(torch::jit::Stack& s);
-  void index_by_masks(torch::jit::Stack& s, size_t base);
+  void index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
   Predicted predict_by_data(const OpFacts& f, c10::ArrayRef<c10::IValue> args);
   sym::Expr count_in(const at::Tensor& mask);
   void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const;

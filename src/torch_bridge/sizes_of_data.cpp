@@ -10,7 +10,8 @@ namespace {
 
 using sym::Expr;
 
-constexpr std::string_view kIndex = "aten.index.Tensor", kNonzero = "aten.nonzero.default",
+constexpr std::string_view kIndex = "aten.index.Tensor", kPut = "aten.index_put.default",
+                           kNonzero = "aten.nonzero.default",
                            kMaskedSelect = "aten.masked_select.default",
                            kRepeats = "aten.repeat_interleave.Tensor",
                            kBincount = "aten.bincount.default";
@@ -90,7 +91,8 @@ OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::
       found = OfDataOp::Number;
   } else if (of_data_.sizes && gives_sizes(f.target)) {
     found = OfDataOp::Sizes;
-  } else if (of_data_.sizes && f.target == kIndex) {
+  } else if (of_data_.sizes &&
+             (f.target == kIndex || (f.target == kPut && is_symbolic(s[base + 2].toTensor())))) {
     const std::vector<at::Tensor> masks = masks_of(s[base + 1]);
     const bool known = std::ranges::all_of(masks, [](const at::Tensor& m) { return m.dim() > 0; });
     if (!masks.empty() && known) found = OfDataOp::Masks;
@@ -126,7 +128,7 @@ Expr OpRecorder::count_in(const at::Tensor& mask) {
 }
 
 // Each mask becomes the indices of its elements that hold, a dimension each.
-void OpRecorder::index_by_masks(torch::jit::Stack& s, size_t base) {
+void OpRecorder::index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base) {
   const at::Tensor self = s[base].toTensor();
   c10::List<std::optional<at::Tensor>> indices;
   int64_t dim = 0;
@@ -150,7 +152,7 @@ void OpRecorder::index_by_masks(torch::jit::Stack& s, size_t base) {
       indices.push_back(call_op(*this, "aten::select", "int", {places, int64_t{1}, d}));
   }
   s[base + 1] = std::move(indices);
-  on_op(c10::Dispatcher::singleton().findSchemaOrThrow("aten::index", "Tensor"), s);
+  on_op(op, s);
 }
 
 OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,

@@ -176,6 +176,8 @@ void Frames::step(TracedFrame& f) {
     if (std::exchange(iterators().took_iterator, outside))
       throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");
     throw;
+  } catch (const sym::Undecided& e) {
+    throw Break(BreakId::undecided, e.what());
   }
   iterators().took_iterator = outside;
   check();
