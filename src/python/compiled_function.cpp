@@ -218,7 +218,7 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
-        if (!self->shapes.wanted() || found_with_symbols) throw;
+        if (!self->shapes.wanted() || found_with_symbols || b.id == BreakId::undecided) throw;
         found_with_symbols = !runs_without_symbols(capture, break_at);
         if (found_with_symbols) throw;
         say(self, "static", b.what());

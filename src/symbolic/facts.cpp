@@ -462,8 +462,10 @@ void ShapeFacts::close() {
   where_ = nullptr;
 }
 
-DecideByHints::DecideByHints(ShapeFacts& facts)
-    : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
+DecideByHints::DecideByHints(ShapeFacts& facts, Unbacked unbacked)
+    : facts_(facts),
+      unbacked_(unbacked),
+      before_(std::exchange(facts.pool().impl().decider, this)) {}
 DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
 
 // Without a hint sizes are taken to be neither 0 nor 1, and what is compared otherwise, or divided, to
@@ -472,9 +474,18 @@ std::optional<bool> DecideByHints::equal(Expr a, Expr b) {
   auto is_size = [](Expr x, Expr y) {
     return (x.is_const(0) || x.is_const(1)) && y.kind() != Kind::Mod;
   };
-  return facts_.decide(sym::equal(a, b), !is_size(a, b) && !is_size(b, a));
+  const Condition c = sym::equal(a, b);
+  if (leaves_open(c)) return facts_.known(c);
+  return facts_.decide(c, !is_size(a, b) && !is_size(b, a));
 }
-std::optional<bool> DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
+std::optional<bool> DecideByHints::less(Expr a, Expr b) {
+  const Condition c = sym::less(a, b);
+  return leaves_open(c) ? facts_.known(c) : facts_.decide(c);
+}
+
+bool DecideByHints::leaves_open(const Condition& c) const {
+  return unbacked_ == Unbacked::Unknown && origin_of(c) != Origin::Hinted;
+}
 
 KnowFacts::KnowFacts(const ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}

@@ -163,7 +163,9 @@ class ShapeFacts {
 // and that becomes a fact; so do guesses of symbols without a hint.
 class DecideByHints final : public Decider {
  public:
-  explicit DecideByHints(ShapeFacts& facts);
+  // What of symbols without a hint is not known: guessed, or left open.
+  enum class Unbacked : uint8_t { Guessed, Unknown };
+  explicit DecideByHints(ShapeFacts& facts, Unbacked unbacked = Unbacked::Guessed);
   ~DecideByHints();
   DecideByHints(const DecideByHints&) = delete;
   DecideByHints& operator=(const DecideByHints&) = delete;
@@ -178,7 +180,11 @@ class DecideByHints final : public Decider {
   }
 
  private:
+  // What is known, where the rest is left open.
+  bool leaves_open(const Condition& c) const;
+
   ShapeFacts& facts_;
+  const Unbacked unbacked_;
   Decider* before_;
 };
 

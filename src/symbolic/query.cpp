@@ -129,7 +129,8 @@ std::optional<bool> certain_less(Expr a, Expr b) {
 static Expr with_large_sizes(Expr e) {
   return substitute(e, [](Expr s) {
     const Range r = range_of(s);
-    if (origin_of(s) == Origin::Hinted || r.lo < 0 || r.lo > 1) return s;
+    const bool size = r.lo >= 0 || certain_less(-1, s) == true;
+    if (origin_of(s) == Origin::Hinted || !size || r.lo > 1 || r.hi < 2) return s;
     return s.node()->pool->make_symbol(cat(s.name(), ".large"), {2, std::max<int64_t>(r.hi, 2)},
                                        symbol_hint(s), Origin::Hinted);
   });
@@ -138,15 +139,17 @@ static Expr with_large_sizes(Expr e) {
 std::optional<bool> layout_equal(Expr a, Expr b) {
   if (origin_of(a - b) == Origin::Hinted) return known_equal(a, b);
   if (auto certain = certain_equal(a, b)) return certain;
-  const auto large = plainly_equal(with_large_sizes(a), with_large_sizes(b));
-  return large ? large : known_equal(a, b);
+  if (auto large = plainly_equal(with_large_sizes(a), with_large_sizes(b))) return large;
+  auto small = [](Expr e) { return e.is_const(0) || e.is_const(1); };
+  return small(a) || small(b) ? false : known_equal(a, b);
 }
 
 std::optional<bool> layout_less(Expr a, Expr b) {
   if (origin_of(a - b) == Origin::Hinted) return known_less(a, b);
   if (auto certain = certain_less(a, b)) return certain;
-  const auto large = plainly_less(with_large_sizes(a), with_large_sizes(b));
-  return large ? large : known_less(a, b);
+  if (auto large = plainly_less(with_large_sizes(a), with_large_sizes(b))) return large;
+  if (a.is_const(0) || a.is_const(1)) return true;
+  return b.is_const(0) || b.is_const(1) || b.is_const(2) ? false : known_less(a, b);
 }
 
 bool divisible(Expr e, int64_t k) {
