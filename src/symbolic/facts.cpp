@@ -283,6 +283,7 @@ Condition ShapeFacts::still_open(const Condition& c) const {
 }
 
 void ShapeFacts::facts_changed() {
+  changes_++;
   followed_.clear();
   products_.clear();
   congruences_.clear();
@@ -438,6 +439,8 @@ std::vector<ShapeFacts::Fact> ShapeFacts::checked_facts() const {
   std::vector<Fact> out;
   for (Fact f : facts_) {
     if (origin_of(f.condition) == Origin::Hinted) continue;
+    // Whoever still has the symbol relies on the equation.
+    if (f.gives == Fact::Gives::Symbol) out.push_back(f);
     f.condition = map_differences(f.condition, [this](Expr d) { return replace_symbols(d); });
     if (!f.condition.is_constant(true)) out.push_back(std::move(f));
   }

@@ -101,7 +101,9 @@ class ShapeFacts {
   Expr replace_symbols(Expr e) const;
 
   const std::vector<Fact>& facts() const { return facts_; }
-  // Those that calls check while they run, without the symbols that equations replace.
+  // Another one whenever they have changed.
+  size_t changes() const { return changes_; }
+  // Those that calls check while they run, as far as they have what is in them.
   std::vector<Fact> checked_facts() const;
   // Whether the recording holds for these values of its symbols.
   bool holds(const std::function<int64_t(Expr symbol)>& value_of) const;
@@ -156,6 +158,7 @@ class ShapeFacts {
   mutable std::unordered_map<Expr, bool> followed_;  // answers under these facts
   std::function<std::string()> where_;
   std::string op_;
+  size_t changes_ = 0;
   bool closed_ = false;
 };
 

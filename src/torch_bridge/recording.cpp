@@ -150,8 +150,8 @@ ir::Node& Recording::add_call(ir::NodeKind kind, const std::string& target,
 }
 
 void Recording::simplify_sizes() {
-  if (!shapes || shapes->facts()->facts().size() == facts_applied_) return;
-  facts_applied_ = shapes->facts()->facts().size();
+  if (!shapes || shapes->facts()->changes() == facts_applied_) return;
+  facts_applied_ = shapes->facts()->changes();
   ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
 }
 

@@ -165,11 +165,15 @@ def assign_rows(x, m):
     return y
 
 
+# torch itself asks whether a size is 0 or 1, and takes another way then: eager does.
+LEFT_TO_EAGER = {"in_place_behind": 1, "attention": 1}
+
+
 @pytest.mark.parametrize("name", OF_MASK)
 def test_sizes_of_masks(name):
     torch.manual_seed(1)
     x = torch.randn(N, 8)
-    counted(OF_MASK[name], [(x, m) for m in masks()])
+    counted(OF_MASK[name], [(x, m) for m in masks()], unmet=LEFT_TO_EAGER.get(name, 0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8])
