@@ -228,8 +228,7 @@ class Compiler:
         elif kind == "limit":
             warn_once(
                 f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last "
-                "guard "
-                f"that failed: {text}"
+                f"guard that failed: {text}"
             )
         elif kind in ("note", "thawed", "grad", "unsupported", "failed graph"):
             compiler.report(self._settings, kind, text)

@@ -291,8 +291,11 @@ bool shape_stack(const Args& a, Types& out) {
   const TensorType& first = *types[0];
   auto dim = a.dim(1, first.dim() + 1, 0);
   if (!dim) return false;
+  // A result of four dimensions or more may be in channels-last order, as its items are.
+  const bool ordered = first.dim() < 3;
   for (const TensorType* t : types) {
-    if (!known_same(t->sizes, first.sizes) || t->device != first.device || !t->is_row_major())
+    if (!known_same(t->sizes, first.sizes) || t->device != first.device ||
+        (!ordered && !t->is_row_major()))
       return false;
   }
   Sizes sizes = first.sizes;

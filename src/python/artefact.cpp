@@ -196,7 +196,7 @@ bool Artefact::run(std::span<PyObject* const> fetched, OutputObjects& outputs, N
   c10::SmallVector<py::object, 2> made;
   for (const NumberInput& n : numbers) {
     const py::object number = n.number.value(fetched);
-    const auto tensor = number ? number_as_tensor(number, n.fits) : std::nullopt;
+    const auto tensor = number ? number_as_tensor(number, n.dtype) : std::nullopt;
     if (!tensor) return false;  // only eager can deal with it
     inputs[n.input] = made.emplace_back(owned(THPVariable_Wrap(*tensor))).ptr();
   }

@@ -37,6 +37,8 @@ class RunnableGraph {
   // Why it never runs; null where it does.
   const NotRun* refusal() const { return none_.kind.empty() ? nullptr : &none_; }
 
+  bool offsets_matter() const { return plan_ && plan_->executable.offsets_matter(); }
+
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
  private:

@@ -130,7 +130,7 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, cons
     const py::gil_scoped_release released;
     made = bridge::ExecutableMaker(settings, library_folder())
                .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart,
-                      r.facts.get()},
+                      r.facts.get(), r.names_places},
                      trace);
   }
   return std::make_shared<CompiledPlan>(std::move(made), r.result);

@@ -379,8 +379,14 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
     say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
   if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
-  entry->guards = std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
-                                                 capture->graphs.fetch, capture->sizes.guards());
+  const bool offsets =
+      capture->graphs.offsets_matter || (entry->graph && entry->graph->offsets_matter());
+  const auto places = offsets                         ? GuardedPlaces::All
+                      : capture->graphs.places_matter ? GuardedPlaces::Shared
+                                                      : GuardedPlaces::None;
+  entry->guards =
+      std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
+                                     capture->graphs.fetch, capture->sizes.guards(offsets), places);
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
   if (log_enabled(Artifact::dynamic)) {
@@ -408,24 +414,38 @@ std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
   return nullptr;
 }
 
-// Why no capture serves this call: which guard of each fails, most recently used first, and who
-// asked for it.
+// Which guard of a capture fails, and who asked for it.
+std::string why_not(const Artefact& e, const GlobalState& state, const BoundArguments& bound) {
+  if (e.code.ptr() != bound.code) return "the function has another __code__";
+  if (std::string changed = difference(state, e.state); !changed.empty()) return changed;
+  const auto why = e.guards->why_not(bound.locals.data());
+  if (!why) return "nothing that can be named";
+  if (why->stack.empty()) return why->text;
+  return cat(why->text, "\n", std::string_view(why->stack).substr(0, why->stack.size() - 1));
+}
+
+// Why no capture serves this call, most recently used first.
 std::string why_another(const CompiledFunction* self, const GlobalState& state,
                         const BoundArguments& bound) {
   std::string out;
-  for (const auto& e : std::vector(self->entries)) {
-    if (!out.empty()) out += '\n';
-    std::string changed = difference(state, e->state);
-    if (e->code.ptr() != bound.code) {
-      out += "the function has another __code__";
-    } else if (!changed.empty()) {
-      out += changed;
-    } else if (auto why = e->guards->why_not(bound.locals.data())) {
-      cat_to(out, why->text, why->stack.empty() ? "" : "\n", why->stack);
-      if (!why->stack.empty()) out.pop_back();  // the end of the last line
-    } else {
-      out += "nothing that can be named";
-    }
+  for (const auto& e : std::vector(self->entries))
+    cat_to(out, out.empty() ? "" : "\n", why_not(*e, state, bound));
+  return out;
+}
+
+// The same of the last one, with what would make one capture serve the sizes that differ.
+std::string at_limit(const CompiledFunction* self, const GlobalState& state,
+                     const BoundArguments& bound) {
+  const std::shared_ptr<Artefact> e = self->entries.front();
+  std::string out = why_not(*e, state, bound);
+  if (e->code.ptr() != bound.code) return out;
+  for (const auto& [source, dims] : e->guards->changed_sizes(bound.locals.data())) {
+    const bool never = self->shapes.mode == DynamicShapes::Mode::Never;
+    for (const int64_t d : dims)
+      cat_to(out, "\nOne capture may serve all sizes of dimension ", d, " of ", source,
+             never                  ? ": compile with dynamic=None"
+             : self->shapes.refused ? ", but these are numbers: set the log dynamic"
+                                    : cat(": oxyfuel.mark_dynamic(tensor, ", d, ")"));
   }
   return out;
 }
@@ -458,7 +478,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     if (auto e = find(self, state, bound, fetched)) return e;
   if (!lock.held()) return nullptr;
   if (self->entries.size() >= self->limit) {
-    if (!std::exchange(self->limit_said, true)) say(self, "limit", why_another(self, state, bound));
+    if (!std::exchange(self->limit_said, true)) say(self, "limit", at_limit(self, state, bound));
     return nullptr;
   }
   if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));

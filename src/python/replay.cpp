@@ -443,6 +443,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   out.graph.name = ir.graph.name;
   out.attributes = recorder.attributes();
   out.facts = recorder.facts();
+  out.names_places = recorder.names_places();
   return out;
 }
 

@@ -39,6 +39,7 @@ struct Recording {
   ResultTree result;             // what to hand back: leaves are outputs of the graph, or constants
   uint32_t visible_outputs = 0;  // outputs beyond these are memory that others are views of
   std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
+  bool names_places = false;                     // see bridge::Recorder
 };
 
 // A capture's own recording: good for one compilation, for the inputs and the state of torch that

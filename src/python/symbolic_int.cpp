@@ -32,16 +32,9 @@ struct Operand {
 };
 
 std::optional<Operand> operand(PyObject* o) {
-  if (is_symbolic_int(o)) {
-    const c10::SymInt s = sym_int_of(o);
-    return Operand{bridge::expr_of(s), bridge::facts_of(s)};
-  }
-  if (!PyLong_Check(o)) return std::nullopt;
-  int overflow = 0;
-  const int64_t value = PyLong_AsLongLongAndOverflow(o, &overflow);
-  constexpr int64_t kMost = Expr::kMaxConst / 4;
-  if (overflow != 0 || value > kMost || value < -kMost) return std::nullopt;
-  return Operand{value, nullptr};
+  const auto e = integer_expr(o);
+  if (!e) return std::nullopt;
+  return Operand{*e, is_symbolic_int(o) ? bridge::facts_of(sym_int_of(o)) : nullptr};
 }
 
 bool is_int_like(PyObject* o) {
@@ -390,6 +383,16 @@ py::object symbolic_int(Expr e, const Facts& facts) {
 }
 
 Expr expr_of(py::handle symbolic) { return bridge::expr_of(sym_int_of(symbolic)); }
+
+std::optional<Expr> integer_expr(py::handle o) {
+  if (is_symbolic_int(o)) return expr_of(o);
+  if (!PyLong_Check(o.ptr())) return std::nullopt;
+  int overflow = 0;
+  const int64_t value = PyLong_AsLongLongAndOverflow(o.ptr(), &overflow);
+  constexpr int64_t kMost = Expr::kMaxConst / 4;
+  if (overflow != 0 || value > kMost || value < -kMost) return std::nullopt;
+  return value;
+}
 
 py::object number_of(py::handle symbolic, bool pinned) {
   if (is_symbolic_bool(symbolic)) {

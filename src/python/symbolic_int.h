@@ -41,6 +41,9 @@ std::string question_of(const py::error_already_set& e);
 // What it is, in its simplest form.
 sym::Expr expr_of(py::handle symbolic);
 
+// The same of a plain int too; nothing of all else, and of ints that no expression takes.
+std::optional<sym::Expr> integer_expr(py::handle o);
+
 // The int or bool that it is in this call. `pinned`: which becomes a fact.
 py::object number_of(py::handle symbolic, bool pinned);
 

@@ -74,6 +74,12 @@ std::string print_comparison(const Condition& c) {
 
 }  // namespace
 
+bool equates(const Condition& c, std::span<const Expr> symbols) {
+  auto in = [&](Expr s) { return contains(c.difference, s); };
+  if (c.kind == Condition::Kind::Equal) return std::ranges::any_of(symbols, in);
+  return std::ranges::any_of(c.parts, [&](const auto& part) { return equates(part, symbols); });
+}
+
 std::pair<Expr, Expr> sides(Expr difference) {
   if (difference.is_const()) return {std::max(difference, Expr(0)), std::max(-difference, Expr(0))};
   Expr left = 0, right = 0;

@@ -38,6 +38,9 @@ Condition either(const Condition& a, const Condition& b);
 Condition negate(const Condition& c);
 inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 
+// Whether it is an equation with one of the symbols, or has one in it.
+bool equates(const Condition& c, std::span<const Expr> symbols);
+
 // The sides of a comparison, left - right, without negative terms.
 std::pair<Expr, Expr> sides(Expr difference);
 

@@ -20,14 +20,6 @@ namespace {
 constexpr int64_t kBriefBytes = 1 << 18;
 
 // Whether a call, of a region too, names places in a storage by absolute numbers.
-bool names_places(const runtime::Plan& plan) {
-  auto names = [](const runtime::PlanStep& s) {
-    const auto* call = std::get_if<runtime::ExternStep>(&s);
-    return call != nullptr && call->op.find("as_strided") != std::string::npos;
-  };
-  return std::ranges::any_of(plan.steps, names) || std::ranges::any_of(plan.regions, names_places);
-}
-
 }  // namespace
 
 void Executable::check_mutations() const {
@@ -82,23 +74,17 @@ bool Executable::is_reused(uint32_t b) const {
   });
 }
 
-InputSignature::Options Executable::signature_options(std::span<const Input> example) const {
+InputSignature::Options Executable::signature_options() const {
   InputSignature::Options o;
-  o.sharing = !plan_.mutations.empty();
   // Inputs in one storage were found apart from each other: elsewhere in it they might meet.
-  for (size_t i = 0; i < example.size() && o.sharing; i++) {
-    for (size_t j = 0; j < i; j++) {
-      const at::Tensor *a = example[i].tensor, *b = example[j].tensor;
-      o.offsets = o.offsets || (a != nullptr && b != nullptr && a->is_alias_of(*b));
-    }
-  }
+  o.sharing = o.places = !plan_.mutations.empty();
+  o.offsets = options_.offsets;
   // A view as a wider dtype must not begin inside of one of its elements.
   for (const PlanOutput& out : plan_.outputs) {
     if (out.kind == PlanOutput::Kind::ViewOfInput &&
         out.meta->dtype != plan_.inputs[out.index].dtype)
       o.offsets = true;
   }
-  o.offsets = o.offsets || names_places(plan_);
   return o;
 }
 

@@ -54,6 +54,7 @@ class Executable {
     // The first `own_attributes` of the attributes and the plan's frozen inputs are constants.
     bool frozen = false;
     size_t own_attributes = SIZE_MAX;  // or all of them
+    bool offsets = false;              // the recording named places in the memory of inputs
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same.
   // `attributes`: the tensors behind the graph's attributes, then constants that were computed for
@@ -70,6 +71,8 @@ class Executable {
   bool has_layouts(std::span<const Input> inputs) const;
   // Whether the plan was made for inputs like these.
   bool accepts(std::span<const Input> inputs) const noexcept;
+  // Whether it matters where in its storage an input begins.
+  bool offsets_matter() const { return signature_->options().offsets; }
   // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
   bool is_fresh(std::span<const Input> inputs) const noexcept {
     return !frozen_ || frozen_->unchanged(inputs);
@@ -126,7 +129,7 @@ class Executable {
   bool is_reused(uint32_t b) const;
   void pack_weights(std::span<const Input> example);
   void forget_unused_attributes(size_t first);
-  InputSignature::Options signature_options(std::span<const Input> example) const;
+  InputSignature::Options signature_options() const;
 
   // Running, many times.
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);

@@ -153,6 +153,8 @@ InputSignature::InputSignature(std::span<const Input> example, Options options,
   for (const Input& input : example) add(input);
   for (size_t i = 0; i < varies.size(); i++) items_[i].varies = varies[i];
   if (options.sharing) sharing_ = StorageSharing(storages_of(example));
+  for (size_t i = 0; i < items_.size(); i++)
+    items_[i].offset = options.offsets || (options.places && sharing_.is_shared(i));
 }
 
 void InputSignature::add(const Input& input) {
@@ -186,7 +188,7 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
   if (item.varies) return true;
   const int64_t *sizes = t.sizes().data(), *strides = t.strides().data();
   const int64_t* dims = dims_.data() + item.dims;
-  int64_t differs = options_.offsets ? t.storage_offset() ^ item.number : 0;
+  int64_t differs = item.offset ? t.storage_offset() ^ item.number : 0;
   for (int32_t d = 0; d < item.rank; d++)
     differs |= (sizes[d] ^ dims[d]) | (strides[d] ^ dims[item.rank + d]);
   return differs == 0;
@@ -223,11 +225,10 @@ bool InputSignature::matches_but_sizes(std::span<const Input> inputs) const {
     if (t->dtype() != item.dtype || t->dim() != item.rank ||
         data_keys(*t->unsafeGetTensorImpl()) != item.keys)
       return false;
-    if (options_.offsets && t->storage_offset() != item.number) return false;
+    if (item.offset && t->storage_offset() != item.number) return false;
   }
   if (!options_.sharing) return true;
-  const bool any_shared = sharing_.any_shared();
-  return !(any_shared && options_.offsets) && sharing_.matches(storages_of(inputs));
+  return !(options_.places && sharing_.any_shared()) && sharing_.matches(storages_of(inputs));
 }
 
 c10::IntArrayRef InputSignature::sizes(const Item& item) const {
@@ -250,7 +251,7 @@ std::string InputSignature::difference(size_t i, const at::Tensor& t) const {
     return change(cat("the sizes ", list_text(t.sizes())), list_text(sizes(item)));
   if (!item.varies && t.strides() != strides(item))
     return change(cat("the strides ", list_text(t.strides())), list_text(strides(item)));
-  if (options_.offsets && !item.varies && t.storage_offset() != item.number)
+  if (item.offset && !item.varies && t.storage_offset() != item.number)
     return cat("begins at element ", t.storage_offset(), " of its storage, began at ", item.number);
   if (options_.requires_grad && t.requires_grad() != item.requires_grad)
     return item.requires_grad ? "does not require grad, did" : "requires grad, did not";

@@ -35,6 +35,7 @@ class StorageSharing {
   // none.
   std::pair<size_t, size_t> mismatch(Storages storages) const;
   bool shared(size_t i, size_t j) const { return first_[i] == first_[j]; }
+  bool is_shared(size_t i) const { return !alone_[i]; }
   bool any_shared() const { return std::ranges::count(alone_, false) != 0; }
 
  private:
@@ -61,8 +62,9 @@ bool has_tangent(const c10::TensorImpl& t);
 class InputSignature {
  public:
   struct Options {
-    bool offsets = false;  // the storage offset matters
-    bool sharing = false;  // so does which inputs share storage (where one of them is mutated)
+    bool offsets = false;        // the storage offset matters
+    bool sharing = false;        // so does which inputs share storage
+    bool places = false;         // and where in it (where one of them is mutated); with `sharing`
     bool requires_grad = false;  // and who requires gradients or has a tangent
   };
   InputSignature() = default;
@@ -72,8 +74,8 @@ class InputSignature {
   size_t size() const { return items_.size(); }
 
   bool matches(std::span<const Input> inputs) const;
-  // The same but for sizes, strides and numbers. Where offsets matter, tensors that share storage
-  // lie apart at these sizes alone: then there are no others.
+  // The same but for sizes, strides and numbers. Tensors that share storage lie apart at these
+  // sizes alone: where places matter, there are no others.
   bool matches_but_sizes(std::span<const Input> inputs) const;
   // One input that was a tensor, sharing apart.
   bool matches(size_t i, const c10::TensorImpl& t) const noexcept;
@@ -85,6 +87,7 @@ class InputSignature {
   // What it was: "float32[4, 4], requires grad".
   std::string text(size_t i) const;
   const StorageSharing& sharing() const { return sharing_; }
+  const Options& options() const { return options_; }
 
  private:
   struct Item {
@@ -93,7 +96,7 @@ class InputSignature {
     int64_t number = 0;        // a number's value; the storage offset of a tensor
     uint32_t dims = 0;         // where its sizes, then its strides begin
     int32_t rank = -1;         // -1: a number
-    bool requires_grad = false, tangent = false, varies = false;
+    bool requires_grad = false, tangent = false, varies = false, offset = false;
   };
   void add(const Input& input);
   bool is_alike(const Item& item, const c10::TensorImpl& t) const noexcept;

@@ -143,9 +143,10 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
                         recorded.passes, frozen ? &freezing : nullptr, recorded.facts);
   std::vector<at::Tensor> attributes = recorded.attributes;
   attributes.insert(attributes.end(), constants.begin(), constants.end());
-  made.executable = std::make_unique<Executable>(
-      std::move(compiled.plan), std::move(compiled.code), std::move(attributes), recorded.example,
-      options_of(settings, frozen, recorded.attributes.size()));
+  auto options = options_of(settings, frozen, recorded.attributes.size());
+  options.offsets = recorded.names_places;
+  made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
+                                                 std::move(attributes), recorded.example, options);
   return made;
 }
 

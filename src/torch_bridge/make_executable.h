@@ -18,6 +18,7 @@ struct Recorded {
   std::function<void()> restart;  // puts back what the passes of the user's have changed
   // Of a recording with symbolic sizes: what they are known to fulfil.
   const sym::ShapeFacts* facts = nullptr;
+  bool names_places = false;  // Recorder::names_places
 };
 
 class ExecutableMaker {

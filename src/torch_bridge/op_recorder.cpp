@@ -167,6 +167,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     if (r_.rebuilt.contains(memory))
       throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
     r_.strided.insert(memory);
+    r_.names_places |= !s.back().isNone();  // the offset
   }
   const bool conj = f.target == "aten._conj.default";
   if (conj || f.target == "aten._neg_view.default") {
@@ -193,9 +194,13 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
   auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
                                               : by_rule(f, op.schema(), args, tensors);
-  // Loops would take a guess for the truth; a call is compared with it.
-  const bool is_call = !f.info || (!f.info->element && !f.info->reduction && !f.info->scatter &&
-                                   !f.info->decomposition && !f.has(ops::View));
+  // Loops would take a guess for the truth; a call is compared with it. Complex numbers have none.
+  const bool of_complex =
+      std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.is_complex(); });
+  const bool is_call =
+      !f.has(ops::View) &&
+      (!f.info || of_complex ||
+       (!f.info->element && !f.info->reduction && !f.info->scatter && !f.info->decomposition));
   if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
     predicted = predict_by_probes(op, given, *r_.shapes->facts());
   if (!predicted) predicted = predict(op, f, given);

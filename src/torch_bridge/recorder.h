@@ -131,6 +131,9 @@ class Recorder {
   std::shared_ptr<sym::ShapeFacts> facts() const {
     return recording_.shapes ? recording_.shapes->facts() : nullptr;
   }
+  // Whether an op had a place in memory as an argument (as_strided with an offset): for inputs that
+  // begin elsewhere in theirs the recording is another one.
+  bool names_places() const { return recording_.names_places; }
   // The tensors that stand for its inputs and attributes.
   std::vector<at::Tensor> sources() const;
   // The pool of the graph's symbols.

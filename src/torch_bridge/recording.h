@@ -41,6 +41,7 @@ class Recording {
   // Of written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
   // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
+  bool names_places = false;  // see Recorder
   // Memory with a view by as_strided, which reads gaps.
   std::unordered_set<const c10::StorageImpl*> strided;
   std::exception_ptr failure;                               // of ours, the first one

@@ -1,4 +1,4 @@
-// The output size is computed in symbols; the op that takes it does the rest.
+// Sizes are computed in symbols; the ops that take them do the rest.
 #include "torch_bridge/symbolic_composites.h"
 
 #include <ATen/Operators.h>
@@ -36,6 +36,11 @@ std::optional<double> factor(const Factors& factors, size_t d) {
   return factors ? std::optional((*factors)[d]) : std::nullopt;
 }
 
+bool symbolic_sizes(const at::Tensor& input, at::OptionalSymIntArrayRef size) {
+  return is_symbolic(input) ||
+         (size && std::ranges::any_of(*size, &c10::SymInt::is_heap_allocated));
+}
+
 // `Plain` takes the size, `flags` and one factor a dimension.
 template <class Plain, size_t Dims, class... Flags>
 at::Tensor resized(const at::Tensor& input, at::OptionalSymIntArrayRef given,
@@ -52,15 +57,27 @@ at::Tensor resized(const at::Tensor& input, at::OptionalSymIntArrayRef given,
 template <class Vec, class Plain, size_t Dims>
 at::Tensor nearest(c10::DispatchKeySet keys, const at::Tensor& input,
                    at::OptionalSymIntArrayRef size, Factors factors) {
-  if (is_symbolic(input)) return resized<Plain, Dims>(input, size, factors);
+  if (symbolic_sizes(input, size)) return resized<Plain, Dims>(input, size, factors);
   return Vec::redispatch(keys & keys_below, input, size, factors);
 }
 
 template <class Vec, class Plain, size_t Dims>
 at::Tensor smooth(c10::DispatchKeySet keys, const at::Tensor& input,
                   at::OptionalSymIntArrayRef size, bool corners, Factors factors) {
-  if (is_symbolic(input)) return resized<Plain, Dims>(input, size, factors, corners);
+  if (symbolic_sizes(input, size)) return resized<Plain, Dims>(input, size, factors, corners);
   return Vec::redispatch(keys & keys_below, input, size, corners, factors);
+}
+
+// As torch's, of recurrent cells.
+std::vector<at::Tensor> unsafe_chunk(c10::DispatchKeySet keys, const at::Tensor& input,
+                                     int64_t chunks, int64_t dim) {
+  if (!is_symbolic(input) || chunks < 1 || input.dim() == 0)
+    return ops::unsafe_chunk::redispatch(keys & keys_below, input, chunks, dim);
+  const c10::SymInt size = input.sym_size(dim), part = (size + chunks - 1) / chunks;
+  if (part == 0)  // the number of parts would be lost
+    return ops::unsafe_split_with_sizes::call(
+        input, std::vector<c10::SymInt>(static_cast<size_t>(chunks), 0), dim);
+  return ops::unsafe_split_Tensor::call(input, part, dim);
 }
 
 }  // namespace
@@ -83,6 +100,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   SMOOTH(upsample_bicubic2d, 2);
   SMOOTH(_upsample_bilinear2d_aa, 2);
   SMOOTH(_upsample_bicubic2d_aa, 2);
+  aten.impl("unsafe_chunk", TORCH_FN(unsafe_chunk));
 #undef NEAREST
 #undef SMOOTH
 }

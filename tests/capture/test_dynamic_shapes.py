@@ -160,6 +160,47 @@ PROGRAMS = {
 }
 
 
+def scaled(x, by):
+    return x * by + by
+
+
+# Floats that come from sizes are computed in front of the graph, and their roundings are sizes.
+FLOATS = {
+    "mean_by_size": lambda x: x.sum() * (1 / x.shape[0]),
+    "mean_of_mean": lambda x: (x / x.shape[0]).sum() / (x.shape[0] * x.shape[1] / 2),
+    "rsqrt_of_size": lambda x: x * x.shape[0] ** -0.5,
+    "sqrt_of_size": lambda x: x / math.sqrt(x.shape[0]),
+    "log_of_size": lambda x: x * (math.log(x.shape[0]) / math.log(512) + 0.5),
+    "part_of_it": lambda x: x[: int(x.shape[0] * 0.75)] * 2,
+    "rounded_up": lambda x: x[: math.ceil(x.shape[0] / 2)] + 1,
+    "rounded_down": lambda x: x[-math.floor((x.shape[0] + 1) / 3) :] + 1,
+    "towards_zero": lambda x: x * int(-x.shape[0] / 3) + math.trunc((1 - x.shape[0]) * 0.5),
+    "float_result": lambda x: (x + 1, x.shape[0] / 3, 2.0 ** float(x.shape[0] % 3)),
+    "float_of_size": lambda x: x.sum(0) / float(x.shape[0]) - float(x.shape[0]),
+    "through_a_function": lambda x: scaled(x, 1 / x.shape[0]),
+    "by_name": lambda x: scaled(x, by=x.shape[0] / 4),
+    "alpha": lambda x: x.mul(1 / x.shape[0]).add(x, alpha=1 / x.shape[0]),
+    "other_dtypes": lambda x: (x.half() * (1 / x.shape[0]), x.double() * (3 / x.shape[0])),
+    "scalars": lambda x: (x.double().sum() * (1 / x.shape[0]), x.sum() / (x.shape[0] / 3)),
+    "beside_calls": lambda x: scaled(1 / x.shape[0], scaled(x, x.shape[0] / 3).sum()),
+    "in_place_float": lambda x: x.clone().mul_(1 / x.shape[0]),
+    "two_floats": lambda x: x * (x.shape[0] / 3 - x.shape[0] * 0.1),
+}
+PROGRAMS |= FLOATS
+PROGRAMS |= {
+    "float_of_integers": lambda x: torch.arange(x.shape[0]) * (x.shape[0] / 7),
+    "float_of_half": lambda x: x.half().sum() * (1 / x.shape[0]),
+    "float_compared": lambda x: x * 2 if x.shape[0] / 2 > 3 else x,
+    "float_filled": lambda x: x + torch.full((x.shape[0], 1), 1 / x.shape[0]),
+    "float_text": lambda x: (x, str(x.shape[0] / 4)),
+    "float_quotient": lambda x: x * (1 / (x.shape[0] / 2)),
+    "float_power": lambda x: x * (x.shape[0] - 7) ** 0.5,
+    "float_rounded": lambda x: x * round(x.shape[0] / 2),
+    "float_in_list": lambda x: (x, [1 / x.shape[0]] * 2, {"a": x.shape[0] / 2}),
+    "float_modulo": lambda x: x * (x.shape[0] / 2 % 2),
+}
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, dynamic):
@@ -181,7 +222,7 @@ FOR_ALL = [
     "cumsum", "matmul", "linear", "bmm", "einsum", "layer_norm", "gather", "scatter", "index",
     "embedding", "masked_fill", "attention", "in_place", "size_in_a_list", "torch_size",
     "sizes_equal", "assertion", "results", "map", "empty_like", "to_half", "as_int",
-    "var", "outer", "flatten", "min_of_list", "where", "causal",
+    "var", "outer", "flatten", "min_of_list", "where", "causal", "true_division", *FLOATS,
 ]  # fmt: skip
 
 
@@ -511,3 +552,18 @@ def test_texts_of_guards():
     compiled(torch.ones(6, 3))
     text = compiled.guards()[0].text()
     assert "5 <= s0" in text and "L['x'].stride(0) == s1" in text
+
+
+def test_the_notice_at_the_limit_says_what_to_do():
+    def looped(x):
+        return x * 2 + len([0] * x.shape[0])
+
+    compiled = oxyfuel.compile(looped)
+    with pytest.warns(UserWarning, match=r"looped has 8 captures.*not s0 == 10\n.*in looped"):
+        for n in range(3, 12):
+            compiled(torch.ones(n))
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(lambda x: x * 2, dynamic=False)
+    with pytest.warns(UserWarning, match=r"dimension 0 of L\['x'\]: compile with dynamic=None"):
+        for n in range(3, 12):
+            compiled(torch.ones(n))

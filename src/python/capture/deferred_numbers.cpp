@@ -4,6 +4,8 @@
 // an instruction looks at the value, it is read: guarded, and the constant that it is from there
 // on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
 // attributes; only the instructions listed here meet them.
+#include <cmath>
+
 #include "python/capture/capture.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/types.h"
@@ -17,6 +19,7 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
   return arg == 0 || arg == 5 || arg == 10 || arg == 13 || arg == 18 || arg == 23;
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
+bool is_power(uint32_t arg) { return arg == 8 || arg == 21; }
 
 // By opcode: it moves values about, or deals with deferred ones itself.
 constexpr std::array<bool, 256> kLooksAtNothing = [] {
@@ -60,6 +63,19 @@ bool interprets(py::handle callable) {
   return p != nullptr && PyFunction_Check(p) && is_written_by_user(p);
 }
 
+// Those that special_calls.def has for numbers of sizes.
+bool is_function_of_sizes(py::handle callable) {
+  if (callable.is(type_object(&PyLong_Type)) || callable.is(type_object(&PyFloat_Type)))
+    return true;
+  static const auto& functions = *[] {
+    auto* all = new std::vector<py::object>();
+    for (const char* name : {"ceil", "floor", "trunc", "sqrt", "exp", "log", "log2", "log10"})
+      all->push_back(py::module_::import("math").attr(name));
+    return all;
+  }();
+  return std::ranges::any_of(functions, [&](const py::object& f) { return callable.is(f); });
+}
+
 // Its arguments, a tuple, are its result.
 PyObject* pack_items(PyObject*, PyObject* items) { return Py_NewRef(items); }
 
@@ -95,9 +111,10 @@ const Deferred* Numbers::find(const py::object& o) const {
 }
 
 // What `o` stands for in this call, or itself: nothing is guarded.
-const py::object& Numbers::real_of(const py::object& o) const {
+py::object Numbers::real_of(const py::object& o) const {
   const Deferred* deferred = find(o);
-  return deferred ? deferred->real : o;
+  if (deferred) return deferred->real;
+  return o && is_symbolic_int(o) ? number_of(o, false) : o;
 }
 
 // What captured code has written somewhere, for whoever asks for it next.
@@ -121,12 +138,11 @@ py::object Numbers::read(const py::object& o) {
 }
 
 // `o`, or the constant that it stands for, of which only the type is guarded.
-const py::object& Numbers::typed(const py::object& o) {
+py::object Numbers::typed(const py::object& o) {
   const Deferred* found = find(o);
-  if (!found) return o;
-  if (found->source.valid())
+  if (found && found->source.valid())
     heap().guard(GuardKind::TypeIs, found->source, py::type::of(found->real));
-  return found->real;
+  return real_of(o);
 }
 
 // Any number that the current instruction loads stays deferred if it is added to next, or is the
@@ -148,8 +164,55 @@ Takes Numbers::taken_by_next(const TracedFrame& f) const {
 std::optional<py::object> Numbers::compute_deferred(const py::object& function, const py::object& a,
                                                     const py::object& b) {
   if ((!find(a) && !find(b)) || heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
-  const py::object &left = typed(a), &right = typed(b);
-  return defer(function(left, right), {}, function, {a, b});
+  return defer(function(typed(a), typed(b)), {}, function, {a, b});
+}
+
+std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const py::object& function,
+                                                  const Arguments& args) {
+  auto of_sizes = [this](const py::object& a) { return is_of_sizes(a); };
+  if (std::ranges::none_of(args, of_sizes)) return std::nullopt;
+  Arguments reals;
+  for (const py::object& a : args) {
+    reals.push_back(typed(a));
+    if (!a || !is_number(reals.back().ptr())) return std::nullopt;
+  }
+  static constexpr std::string_view kFunctions[] = {
+      "add", "sub",  "mul",  "truediv", "itruediv", "iadd", "isub",  "imul",
+      "pow", "ipow", "sqrt", "exp",     "log",      "log2", "log10", "float"};
+  if (std::ranges::find(kFunctions, name) == std::end(kFunctions)) return std::nullopt;
+  PyObject* made = PyObject_CallObject(function.ptr(), tuple_of(reals).ptr());
+  if (made == nullptr) PyErr_Clear();
+  const py::object real = owned(made);
+  if (!real || !PyFloat_CheckExact(real.ptr())) return std::nullopt;
+  floats_of_sizes_ = true;
+  return defer(real, {}, function, args);
+}
+
+bool Numbers::is_of_sizes(const py::object& o) const {
+  if (o && is_symbolic_int(o)) return true;
+  const Deferred* found = floats_of_sizes_ ? find(o) : nullptr;
+  return found && std::ranges::any_of(found->parts,
+                                      [this](const py::object& part) { return is_of_sizes(part); });
+}
+
+std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
+  const Deferred* found = find(o);
+  if (!found || found->parts.size() != 2) return std::nullopt;
+  const auto name = text(found->function.attr("__name__"));
+  py::object a = found->parts[0], b = found->parts[1];
+  if (name == "mul" || name == "imul") {  // by p / 2^k
+    if (PyFloat_CheckExact(a.ptr())) std::swap(a, b);
+    constexpr int kMostBits = 16;
+    constexpr double kMostScaled = 1LL << 32;
+    if (!is_symbolic_int(a) || !PyFloat_CheckExact(b.ptr())) return std::nullopt;
+    const double scaled = std::ldexp(PyFloat_AS_DOUBLE(b.ptr()), kMostBits);
+    if (scaled != std::rint(scaled) || std::abs(scaled) > kMostScaled) return std::nullopt;
+    a = steal(PyNumber_Multiply(a.ptr(), py::int_(static_cast<int64_t>(scaled)).ptr()));
+    b = py::int_(1 << kMostBits);
+  } else if (name != "truediv" && name != "itruediv") {
+    return std::nullopt;
+  }
+  return sizes().quotient(a, b, how);
 }
 
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
@@ -187,8 +250,10 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
   if (!number(left) || !number(right)) return false;
   if (is_arithmetic(operation)) return true;
-  return is_division(operation) && (is_runtime_number(left) || is_runtime_number(right)) &&
-         is_nonzero(right);
+  if (!is_runtime_number(left) && !is_runtime_number(right)) return false;
+  // Of a number of sizes, where the float's operation raises, the call runs in eager.
+  const bool of_sizes = is_of_sizes(left) || is_of_sizes(right);
+  return is_division(operation) ? of_sizes || is_nonzero(right) : of_sizes && is_power(operation);
 }
 
 // Of a varying float this answer is guarded.
@@ -201,11 +266,12 @@ bool Numbers::is_nonzero(const py::object& number) {
   return compare_deferred(number, py::float_(0.0), Py_NE).has_value();
 }
 
-// A call of isinstance, or of object.__setattr__.
+// A call of isinstance, of object.__setattr__, or of what makes a number of a size's.
 bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   const py::object callable = next_callee(f, count).callable;
   if (f.kwnames) return false;
   if (callable.is(member_of<"builtins", "isinstance">())) return true;
+  if (count == 1 && is_of_sizes(f.stack.back()) && is_function_of_sizes(callable)) return true;
   return is_method_wrapper(callable.ptr()) && is_name(callable.attr("__name__"), names().setattr_);
 }
 
@@ -215,7 +281,7 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
 bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
   auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
-  if (varying.empty() || std::ranges::none_of(args, runtime)) return false;
+  if (std::ranges::none_of(args, runtime)) return false;
   const auto [callable, method_self] = next_callee(f, count);
   if (method_self) return false;
   if (PyCFunction_Check(callable.ptr())) {
@@ -256,7 +322,7 @@ bool Numbers::hands_on_packed(TracedFrame& f, bool keywords) {
 
 // A dict may change once somebody has it.
 bool Numbers::is_packed(const py::object& o) const {
-  const Deferred* found = varying.empty() ? nullptr : find(o);
+  const Deferred* found = have_runtime_numbers() ? find(o) : nullptr;
   if (!found) return false;
   PyObject* real = found->real.ptr();
   return PyTuple_CheckExact(real) || (PyDict_CheckExact(real) && !found->taken_apart);
@@ -408,14 +474,14 @@ void Numbers::read_arguments(TracedFrame& f) {
     case CALL_METHOD:
     case CALL_FUNCTION:
       if (is_called_deferred(f, i.arg) || hands_on_numbers(f, i.arg)) return;
-      return read_top(f.stack.size());
+      return read_top(i.arg + (i.op == CALL_FUNCTION ? 1 : 2));
     case CALL_FUNCTION_KW:
     case CALL_KW: {  // the names are on the stack
       f.kwnames = std::move(f.stack.back());
       f.stack.pop_back();
       const bool stay = hands_on_numbers(f, i.arg);
       f.stack.push_back(std::exchange(f.kwnames, {}));
-      return stay ? void() : read_top(f.stack.size());
+      return stay ? void() : read_top(i.arg + (i.op == CALL_KW ? 3 : 2));
     }
     case RETURN_VALUE:
       if (frames().stack().size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;

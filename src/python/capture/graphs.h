@@ -50,6 +50,9 @@ class Graphs : public Part {
   // Its roots: the result, or the values of the left frames' states behind each other.
   Rebuild rebuild;
   bool result_requires_grad = false;
+  // Whether it matters where in its storage an input begins, and where those that share one do.
+  // Known once the capture has ended.
+  bool offsets_matter = false, places_matter = false;
 
  private:
   // A user's stack by its numbers in both graphs.

@@ -199,12 +199,6 @@ const Source& Heap::root_of(SourceId source) const {
   return sources[source];
 }
 
-// What stands for an int that is another one at each call and that Python looks at; null for all
-// else.
-py::object Heap::symbolic_number(py::handle real, SourceId source) {
-  return PyLong_CheckExact(real.ptr()) ? sizes().number(real, source) : py::object();
-}
-
 py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real);
@@ -216,7 +210,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   py::object out = borrow(p);
   if (is_tensor_object(p)) {
     out = wrap_tensor(real, source);
-  } else if (const py::object symbolic = symbolic_number(real, source)) {
+  } else if (const py::object symbolic = sizes().number(real, source)) {
     out = symbolic;
   } else if (is_constant(p)) {
     guard(GuardKind::Equals, source, real);

@@ -76,7 +76,6 @@ class Heap : public Part {
   GuardSet guards;
 
  private:
-  py::object symbolic_number(py::handle real, SourceId source);
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);

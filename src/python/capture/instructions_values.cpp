@@ -105,7 +105,10 @@ void store_slice(Capture& c, TracedFrame& f, const Instruction&) {
 void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
   const int operation = binary_operator_of(i.op, i.arg);
-  push(f, c.objects.compute(binary_operator(static_cast<uint32_t>(operation)), {a, b}));
+  const py::object& function = binary_operator(static_cast<uint32_t>(operation));
+  if (auto number = c.numbers.float_of_sizes(kOperators[operation], function, {a, b}))
+    return push(f, *number);
+  push(f, c.objects.compute(function, {a, b}));
 }
 
 void compare_op(Capture& c, TracedFrame& f, const Instruction& i) {

@@ -37,6 +37,9 @@ constexpr NumberArgument kNumberArguments[] = {
     {"where", 2, "other", 2},
 };
 
+// What a tensor without dimensions and a number of its dtype do as with the number.
+constexpr std::string_view kOfScalars[] = {"add", "sub", "mul", "div", "truediv", "true_divide"};
+
 // In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
 // as a Scalar cannot get there: only what is a tensor can.
 bool takes_in_place(std::string_view word, size_t arguments) {
@@ -99,9 +102,9 @@ py::object NumberTree::value(std::span<PyObject* const> objects) const {
   return owned(made);
 }
 
-void NumberTree::shift(uint32_t by) {
-  fetched += by;
-  for (NumberTree& part : parts) part.shift(by);
+void NumberTree::shift(uint32_t by, uint32_t sizes_by) {
+  fetched += size ? sizes_by : by;
+  for (NumberTree& part : parts) part.shift(by, sizes_by);
 }
 
 int NumberTree::traverse(visitproc visit, void* arg) const {
@@ -112,17 +115,18 @@ int NumberTree::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-std::optional<at::Tensor> number_as_tensor(py::handle number, at::ScalarType fits) {
+std::optional<at::Tensor> number_as_tensor(py::handle number, NumberDtype dtype) {
+  const at::ScalarType fits = dtype.fits;
   if (PyFloat_CheckExact(number.ptr())) {
     const double value = PyFloat_AS_DOUBLE(number.ptr());
     if (!is_within(value, fits)) return std::nullopt;
-    return at::detail::scalar_tensor_static(value, at::kDouble, at::kCPU);
+    return at::detail::scalar_tensor_static(value, dtype.same ? fits : at::kDouble, at::kCPU);
   }
   if (!PyLong_CheckExact(number.ptr())) return std::nullopt;
   int overflow = 0;
   const int64_t value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || !is_within(value, fits)) return std::nullopt;
-  return at::detail::scalar_tensor_static(value, at::kLong, at::kCPU);
+  return at::detail::scalar_tensor_static(value, dtype.same ? fits : at::kLong, at::kCPU);
 }
 
 bool Numbers::is_varying(SourceId source) const {
@@ -131,39 +135,47 @@ bool Numbers::is_varying(SourceId source) const {
 
 // A deferred number whose value may be another one at the next call, and that can be an input.
 bool Numbers::is_runtime_number(const py::object& o) const {
-  if (varying.empty() || !o) return false;
+  if (!have_runtime_numbers() || !o) return false;
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
   if (it->second.source.valid()) return is_varying(it->second.source);
-  return std::ranges::any_of(it->second.parts,
-                             [this](const py::object& part) { return is_runtime_number(part); });
+  return std::ranges::any_of(it->second.parts, [this](const py::object& part) {
+    return is_symbolic_int(part) || is_runtime_number(part);
+  });
 }
 
 // Of the tensor whose dtype the result has, whatever numbers are beside it; nothing for none.
-std::optional<at::ScalarType> Numbers::met_dtype(std::span<const py::object> args) {
+std::optional<NumberDtype> Numbers::met_dtype(std::span<const py::object> args) {
+  std::optional<NumberDtype> scalar;
+  size_t scalars = 0;
   for (const py::object& a : args) {
     if (!heap().is_tensor(a)) continue;
     const at::Tensor& t = THPVariable_Unpack(a.ptr());
-    if (t.dim() > 0 && t.scalar_type() != at::kBool) return t.scalar_type();
+    if (t.dim() > 0 && t.scalar_type() != at::kBool) return NumberDtype{t.scalar_type(), false};
+    scalars++;
+    if (t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble)
+      scalar = {t.scalar_type(), true};
   }
-  return std::nullopt;
+  return scalars == 1 ? scalar : std::nullopt;
 }
 
 // Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
 bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                                     std::span<const std::pair<py::object, py::object>> kwargs) {
-  if (varying.empty()) return false;
-  const auto dtype = met_dtype(args);
-  if (!dtype) return false;
+  if (!have_runtime_numbers()) return false;
+  const auto met = met_dtype(args);
+  if (!met) return false;
+  const at::ScalarType dtype = met->fits;
   std::string_view word = target.substr(target.rfind('.') + 1);  // torch.mul, operator.mul, mul
+  if (met->same && std::ranges::find(kOfScalars, word) == std::end(kOfScalars)) return false;
   if (word.ends_with('_') && !word.ends_with("__")) {            // in place
     word.remove_suffix(1);
     if (!takes_in_place(word, args.size() + kwargs.size()) && word != "masked_fill") return false;
   }
   const bool computable =
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
-  const bool integer = at::isIntegralType(*dtype, false);
-  if (tells_tensors_apart(word, *dtype)) return false;
+  const bool integer = at::isIntegralType(dtype, false);
+  if (tells_tensors_apart(word, dtype)) return false;
   size_t tensors = 0, numbers = 0;
   for (const py::object& a : args) tensors += heap().is_tensor(a);
   for (const auto& [key, a] : kwargs) tensors += heap().is_tensor(a);
@@ -173,7 +185,7 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
     if (!is_runtime_number(o) || !takes_number(word, position, keyword, tensors)) return false;
     const py::object& real = deferred_.at(o.ptr()).real;
     return (computable || (integer && !PyFloat_CheckExact(real.ptr()))) &&
-           number_as_tensor(real, *dtype).has_value();
+           number_as_tensor(real, *met).has_value();
   };
   for (size_t i = 0; i < args.size(); i++)
     if (!takes(args[i], i, "")) return false;
@@ -183,6 +195,11 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
 }
 
 NumberTree Numbers::number_tree(const py::object& o) {
+  if (is_symbolic_int(o)) {
+    const sym::Expr e = expr_of(o);
+    if (e.is_const()) return {.constant = py::int_(e.value())};
+    return {.fetched = sizes().wanted(o), .size = true};
+  }
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end()) return {.constant = o};
   const Deferred deferred = it->second;
@@ -196,11 +213,11 @@ NumberTree Numbers::number_tree(const py::object& o) {
 }
 
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.
-py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
-  const auto key = std::pair(o.ptr(), fits);
+py::object Numbers::number_input(const py::object& o, NumberDtype dtype) {
+  const auto key = std::pair(o.ptr(), dtype);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
   const Deferred deferred = deferred_.at(o.ptr());
-  const at::Tensor real = number_as_tensor(deferred.real, fits).value();
+  const at::Tensor real = number_as_tensor(deferred.real, dtype).value();
   const std::string name = cat("number_", graphs().number_inputs.size());
   py::object fake = steal(THPVariable_Wrap(graphs().recorder().add_runtime_number(real, name)));
   Tracked k;
@@ -208,8 +225,9 @@ py::object Numbers::number_input(const py::object& o, at::ScalarType fits) {
   heap().entry(fake.ptr()) = std::move(k);
   heap().hold(fake);
   graphs().number_inputs.push_back(
-      {static_cast<uint32_t>(graphs().example_inputs.size()), fits, number_tree(o)});
-  graphs().fetch.push_back(first_source(o));
+      {static_cast<uint32_t>(graphs().example_inputs.size()), dtype, number_tree(o)});
+  const SourceId source = first_source(o);  // none of a number of sizes alone: any one will do
+  graphs().fetch.push_back(source.valid() ? source : graphs().fetch.front());
   graphs().example_inputs.push_back(steal(THPVariable_Wrap(real)));
   graphs().ir->module_state.push_back(false);
   graphs().ir->runtime_numbers.resize(graphs().ir->module_state.size());

@@ -10,12 +10,13 @@
 
 namespace oxy::python {
 
+enum class Rounding : uint8_t { Down, Up, ToZero };
 enum class Takes : uint8_t { Read, Varying, Deferred };
 
 struct Deferred {
   py::object real;
   SourceId source;      // none where it was computed
-  py::object function;  // of the operator module, and what it was computed from
+  py::object function;  // of the modules operator and math, and what it was computed from
   Arguments parts;
   bool taken_apart = false;  // of a dict: it is what `real` holds from here on
 };
@@ -34,7 +35,7 @@ class Numbers : public Part {
                    Arguments parts = {});
   py::object deferred_number(py::handle real, SourceId source);
   py::object read(const py::object& o);
-  const py::object& typed(const py::object& o);
+  py::object typed(const py::object& o);
   void read_arguments(TracedFrame& frame);
   Takes taken_by_next(const TracedFrame& frame) const;
   bool is_packed(const py::object& o) const;
@@ -49,10 +50,17 @@ class Numbers : public Part {
   std::optional<py::object> compute_deferred(const py::object& function, const py::object& a,
                                              const py::object& b);
   std::optional<py::object> negate_deferred(const py::object& a);
+  // Of sizes, a float: a quotient, a root, anything that a float was in. Nothing for all else.
+  std::optional<py::object> float_of_sizes(std::string_view name, const py::object& function,
+                                           const Arguments& args);
+  // Whether it is a size, or such a float.
+  bool is_of_sizes(const py::object& o) const;
+  // Such a float as an int; nothing where no expression of the sizes gives it.
+  std::optional<py::object> rounded(const py::object& o, Rounding how);
   py::object taken(const py::object& written);
   bool is_varying(SourceId source) const;
-  std::optional<at::ScalarType> met_dtype(std::span<const py::object> args);
-  py::object number_input(const py::object& o, at::ScalarType fits);
+  std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
+  py::object number_input(const py::object& o, NumberDtype dtype);
   py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);
@@ -72,7 +80,8 @@ class Numbers : public Part {
 
  private:
   const Deferred* find(const py::object& o) const;
-  const py::object& real_of(const py::object& o) const;
+  py::object real_of(const py::object& o) const;
+  bool have_runtime_numbers() const { return !varying.empty() || floats_of_sizes_; }
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);
@@ -93,7 +102,8 @@ class Numbers : public Part {
   std::unordered_map<PyObject*, Deferred> deferred_;
   std::unordered_set<SourceId> loaded_;               // sources of numbers among them
   std::unordered_map<SourceId, py::object> varying_;  // what stands for these
-  std::map<std::pair<PyObject*, at::ScalarType>, py::object> number_inputs_;
+  std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
+  bool floats_of_sizes_ = false;  // are among the deferred ones
 };
 
 }  // namespace oxy::python

@@ -392,7 +392,8 @@ void Graphs::finish(std::span<const py::object> values) {
     s.kind = RebuildStep::Kind::Fetched;
     s.index += static_cast<uint32_t>(fetch.size());
   }
-  for (NumberInput& n : number_inputs) n.number.shift(static_cast<uint32_t>(input_count));
+  for (NumberInput& n : number_inputs)
+    n.number.shift(in_front, static_cast<uint32_t>(fetch.size()));
   rebuild = std::move(plan.rebuild);
   result_requires_grad = plan.requires_grad;
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};

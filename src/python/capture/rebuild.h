@@ -91,28 +91,36 @@ struct Rebuild {
 };
 
 // A number that a graph takes as a tensor without dimensions, so that another value needs no other
-// graph: a constant, or something that a hit fetches and that was seen to vary, or what a function
-// of the module `operator` gives for the parts.
+// graph: a constant, or something that a hit fetches and that was seen to vary, or a size, or what
+// a function of the modules `operator` and `math` gives for the parts.
 struct NumberTree {
   py::object constant, function;
   uint32_t fetched = 0;  // position among what the guards fetched
+  bool size = false;     // among the sizes behind that, until the capture ends
   std::vector<NumberTree> parts;
 
   // Null where Python raises: nothing is left of the exception.
   py::object value(std::span<PyObject* const> objects) const;
-  void shift(uint32_t by);                         // all positions
+  void shift(uint32_t by, uint32_t sizes_by);      // all positions
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 };
 
+// Of the tensor that a number meets. Beside one without dimensions, which would be promoted, the
+// number has the same dtype; else it is f64 or i64.
+struct NumberDtype {
+  at::ScalarType fits;
+  bool same;
+  auto operator<=>(const NumberDtype&) const = default;
+};
+
 struct NumberInput {
-  uint32_t input;       // position among the graph's inputs
-  at::ScalarType fits;  // of the tensor that it meets
+  uint32_t input;  // position among the graph's inputs
+  NumberDtype dtype;
   NumberTree number;
 };
 
-// f64 for a float, i64 for an int. Nothing where eager may refuse the value beside a tensor of
-// dtype `fits`: it is out of that dtype's range.
-std::optional<at::Tensor> number_as_tensor(py::handle number, at::ScalarType fits);
+// Nothing where eager may refuse the value beside that tensor: it is out of its dtype's range.
+std::optional<at::Tensor> number_as_tensor(py::handle number, NumberDtype dtype);
 
 // A frame that was left, in front of an instruction or in the middle of its call of the next frame.
 struct LeftFrame {

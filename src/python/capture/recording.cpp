@@ -233,6 +233,8 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
                               const std::map<size_t, sym::Expr>& numbers) {
   // Who replays the graph knows of no symbols.
   if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
+  const bool asked = std::exchange(offsets_matter, true);
+  places_matter = true;
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
@@ -249,6 +251,11 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   r.graph.name = ir->graph.name;
   r.attributes = recorder_->attributes();
   r.facts = recorder_->facts();
+  r.names_places = recorder_->names_places();
+  offsets_matter = asked || r.names_places;
+  places_matter = !r.graph.mutations.empty();
+  if (places_matter && sizes().share_storage())
+    throw WithoutSymbols{"memory that arguments share is written"};
   r.visible_outputs = static_cast<uint32_t>(outputs.size());
   r.result.kind = ResultTree::Kind::Tuple;
   for (uint32_t i = 0; i < r.visible_outputs; i++)

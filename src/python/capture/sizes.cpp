@@ -20,14 +20,6 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
   return out;
 }
 
-// Whether it tells something of one of the symbols that others make a number.
-bool mentions(const sym::Condition& c, std::span<const sym::Expr> symbols) {
-  if (c.kind == sym::Condition::Kind::Equal)
-    return std::ranges::any_of(symbols,
-                               [&](sym::Expr s) { return sym::contains(c.difference, s); });
-  return std::ranges::any_of(c.parts, [&](const auto& part) { return mentions(part, symbols); });
-}
-
 }  // namespace
 
 py::object from_torch(const py::object& o) {
@@ -196,6 +188,21 @@ std::vector<std::string> Sizes::checks() const {
   return out;
 }
 
+bool Sizes::share_storage() const {
+  std::unordered_map<const void*, size_t> inputs;  // by storage
+  auto storage = [&](size_t i) {
+    const py::object& o = graphs().example_inputs[i];
+    return THPVariable_Check(o.ptr())
+               ? bridge::storage_of(*THPVariable_Unpack(o.ptr()).unsafeGetTensorImpl())
+               : nullptr;
+  };
+  for (size_t i = 0; i < graphs().example_inputs.size(); i++) inputs[storage(i)]++;
+  return std::ranges::any_of(inputs_, [&](const ShapeGuards::Input& in) {
+    const void* s = storage(in.fetched);
+    return s != nullptr && inputs[s] > 1;
+  });
+}
+
 std::string Sizes::violations() const {
   std::string out;
   for (const Marked& m : marked_) {
@@ -211,7 +218,7 @@ std::string Sizes::violations() const {
     }
     out += "Remove the mark or use maybe_mark_dynamic. It was specialized here:";
     for (const auto& f : facts.facts())
-      if (mentions(f.condition, symbols))
+      if (sym::equates(f.condition, symbols))
         cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
     while (out.ends_with("\n")) out.pop_back();
   }
@@ -219,7 +226,8 @@ std::string Sizes::violations() const {
 }
 
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!symbolic() || policy_->off() || graphs().inner() != nullptr || policy_->numbers.empty() ||
+  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() ||
+      graphs().inner() != nullptr ||
       !policy_->numbers.contains(heap().sources.text(source)))
     return {};
   int overflow = 0;
@@ -245,20 +253,27 @@ py::object Sizes::extreme(const py::list& items, bool least) {
   std::optional<sym::Expr> out;
   std::shared_ptr<sym::ShapeFacts> facts;
   for (py::handle item : items) {
-    sym::Expr e = 0;
-    if (is_symbolic_int(item)) {
-      e = expr_of(item);
-      facts = graphs().recorder().facts();
-    } else {
-      int overflow = 1;
-      const int64_t v =
-          PyLong_CheckExact(item.ptr()) ? PyLong_AsLongLongAndOverflow(item.ptr(), &overflow) : 0;
-      if (overflow != 0 || std::abs(v) > sym::Expr::kMaxConst / 4) return {};
-      e = v;
-    }
-    out = !out ? e : least ? sym::min(*out, e) : sym::max(*out, e);
+    const auto e = integer_expr(item);
+    if (!e) return {};
+    if (is_symbolic_int(item)) facts = graphs().recorder().facts();
+    out = !out ? *e : least ? sym::min(*out, *e) : sym::max(*out, *e);
   }
   return facts ? symbolic_int(*out, facts) : py::object();
+}
+
+std::optional<py::object> Sizes::quotient(py::handle a, py::handle b, Rounding how) {
+  constexpr int64_t kMostExact = 1LL << 52;  // in front of it no quotient is rounded to an integer
+  const auto x = integer_expr(a), y = integer_expr(b);
+  if (!x || !y) return std::nullopt;
+  const auto facts = graphs().recorder().facts();
+  for (const sym::Expr e : {*x, *y})
+    if (!facts->decide(sym::at_most(e, kMostExact)) || !facts->decide(sym::at_most(-kMostExact, e)))
+      return std::nullopt;
+  if (facts->decide(sym::equal(*y, 0))) return std::nullopt;
+  const bool up = how == Rounding::ToZero
+                      ? facts->decide(sym::less(*x, 0)) != facts->decide(sym::less(*y, 0))
+                      : how == Rounding::Up;
+  return symbolic_int(up ? -sym::floordiv(-*x, *y) : sym::floordiv(*x, *y), facts);
 }
 
 void Sizes::make_plain(Arguments& args, Keywords& kwargs) {
@@ -274,9 +289,9 @@ uint32_t Sizes::wanted(py::handle symbolic) {
   return static_cast<uint32_t>(found - wanted_.begin());
 }
 
-std::shared_ptr<ShapeGuards> Sizes::guards() const {
+std::shared_ptr<ShapeGuards> Sizes::guards(bool offsets) const {
   if (!symbolic()) return nullptr;
-  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_);
+  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_, offsets);
 }
 
 }  // namespace oxy::python

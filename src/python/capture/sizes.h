@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "python/capture/numbers.h"
 #include "python/capture/part.h"
 #include "python/guards/shape_guards.h"
 #include "python/symbolic_int.h"
@@ -71,7 +72,7 @@ class Sizes : public Part {
   std::vector<int64_t> unbacked_dims_of(py::handle tensor) const;
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
-  // What stands for an int that varies; null where it is to be a constant.
+  // What stands for an int that varies and that Python looks at; null for all else.
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
@@ -84,15 +85,21 @@ class Sizes : public Part {
   py::object select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);
+  // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
+  std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
   // Arguments of a function in C that looks at numbers: as plain ints.
   void make_plain(Arguments& args, Keywords& kwargs);
 
   // Which of the numbers behind what the guards fetch this is.
   uint32_t wanted(py::handle symbolic);
   // Null where nothing is symbolic. Once the recording has ended.
-  std::shared_ptr<ShapeGuards> guards() const;
+  // `offsets`: where in its storage a tensor begins counts.
+  std::shared_ptr<ShapeGuards> guards(bool offsets) const;
   // What calls check while they run, with who asked for it.
   std::vector<std::string> checks() const;
+  // Whether a tensor whose sizes are symbols lies in one storage with another input: at some sizes
+  // they may overlap.
+  bool share_storage() const;
   // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
   // where there are none.
   std::string violations() const;

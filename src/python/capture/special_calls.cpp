@@ -222,10 +222,28 @@ Meant exc_info(Capture& c) {
   return py::make_tuple(c.objects.type_of(exception), exception, c.frames.traceback_of(exception));
 }
 
-Meant converted(Capture& c, const py::object& o, const char* method) {
-  if (is_symbolic_int(o)) return std::string_view(method) == "__int__" ? Meant(o) : nothing;
-  if (!c.heap.is_tensor(o)) return nothing;
-  return c.calls.call_method(o, method, {}, {});
+// Of a number that comes from sizes; `callable` may have an answer for what it is then.
+Meant float_of_size(Capture& c, py::handle callable, const py::object& o) {
+  if (!c.numbers.is_of_sizes(o)) return nothing;
+  const auto name = text(callable.attr("__name__"));
+  if (auto number = c.numbers.float_of_sizes(name, borrow(callable), {o})) return *number;
+  return c.calls.call(callable, {with_numbers(c.numbers.read(o))});
+}
+
+Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how) {
+  if (is_symbolic_int(o)) return o;
+  if (!c.numbers.is_of_sizes(o)) return nothing;
+  if (auto number = c.numbers.rounded(o, how)) return *number;
+  return c.calls.call(callable, {c.numbers.read(o)});
+}
+
+// int(x), float(x)
+Meant converted(Capture& c, py::handle callable, const Arguments& args, const char* method) {
+  const py::object& o = args[0];
+  if (c.heap.is_tensor(o)) return c.calls.call_method(o, method, {}, {});
+  if (args.size() != 1) return nothing;
+  if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
+  return float_of_size(c, callable, o);
 }
 
 // torch._check and its kind, of a condition that depends on data.

@@ -195,10 +195,10 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
       !PyLong_CheckExact(classes.ptr()))
     return std::nullopt;
   const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
-  if (t.scalar_type() != at::kLong || t.numel() == 0 || PyLong_AsLong(classes.ptr()) <= 0)
+  if (t.scalar_type() != at::kLong || t.sym_numel() == 0 || PyLong_AsLong(classes.ptr()) <= 0)
     return std::nullopt;
   py::list sizes;
-  for (const int64_t size : t.sizes()) sizes.append(size);
+  for (const c10::SymInt& size : t.sym_sizes()) sizes.append(from_torch(py::cast(size)));
   sizes.append(classes);
   const py::object zeros = call_method(args[0], "new_zeros", {sizes}, {});
   const py::object places = call_method(args[0], "unsqueeze", {py::int_(-1)}, {});
@@ -208,6 +208,7 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
 // In the recording a tensor that is written has memory of its own, from the start of which it lies.
 py::object Calls::storage_offset(py::handle tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  graphs().offsets_matter = true;
   if (!t.is_inference() && t._version() == 0) return from_torch(py::cast(t.sym_storage_offset()));
   if (bridge::is_symbolic(t))
     throw Break(BreakId::tensor_attribute, "Tensor.storage_offset of what has symbolic sizes");

@@ -22,8 +22,9 @@ class GuardProgram {
   // needs). `locals`: the bound arguments for which everything holds now.
   // `shapes`: of a capture whose sizes vary, else null; what it computes comes behind `fetch`.
   GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch,
-               std::shared_ptr<const ShapeGuards> shapes = nullptr)
-      : walk_(sources, guards, fetch), cache_(walk_), shapes_(std::move(shapes)) {}
+               std::shared_ptr<const ShapeGuards> shapes = nullptr,
+               GuardedPlaces places = GuardedPlaces::All)
+      : walk_(sources, guards, fetch, places), cache_(walk_), shapes_(std::move(shapes)) {}
   GuardProgram(const GuardProgram&) = delete;
 
   // Whether every guard holds; on true `fetched` has the objects of `fetch`, in order. Runs no

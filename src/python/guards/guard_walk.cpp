@@ -11,7 +11,7 @@
 namespace oxy::python {
 
 GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
-                     std::span<const SourceId> fetch)
+                     std::span<const SourceId> fetch, GuardedPlaces places)
     : sources_(sources), fetch_(fetch.begin(), fetch.end()) {
   std::vector<std::vector<uint32_t>> by_source(sources.size());
   for (const Guard& g : guards.guards()) {
@@ -22,13 +22,13 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
     by_source[at].push_back(static_cast<uint32_t>(guards_.size()));
     guards_.push_back(prepared(g));
   }
-  take_tensors();
+  take_tensors(places);
   place_guards(by_source);
   link_nodes();
 }
 
 // What is kept of a tensor does not keep it alive.
-void GuardWalk::take_tensors() {
+void GuardWalk::take_tensors(GuardedPlaces places) {
   std::vector<py::object> expected;
   std::vector<bridge::Input> inputs;
   std::vector<bool> varies;
@@ -42,9 +42,11 @@ void GuardWalk::take_tensors() {
     varies.push_back(g.kind == GuardKind::SizedTensor);
     expected.push_back(std::exchange(g.expected, py::type::of(g.expected)));
   }
-  constexpr bridge::InputSignature::Options kAll{
-      .offsets = true, .sharing = true, .requires_grad = true};
-  tensors_ = bridge::InputSignature(inputs, kAll, varies);
+  const bridge::InputSignature::Options options{.offsets = places == GuardedPlaces::All,
+                                                .sharing = true,
+                                                .places = places == GuardedPlaces::Shared,
+                                                .requires_grad = true};
+  tensors_ = bridge::InputSignature(inputs, options, varies);
 }
 
 bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {

@@ -14,7 +14,7 @@ using pipeline::SizeCheck;
 using runtime::SizeOp;
 
 // The numbers of an input, with what they are called.
-void add_readings(uint32_t input, const ir::Type& type, const std::string& name,
+void add_readings(uint32_t input, const ir::Type& type, const std::string& name, bool offsets,
                   std::vector<Reading>& readings, std::vector<std::string>& names) {
   auto add = [&](sym::Expr e, SizeOp op, size_t dimension, std::string what) {
     readings.push_back({e, op, input, dimension});
@@ -26,20 +26,13 @@ void add_readings(uint32_t input, const ir::Type& type, const std::string& name,
     add(t.sizes[d], SizeOp::InputSize, d, cat(name, ".size(", d, ")"));
   for (size_t d = 0; d < t.strides.size(); d++)
     add(t.strides[d], SizeOp::InputStride, d, cat(name, ".stride(", d, ")"));
-  add(t.offset, SizeOp::InputOffset, 0, cat(name, ".storage_offset()"));
+  if (offsets) add(t.offset, SizeOp::InputOffset, 0, cat(name, ".storage_offset()"));
 }
 
 std::string range_text(sym::Expr symbol) {
   const sym::Range r = sym::range_of(symbol);
   return cat(r.lo == INT64_MIN ? "" : cat(r.lo, " <= "), symbol,
              r.hi == INT64_MAX ? "" : cat(" <= ", r.hi));
-}
-
-// Whether it is an equation with one of the symbols.
-bool equates(const sym::Condition& c, std::span<const sym::Expr> symbols) {
-  auto in = [&](sym::Expr s) { return sym::contains(c.difference, s); };
-  if (c.kind == sym::Condition::Kind::Equal) return std::ranges::any_of(symbols, in);
-  return std::ranges::any_of(c.parts, [&](const auto& part) { return equates(part, symbols); });
 }
 
 std::string innermost_line(const std::string& stack) {
@@ -61,19 +54,20 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
   std::vector<sym::Expr> symbols;
   sym::collect_symbols(e, symbols);
   for (const sym::ShapeFacts::Fact& f : facts.facts())
-    if (equates(f.condition, symbols))
-      cat_to(out, "; ", sym::print(f.condition), " by ", innermost_line(f.where));
+    if (sym::equates(f.condition, symbols))
+      cat_to(out, "; ", sym::print(f.condition), " by ", f.op, f.op.empty() ? "" : ", ",
+             innermost_line(f.where));
   return out;
 }
 
 }  // namespace
 
 ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-                         std::span<const sym::Expr> wanted) {
+                         std::span<const sym::Expr> wanted, bool offsets) {
   std::vector<Reading> readings;
   std::vector<std::string> names;
   for (uint32_t i = 0; i < inputs.size(); i++) {
-    add_readings(i, inputs[i].type, inputs[i].name, readings, names);
+    add_readings(i, inputs[i].type, inputs[i].name, offsets, readings, names);
     inputs_.push_back({inputs[i].fetched, inputs[i].type.is_tensor()});
   }
   for (const Input& in : inputs) {

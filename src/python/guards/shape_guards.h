@@ -21,9 +21,9 @@ class ShapeGuards {
     ir::Type type;
     std::string name;
   };
-  // `wanted`: what a hit computes of the sizes.
+  // `wanted`: what a hit computes of the sizes. `offsets`: whether those of tensors count.
   ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-              std::span<const sym::Expr> wanted);
+              std::span<const sym::Expr> wanted, bool offsets);
 
   // Whether the objects that were fetched fit; then `fetched` gets what is wanted, ints.
   bool check(Fetched& fetched) const;

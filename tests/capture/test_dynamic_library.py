@@ -1,0 +1,163 @@
+"""What models are made of, at six sizes each: equal to eager, by at most two captures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oxyfuel
+
+R = torch.randn
+ints = torch.randint
+
+
+def unet(x):
+    down = F.relu(F.conv2d(x, torch.ones(4, 3, 3, 3) / 9, stride=2, padding=1))
+    up = F.conv_transpose2d(down, torch.ones(4, 3, 2, 2) / 4, stride=2)
+    return torch.cat([x, F.interpolate(up, size=x.shape[2:])], 1)
+
+
+def written(x):
+    y = x.clone()
+    y[1:] = x[:-1] * 2
+    return y
+
+
+def windows(x):
+    parts = x.view(1, x.shape[1] // 2, 2, x.shape[2] // 2, 2, 3)
+    return parts.permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, 3)
+
+
+def graph_conv(edges, x):
+    return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+
+
+def convnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
+    )  # fmt: skip
+
+
+def encoder():
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
+
+
+# What is called (a class or a function without arguments makes it), and its arguments for a size.
+PROGRAMS = {
+    "gru_batch": (lambda: nn.GRU(8, 16, bidirectional=True), lambda n: (R(6, n, 8),)),
+    "gru_cell": (lambda: nn.GRUCell(8, 16), lambda n: (R(n, 8),)),
+    "lstm_cell": (lambda: nn.LSTMCell(8, 16), lambda n: (R(n, 8),)),
+    "encoder": (encoder, lambda n: (R(2, n, 16),)),
+    "transformer": (
+        lambda: nn.Transformer(16, 4, 1, 1, 32, batch_first=True),
+        lambda n: (R(2, n, 16), R(2, n + 2, 16)),
+    ),
+    "convnet_batch": (convnet, lambda n: (R(n, 3, 16, 16),)),
+    "convnet_image": (convnet, lambda n: (R(2, 3, n + 8, n + 8),)),
+    "convnet_sides": (convnet, lambda n: (R(2, 3, n + 8, 2 * n + 5),)),
+    "adaptive": (lambda: nn.AdaptiveAvgPool2d(7), lambda n: (R(2, 3, n + 8, n + 8),)),
+    "to_size": (
+        lambda: lambda x, y: F.interpolate(x, size=y.shape[-2:], mode="bilinear"),
+        lambda n: (R(1, 3, 8, 8), R(1, 3, n, n + 1)),
+    ),
+    "by_factor": (lambda: lambda x: F.interpolate(x, scale_factor=2), lambda n: (R(1, 3, n, n),)),
+    "bicubic": (
+        lambda: lambda x: F.interpolate(x, size=(11, 13), mode="bicubic"),
+        lambda n: (R(1, 3, n, n),),
+    ),
+    "unet": (lambda: unet, lambda n: (R(1, 3, n, n + 3),)),
+    "conv1d": (
+        lambda: nn.Conv1d(4, 8, 5, padding="same", dilation=2),
+        lambda n: (R(2, 4, n + 10),),
+    ),
+    "transposed_conv1d": (lambda: nn.ConvTranspose1d(4, 8, 4, 2, 1), lambda n: (R(2, 4, n),)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 3), lambda n: (R(1, 2, n, n + 1, 6),)),
+    "bag": (lambda: nn.EmbeddingBag(50, 8), lambda n: (ints(0, 50, (n, 4)),)),
+    "bag_offsets": (
+        lambda: nn.EmbeddingBag(50, 8),
+        lambda n: (ints(0, 50, (n,)), torch.tensor([0, 2, 4])),
+    ),
+    "causal": (
+        lambda: (
+            lambda x: (
+                (x @ x.mT)
+                .masked_fill(~torch.ones(x.shape[1], x.shape[1]).tril().bool(), -math.inf)
+                .softmax(-1)
+            )
+        ),
+        lambda n: (R(2, n, 4),),
+    ),
+    "rotary": (
+        lambda: lambda x: x * torch.outer(torch.arange(x.shape[1]).float(), torch.ones(4)).cos(),
+        lambda n: (R(2, n, 4),),
+    ),
+    "split_list": (lambda: lambda x: x.split([2, x.shape[0] - 2]), lambda n: (R(n, 4),)),
+    "windows": (lambda: windows, lambda n: (R(1, 2 * n, 2 * n + 4, 3),)),
+    "reflected": (lambda: lambda x: F.pad(x, (2, 1), mode="reflect"), lambda n: (R(1, 3, n),)),
+    "unfolded": (lambda: lambda x: F.unfold(x, 3, padding=1), lambda n: (R(1, 3, n, n),)),
+    "shuffled": (lambda: lambda x: F.pixel_shuffle(x, 2), lambda n: (R(1, 4, n, n + 1),)),
+    "topk": (lambda: lambda x: x.topk(3, 0), lambda n: (R(n, 4),)),
+    "sorted": (lambda: lambda x: x.sort(0), lambda n: (R(n, 4),)),
+    "cosine": (
+        lambda: lambda x: F.cosine_similarity(x[:, None], x[None], dim=-1),
+        lambda n: (R(n, 4),),
+    ),
+    "cross_entropy": (lambda: F.cross_entropy, lambda n: (R(n, 10), ints(0, 10, (n,)))),
+    "instance_norm": (lambda: nn.InstanceNorm1d(4), lambda n: (R(2, 4, n),)),
+    "einsum": (
+        lambda: lambda x, y: torch.einsum("bid,bjd->bij", x, y),
+        lambda n: (R(2, n, 4), R(2, n + 3, 4)),
+    ),
+    "graph_conv": (lambda: graph_conv, lambda n: (ints(0, n, (2, 3 * n)), R(n, 4))),
+    "magnitudes": (lambda: lambda x: torch.fft.rfft(x).abs(), lambda n: (R(2 * n, 12),)),
+    "complex": (
+        lambda: lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 2, 2)) * 1j),
+        lambda n: (R(n, 4),),
+    ),
+    "one_hot": (lambda: lambda x: F.one_hot(x, 12).float(), lambda n: (ints(0, 12, (n,)),)),
+    "grid": (
+        lambda: (
+            lambda x: torch.stack(
+                torch.meshgrid(torch.arange(x.shape[0]), torch.arange(x.shape[1]), indexing="xy")
+            )
+        ),
+        lambda n: (R(n, n + 2),),
+    ),
+    "median": (lambda: lambda x: x.median(0).values, lambda n: (R(n, 4),)),
+    "repeated": (lambda: lambda x: x.repeat_interleave(2, 0), lambda n: (R(n, 4),)),
+    "written": (lambda: written, lambda n: (R(n, 4),)),
+    "cache": (
+        lambda: lambda cache, k: torch.cat([cache, k], 2).mean(2),
+        lambda n: (R(1, 2, n, 4), R(1, 2, 3, 4)),
+    ),
+    "grouped_queries": (
+        lambda: (
+            lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True, is_causal=True)
+        ),
+        lambda n: (R(1, 4, n, 8), R(1, 2, n, 8)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_capture_for_all_sizes(name, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    make, arguments = PROGRAMS[name]
+    torch.manual_seed(0)
+    program = make()
+    if isinstance(program, nn.Module):
+        program.eval()
+    compiled = oxyfuel.compile(program)
+    with torch.no_grad():
+        for n in (5, 9, 14, 33, 7, 20):
+            given = arguments(n)
+            torch.testing.assert_close(compiled(*given), program(*given), rtol=1e-4, atol=1e-5)
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == 0, stats
