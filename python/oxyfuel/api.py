@@ -23,6 +23,7 @@ from oxyfuel.shapes import ConstraintViolationError
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
 _DYNAMIC = {False: 0, None: 1, True: 2}
+_BARRED = 3  # no symbols at all
 
 
 class GraphBreak(RuntimeError):
@@ -142,7 +143,7 @@ class Compiler:
     ) -> None:
         # Other backends take graphs of known sizes, and so do frozen parameters.
         static = backend != "native" or settings.get("freezing") == "True"
-        self._dynamic = 0 if static else _DYNAMIC[dynamic]
+        self._dynamic = _BARRED if static else _DYNAMIC[dynamic]
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
@@ -218,6 +219,9 @@ class Compiler:
                 raise _C.InternalError(f"with symbolic sizes: {text}")
             statistics.count("static_captures")
             log("dynamic", f"{self._name} is captured for these sizes alone", text)
+        elif kind == "relied":
+            statistics.count("unmet_checks")
+            log("dynamic", f"a call of {self._name} runs in eager", text)
         elif kind == "recompile":
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)

@@ -20,6 +20,7 @@ _COUNTERS = (
     "graph_breaks",
     "recompiles",
     "static_captures",
+    "unmet_checks",
     "thaws",
 )
 _lock = threading.Lock()
@@ -50,7 +51,8 @@ def stats() -> dict[str, Any]:
     - ``layout_copies``: results of ops that were not laid out as predicted
     - ``graph_breaks``: places where a graph ended early; ``recompiles``: captured again for other
       arguments; ``static_captures``: functions whose sizes are numbers although they vary, since
-      they cannot be symbols (log ``dynamic``); ``thaws``: plans dropped since a parameter that they
+      they cannot be symbols (log ``dynamic``); ``unmet_checks``: calls that ran in eager since
+      sizes or numbers of data were others than the graph is for; ``thaws``: plans dropped since a parameter that they
       took as a constant has changed
     - ``pool_bytes``, ``pool_live_bytes``: memory for large outputs, idle and in use
     """

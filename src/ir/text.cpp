@@ -18,10 +18,13 @@ constexpr std::array<std::string_view, 6> kNodes = {"input ", "attr ", "call ", 
 constexpr std::array<std::string_view, 5> kOutputs = {"", "input", "view", "view_of_output",
                                                       "None"};
 
+constexpr std::array<std::string_view, 3> kOrigins = {"", ", unbacked", ", data"};
+
 struct SymbolLine {
   std::string name;
   sym::Range range;
   std::optional<int64_t> hint;
+  sym::Origin origin{};
 };
 // One end of a range.
 template <class N>
@@ -38,6 +41,7 @@ template <class Form>
 void describe(Form& t, Is<SymbolLine> auto& s) {
   t("symbol ", s.name, " in [", Bound{s.range.lo}, ", ", Bound{s.range.hi}, "]");
   t.optional(", hint ", s.hint);
+  t.word(s.origin, kOrigins, "");
 }
 
 template <class Form>
@@ -162,7 +166,7 @@ class GraphWriter : public TextWriter<GraphWriter> {
 
   std::string graph() {
     for (Expr s : symbols_of(g_))
-      (*this)(SymbolLine{s.name(), sym::range_of(s), sym::symbol_hint(s)}, "\n");
+      (*this)(SymbolLine{s.name(), sym::range_of(s), sym::symbol_hint(s), sym::origin_of(s)}, "\n");
     (*this)("graph ");
     word(g_.stage, kStages, "");
     if (g_.name != "graph") cat_to(out_, ' ', quote(g_.name));
@@ -300,7 +304,7 @@ class GraphReader : public TextReader<GraphReader> {
     while (lex_.is("symbol")) {
       SymbolLine s;
       field(s);
-      graph_.pool->symbol(s.name, s.range, s.hint);
+      graph_.pool->symbol(s.name, s.range, s.hint, s.origin);
     }
     lex_.expect("graph");
     word(graph_.stage, kStages, "expected the stage, torch, aten or joint");

@@ -1,6 +1,7 @@
 // The text of a graph, which parses back to an equal graph (print(parse(print(g))) == print(g)).
 //
 //   symbol s0 in [2, inf], hint 16
+//   symbol u0 in [0, inf], hint 4, data
 //   graph aten(%x: f32[s0, 64], %w: f32[64, 64]) {
 //     %0: f32[s0, 64] = aten.mm.default(%x, %w)   # model.py:12 in forward: h = x @ w
 //     %1: f32[s0, 64] = aten.gelu.default(%0, "none")

@@ -86,7 +86,9 @@ std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
   Expr expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = expected;
-    expected = expected * sym::max(sizes[i], Expr(1));
+    // Where a size without a hint is 0, nobody steps.
+    const bool hinted = sym::origin_of(sizes[i]) == sym::Origin::Hinted;
+    expected = expected * (hinted ? sym::max(sizes[i], Expr(1)) : sizes[i]);
   }
   return strides;
 }

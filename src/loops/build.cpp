@@ -59,6 +59,7 @@ class ProgramBuilder final : public ValueHome {
   void add_reduction(const ir::Node& n);
   void add_scan(const ir::Node& n);
   void add_scatter(const ir::Node& n);
+  void note_symbols(const ir::Node& n);
   void finish_outputs();
   void finish_mutations();
 
@@ -374,8 +375,24 @@ BufferId ProgramBuilder::in_memory(ir::ValueId v) {
   return b;
 }
 
+// Those that are met for the first time.
+void ProgramBuilder::note_symbols(const ir::Node& n) {
+  std::vector<Expr> symbols;
+  for (ir::ValueId v : n.outputs) {
+    const ir::Type& type = graph_.value(v).type;
+    if (type.is_tensor())
+      for (Expr size : type.tensor.sizes) sym::collect_symbols(size, symbols);
+    else if (type.kind == ir::Type::Kind::Int)
+      sym::collect_symbols(type.expr, symbols);
+  }
+  for (Expr s : symbols)
+    if (sym::origin_of(s) == sym::Origin::Data) program_.known_by.try_emplace(s, n.id);
+}
+
 void ProgramBuilder::add_node(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
+  note_symbols(n);
+  if (n.target == ops::kNumber) return;
   if (add_contraction(n)) return;
   if (!has_loop(n, info)) return add_extern(n);
   if (info->has(ops::View)) return;

@@ -155,6 +155,8 @@ struct Program {
   IdMap<BufferId, Buffer> buffers;
   std::vector<Step> steps;
   std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
+  // Symbols that a call of the program makes known: the node of the call.
+  std::unordered_map<Expr, ir::NodeId> known_by;
 };
 
 // The offset of the element at a logical index, in elements from the buffer's first element. Of a

@@ -155,8 +155,14 @@ std::optional<TensorType> indexer(const TensorType& t, const Indexing& x) {
 
 // Nothing in it can be indexed; where the result is empty too, no kernel would find out.
 bool indexes_nothing(const TensorType& t, const Indexing& x) {
-  return std::ranges::any_of(
-      x.indexed, [&](int64_t d) { return sym::known_equal(t.sizes[d], 0).value_or(true); });
+  // Else the kernel finds out.
+  const bool found = std::ranges::all_of(
+      x.kept, [&](auto d) { return sym::certain_less(0, t.sizes[d]).value_or(false); });
+  return std::ranges::any_of(x.indexed, [&](int64_t d) {
+    const bool open = sym::origin_of(t.sizes[d]) != sym::Origin::Hinted && found;
+    return open ? sym::certain_equal(t.sizes[d], 0) == true
+                : sym::known_equal(t.sizes[d], 0).value_or(true);
+  });
 }
 
 bool shape_index(const Args& a, Types& out) {

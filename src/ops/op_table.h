@@ -33,6 +33,11 @@ enum Trait : uint32_t {
   RuntimeNumber = 1 << 11,  // a Scalar argument may be a tensor of no dimensions with the number
 };
 
+// Nodes that make numbers: an expression of sizes as a value, which has no row; what reads the
+// number in a tensor.
+inline constexpr std::string_view kNumber = "oxyfuel.number.default";
+inline constexpr std::string_view kReadNumber = "aten._local_scalar_dense.default";
+
 // Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks
 // torch). Sizes stay symbolic. Errors of the user are left to torch: return false.
 class Args;

@@ -138,6 +138,20 @@ bool foldable(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
 }
 
+// Also of sizes without a hint that may be 0: a call of the user's is checked not to meet that, and
+// decompositions read nothing then (Rewriter::amax).
+bool foldable_extreme(const ir::Graph& g, const ir::Node& n) {
+  if (foldable(g, n)) return true;
+  const Args a(g, n);
+  const TensorType& t = *a.tensor(0);
+  const auto dims = folded_dims(a, t, 1);
+  const bool open = dims && std::ranges::any_of(*dims, [&](int64_t d) {
+    return sym::origin_of(t.sizes[d]) != sym::Origin::Hinted &&
+           !sym::certain_equal(t.sizes[d], 0);
+  });
+  return open && has_computable_types(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
+}
+
 // ATen's product rounds fp16 and bf16 at each step, in an order of its own.
 bool applies_product(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !ir::is_reduced_float(g.tensor_type(n.outputs[0]).dtype);

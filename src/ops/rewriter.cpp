@@ -1,6 +1,8 @@
 // Nodes of decompositions, with the types that the shape rules give.
 #include "ops/rewriter.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 #include "symbolic/facts.h"
 
@@ -42,10 +44,16 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   Types types;
   // As long as the capture that the graph is of has not ended, what it asks becomes a guard.
   std::optional<sym::DecideByHints> deciding;
-  if (auto* facts = sym::ShapeFacts::open_in(*graph_.pool)) deciding.emplace(*facts);
+  using By = sym::DecideByHints::Unbacked;
+  if (auto* facts = sym::ShapeFacts::open_in(*graph_.pool)) deciding.emplace(*facts, By::Unknown);
   if (!info->shape(Args(graph_, args), types))
     throw UnknownShape(cat("the shape rule does not know the result of ", op,
                            " in a decomposition, of ", types_text(graph_, args)));
+  return insert(op, *info, std::move(args), std::move(types));
+}
+
+std::vector<ir::ValueId> Rewriter::insert(std::string_view op, const OpInfo& info,
+                                          std::vector<ir::Arg> args, Types types) {
   // insert_call can move the nodes, so what is needed of the replaced one is read first.
   const ir::StackId stack = graph_.node(at_).stack;
   const ir::NodeId parent = graph_.node(at_).parent;
@@ -54,7 +62,7 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
                                    std::move(types));
   n.stack = stack;
   n.parent = parent;
-  if (returns_list(*info)) n.returns = {count};
+  if (returns_list(info)) n.returns = {count};
   return n.outputs;
 }
 
@@ -82,7 +90,17 @@ ir::ValueId Rewriter::sum(ir::ValueId v, const std::vector<int64_t>& dims, bool 
 }
 
 ir::ValueId Rewriter::amax(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim) {
-  return call("aten.amax.default", {v, list_of(dims), keepdim});
+  // Of nothing it is the smallest number: the op raises there, but who asks here reads none then.
+  std::vector<ir::Arg> args{v, list_of(dims), keepdim};
+  const bool empty = std::ranges::any_of(dims, [&](int64_t d) {
+    return sym::certain_equal(type(v).sizes[static_cast<size_t>(d)], 0) != false;
+  });
+  Types types;
+  if (!empty || !ir::is_floating(type(v).dtype) ||
+      !find("aten.sum.dim_IntList")->shape(Args(graph_, args), types))
+    return call("aten.amax.default", std::move(args));
+  return insert("aten.amax.default", *find("aten.amax.default"), std::move(args),
+                std::move(types))[0];
 }
 
 ir::ValueId Rewriter::row_major(ir::ValueId v) {

@@ -48,6 +48,9 @@ class Rewriter {
   ir::ValueId full(const std::vector<Expr>& sizes, ir::Arg number, DType d, ir::Device device);
 
  private:
+  std::vector<ir::ValueId> insert(std::string_view op, const OpInfo& info,
+                                  std::vector<ir::Arg> args, Types types);
+
   ir::Graph& graph_;
   ir::NodeId at_;
 };

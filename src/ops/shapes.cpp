@@ -11,21 +11,21 @@ namespace {
 
 using ir::TensorType;
 
-std::optional<bool> is_one(Expr e) { return sym::known_equal(e, 1); }
+std::optional<bool> is_one(Expr e) { return sym::layout_equal(e, 1); }
 
 bool known(Expr a, Expr b) { return a == b || sym::known_equal(a, b).value_or(false); }
 
 // How the pair of dimensions (a, b) of one operand should stand, a being the inner one so far: -1
 // as they are, 1 swapped, 0 undecided; nothing where it depends on symbols.
 std::optional<int> compare_dims(Expr stride_a, Expr stride_b, Expr size_a, Expr size_b) {
-  auto zero_a = sym::known_equal(stride_a, 0), zero_b = sym::known_equal(stride_b, 0);
+  auto zero_a = sym::layout_equal(stride_a, 0), zero_b = sym::layout_equal(stride_b, 0);
   if (!zero_a || !zero_b) return std::nullopt;
   if (*zero_a || *zero_b) return 0;
-  auto less = sym::known_less(stride_a, stride_b), greater = sym::known_less(stride_b, stride_a);
+  auto less = sym::layout_less(stride_a, stride_b), greater = sym::layout_less(stride_b, stride_a);
   if (!less || !greater) return std::nullopt;
   if (*less) return -1;
   if (*greater) return 1;
-  auto bigger = sym::known_less(size_b, size_a);
+  auto bigger = sym::layout_less(size_b, size_a);
   if (!bigger) return std::nullopt;
   return *bigger ? 1 : 0;
 }
@@ -108,14 +108,14 @@ std::optional<Sizes> view_chunks(const TensorType& t, const Sizes& to) {
   for (size_t d = t.sizes.size(); d-- > 0;) {
     had = had * t.sizes[d];
     if (d > 0) {
-      auto one = sym::known_equal(t.sizes[d - 1], 1);
-      auto joined = sym::known_equal(t.strides[d - 1], had * base);
+      auto one = sym::layout_equal(t.sizes[d - 1], 1);
+      auto joined = sym::layout_equal(t.strides[d - 1], had * base);
       if (!one || !joined) return std::nullopt;
       if (*one || *joined) continue;
     }
     while (next >= 0) {
-      auto less = sym::known_less(made, had);
-      auto one = sym::known_equal(to[next], 1);
+      auto less = sym::layout_less(made, had);
+      auto one = sym::layout_equal(to[next], 1);
       if (!less || !one) return std::nullopt;
       if (!*less && !*one) break;
       strides[next] = made * base;
@@ -177,7 +177,7 @@ std::optional<bool> suggests_channels_last(const TensorType& t) {
     return known.has_value();
   };
   bool yes = false;
-  if (!is(sym::known_equal(t.strides[1], 0), yes)) return std::nullopt;
+  if (!is(sym::layout_equal(t.strides[1], 0), yes)) return std::nullopt;
   if (yes) return false;
   std::vector<size_t> order{1};  // from the fastest dimension, if it is channels-last
   for (size_t d = rank; d-- > 2;) order.push_back(d);
@@ -185,12 +185,12 @@ std::optional<bool> suggests_channels_last(const TensorType& t) {
   Expr least = 0;
   for (size_t d : order) {
     const Expr size = t.sizes[d], stride = t.strides[d];
-    if (!is(sym::known_equal(size, 0), yes)) return std::nullopt;
+    if (!is(sym::layout_equal(size, 0), yes)) return std::nullopt;
     if (yes) return false;
-    if (!is(sym::known_less(stride, least), yes)) return std::nullopt;
+    if (!is(sym::layout_less(stride, least), yes)) return std::nullopt;
     if (yes) return false;
     if (d == 0) {  // either format: the usual one
-      if (!is(sym::known_equal(least, t.strides[1]), yes)) return std::nullopt;
+      if (!is(sym::layout_equal(least, t.strides[1]), yes)) return std::nullopt;
       if (yes) return false;
     }
     least = stride * sym::max(size, 1);
@@ -366,6 +366,17 @@ std::optional<Sizes> infer_size(Sizes sizes, Expr numel) {
   return sizes;
 }
 
+// An index that counts from the end where it is negative. Of a number without a hint that is an
+// expression.
+static std::optional<Expr> counted_from_front(Expr index, Expr size) {
+  auto negative = sym::certain_less(index, 0);
+  if (!negative && sym::origin_of(index) != sym::Origin::Hinted)
+    return index - size * sym::max(sym::min(index, 0), -1);
+  if (!negative) negative = sym::known_less(index, 0);
+  if (!negative) return std::nullopt;
+  return *negative ? index + size : index;
+}
+
 std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
                                         std::optional<Expr> end, Expr step) {
   if (!step.is_const() || step.value() <= 0) return std::nullopt;
@@ -374,9 +385,9 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
   auto clamp = [&](Expr e) -> std::optional<Expr> {
     if (e.is_const() && e.value() >= kNoBound) return size;
     if (e.is_const() && e.value() <= -kNoBound) return Expr(0);
-    auto negative = sym::known_less(e, 0);
-    if (!negative) return std::nullopt;
-    if (*negative) e = sym::max(e + size, Expr(0));
+    const auto from_front = counted_from_front(e, size);
+    if (!from_front) return std::nullopt;
+    if (sym::certain_less(*from_front, 0) != false) e = sym::max(*from_front, Expr(0));
     return sym::min(e, size);
   };
   auto first = clamp(start.value_or(Expr(0)));
@@ -387,12 +398,10 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
 }
 
 std::optional<Expr> wrap_index(Expr index, Expr size) {
-  auto negative = sym::known_less(index, 0);
-  if (!negative) return std::nullopt;
-  if (*negative) index = index + size;
-  const bool fits =
-      !sym::known_less(index, 0).value_or(true) && sym::known_less(index, size).value_or(false);
-  return fits ? std::optional(index) : std::nullopt;
+  const auto at = counted_from_front(index, size);
+  const bool fits = at && !sym::known_less(*at, 0).value_or(true) &&
+                    sym::known_less(*at, size).value_or(false);
+  return fits ? at : std::nullopt;
 }
 
 Index reshape_index(const Sizes& from, const Sizes& to, const Index& index) {
@@ -415,7 +424,7 @@ Index reshape_index(const Sizes& from, const Sizes& to, const Index& index) {
     if (j_end < to.size()) want = to[j_end++];
     while (!known(have, want)) {
       const bool grow_from = j_end == to.size() ||
-                             (i_end < from.size() && sym::known_less(have, want).value_or(false));
+                             (i_end < from.size() && sym::layout_less(have, want).value_or(false));
       if (grow_from) {
         OXY_CHECK(i_end < from.size(), "shapes of a view have different numbers of elements");
         have = have * from[i_end++];

@@ -102,14 +102,14 @@ bool shape_expand(const Args& a, Types& out) {
     if (i < lead) {
       if (sizes[i].is_const(-1)) return false;
       // torch gives a new dimension of size 1 the stride of a row-major one.
-      auto one = sym::known_equal(sizes[i], 1);
+      auto one = sym::layout_equal(sizes[i], 1);
       if (!one) return false;
       if (*one && !t->sizes.empty()) strides[i] = sizes[i + 1] * strides[i + 1];
       continue;
     }
     const Expr have = t->sizes[i - lead];
     if (sizes[i].is_const(-1)) sizes[i] = have;
-    auto same = sym::known_equal(sizes[i], have), one = sym::known_equal(have, 1);
+    auto same = sym::layout_equal(sizes[i], have), one = sym::layout_equal(have, 1);
     if (!same || !one || (!*same && !*one)) return false;
     strides[i] = *same ? t->strides[i - lead] : Expr(0);
   }

@@ -66,7 +66,8 @@ bool is_removable(const ir::Node& n) {
   if (n.kind == ir::NodeKind::Region) return std::ranges::all_of(n.regions, has_no_effect);
   if (n.kind != ir::NodeKind::CallOp) return false;
   const ops::OpInfo* info = ops::find(n);
-  return !info || !info->has(ops::Random | ops::Effect);
+  // What sizes depend on is no reader of its results.
+  return !info || !info->has(ops::Random | ops::Effect | ops::DataDependent);
 }
 
 bool is_mergeable(const ir::Node& n) {

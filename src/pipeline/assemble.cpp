@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codegen/cpp/gemm.h"
+#include "ops/op_table.h"
 #include "pipeline/plan_writer.h"
 #include "runtime/pack.h"
 #include "schedule/cost.h"
@@ -57,8 +58,9 @@ struct KernelSource {
 class Assembler final : PlanWriter {
  public:
   Assembler(const ir::Graph& graph, const schedule::Schedule& s, const Machine& machine,
-            const std::vector<bool>& frozen, RegionPlans regions, std::span<const Expr> numbers)
-      : PlanWriter(graph, numbers),
+            const std::vector<bool>& frozen, RegionPlans regions, std::span<const Expr> numbers,
+            std::span<const Fact> checks)
+      : PlanWriter(graph, numbers, checks),
         schedule_(s),
         program_(s.program),
         machine_(machine),
@@ -67,6 +69,8 @@ class Assembler final : PlanWriter {
 
   Assembly run() {
     add_inputs();
+    add_sizes(checks_now());
+    define_symbols();
     add_buffers();
     for (const schedule::Kernel& k : schedule_.kernels) add_kernel(k);
     for (const schedule::ScheduledStep& step : schedule_.steps) add_step(step);
@@ -80,6 +84,16 @@ class Assembler final : PlanWriter {
   }
 
  private:
+  // In the order in which they run.
+  void define_symbols() {
+    for (const schedule::ScheduledStep& step : schedule_.steps) {
+      const loops::Call* call = schedule::call_of(step);
+      if (call == nullptr || graph_.node(call->node).kind == ir::NodeKind::Region) continue;
+      defined_[call->node] =
+          PlanWriter::define_symbols(graph_.node(call->node), outputs_of(*call));
+    }
+  }
+
   void add_buffers() {
     for (size_t i = 0; i < program_.buffers.size(); i++) {
       const Buffer& b = program_.buffers[BufferId(i)];
@@ -95,6 +109,9 @@ class Assembler final : PlanWriter {
       }
       p.meta = tensor(type);
       p.bytes = span_bytes(p.meta);
+      // Of a size that is not known yet: memory of its own, once it is.
+      if (b.kind == Buffer::Kind::Temp && schedule::is_late(b.type))
+        p.kind = PlanBuffer::Kind::Output;
       const auto it = schedule_.memory.offset.find(BufferId(i));
       p.arena_offset = slot(it == schedule_.memory.offset.end() ? 0 : it->second);
       plan_.buffers.push_back(std::move(p));
@@ -169,7 +186,8 @@ class Assembler final : PlanWriter {
     const ir::Node& n = graph_.node(e.node);
     if (n.kind == ir::NodeKind::Region)
       return add_region(n, std::move(regions_.at(n.id.index)), outputs_of(e));
-    add_extern(n, n.target, arguments(n), outputs_of(e));
+    if (n.target != ops::kReadNumber) add_extern(n, n.target, arguments(n), outputs_of(e));
+    add_sizes(std::move(defined_[n.id]));
   }
 
   static std::vector<int64_t> outputs_of(const loops::Call& e) {
@@ -364,6 +382,7 @@ class Assembler final : PlanWriter {
   const Machine& machine_;
   const std::vector<bool>& frozen_;
   RegionPlans regions_;
+  std::unordered_map<ir::NodeId, runtime::SizeStep> defined_;  // of calls: what is read of them
   std::vector<KernelText> texts_;
   struct MadeGemm {
     Gemm shape;
@@ -377,8 +396,8 @@ class Assembler final : PlanWriter {
 
 Assembly assemble(const ir::Graph& graph, const schedule::Schedule& schedule,
                   const Machine& machine, const std::vector<bool>& frozen, RegionPlans regions,
-                  std::span<const Expr> numbers) {
-  return Assembler(graph, schedule, machine, frozen, std::move(regions), numbers).run();
+                  std::span<const Expr> numbers, std::span<const Fact> checks) {
+  return Assembler(graph, schedule, machine, frozen, std::move(regions), numbers, checks).run();
 }
 
 }  // namespace oxy::pipeline

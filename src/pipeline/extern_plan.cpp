@@ -1,4 +1,5 @@
 // One extern step a node, with buffers for its results.
+#include "ops/op_table.h"
 #include "pipeline/assemble.h"
 #include "pipeline/plan_writer.h"
 #include "support/check.h"
@@ -14,17 +15,21 @@ namespace {
 
 class ExternPlanner final : PlanWriter {
  public:
-  ExternPlanner(const ir::Graph& g, std::span<const sym::Expr> numbers) : PlanWriter(g, numbers) {}
+  ExternPlanner(const ir::Graph& g, std::span<const sym::Expr> numbers,
+                std::span<const Fact> checks)
+      : PlanWriter(g, numbers, checks) {}
 
   Plan run() {
     add_inputs();
     for (uint32_t i = 0; i < graph_.inputs().size(); i++)
       if (const ir::ValueId v = graph_.inputs()[i]; graph_.value(v).type.is_tensor())
         add_buffer(Kind::Input, v, i);
+    add_sizes(checks_now());
     uint32_t attributes = 0;
     for (ir::NodeId id : graph_.order()) {
       const ir::Node& n = graph_.node(id);
-      if (n.dead || n.kind == ir::NodeKind::Input) continue;
+      if (n.dead || n.kind == ir::NodeKind::Input || n.target == ops::kNumber)
+        continue;
       if (n.kind == ir::NodeKind::Attribute)
         add_buffer(Kind::Attribute, n.outputs.at(0), attributes++);
       else
@@ -61,10 +66,16 @@ class ExternPlanner final : PlanWriter {
     PlanArg::List args;
     if (!is_region) args = arguments(n);
     std::vector<int64_t> outputs;
+    auto next = static_cast<int64_t>(plan_.buffers.size());
     for (ir::ValueId v : n.outputs)
-      outputs.push_back(graph_.value(v).type.is_tensor() ? add_buffer(Kind::Extern, v, 0) : -1);
+      outputs.push_back(graph_.value(v).type.is_tensor() ? next++ : -1);
+    runtime::SizeStep sizes = is_region ? runtime::SizeStep() : define_symbols(n, outputs);
+    for (ir::ValueId v : n.outputs)
+      if (graph_.value(v).type.is_tensor()) add_buffer(Kind::Extern, v, 0);
     if (is_region) return add_region(n, std::move(regions), std::move(outputs));
-    add_extern(n, n.target, std::move(args), std::move(outputs));
+    if (n.target != ops::kReadNumber)
+      add_extern(n, n.target, std::move(args), std::move(outputs));
+    add_sizes(std::move(sizes));
   }
 
   uint32_t buffer_of(ir::ValueId v) const override {
@@ -82,7 +93,10 @@ class ExternPlanner final : PlanWriter {
     std::vector<runtime::PlanStep> reversed;
     for (auto it = plan_.steps.rbegin(); it != plan_.steps.rend(); ++it) {
       const auto* call = std::get_if<ExternStep>(&*it);
-      const auto& made = call ? call->outputs : std::get<runtime::RegionStep>(*it).results;
+      const auto* region = std::get_if<runtime::RegionStep>(&*it);
+      const std::vector<int64_t> made = call     ? call->outputs
+                                        : region ? region->results
+                                                 : std::vector<int64_t>();
       auto last_use = [&](uint32_t b) {
         if (kept[b] || plan_.buffers[b].kind != Kind::Extern) return;
         kept[b] = true;
@@ -102,8 +116,9 @@ class ExternPlanner final : PlanWriter {
 
 }  // namespace
 
-Plan make_extern_plan(const ir::Graph& aten, std::span<const sym::Expr> numbers) {
-  return ExternPlanner(aten, numbers).run();
+Plan make_extern_plan(const ir::Graph& aten, std::span<const sym::Expr> numbers,
+                      std::span<const sym::ShapeFacts::Fact> checks) {
+  return ExternPlanner(aten, numbers, checks).run();
 }
 
 }  // namespace oxy::pipeline

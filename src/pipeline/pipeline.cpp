@@ -110,7 +110,8 @@ std::string fusion_text(const schedule::Schedule& s) {
 // The texts of the regions' kernels stand behind those of the plan's own. `prefix`: of the names of
 // files.
 Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>& frozen,
-               const std::string& prefix, std::span<const sym::Expr> numbers = {}) {
+               const std::string& prefix, std::span<const sym::Expr> numbers = {},
+               std::span<const sym::ShapeFacts::Fact> checks = {}) {
   RegionPlans regions;
   std::vector<KernelText> texts;
   for (ir::NodeId id : graph.order()) {
@@ -156,7 +157,7 @@ Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>
   Assembly assembly;
   {
     Phase phase(c.trace.timeline(), "emit");
-    assembly = assemble(graph, schedule, c.machine, frozen, std::move(regions), numbers);
+    assembly = assemble(graph, schedule, c.machine, frozen, std::move(regions), numbers, checks);
   }
   assembly.texts.insert(assembly.texts.end(), std::make_move_iterator(texts.begin()),
                         std::make_move_iterator(texts.end()));
@@ -212,14 +213,16 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   run_user_passes(aten, user_passes, false, c);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
+  const std::vector<sym::ShapeFacts::Fact> checks =
+      facts ? facts->checked_facts() : std::vector<sym::ShapeFacts::Fact>();
   Compiled out;
   if (kernels) {
     const std::vector<bool> frozen = freezing ? freezing->inputs : std::vector<bool>();
-    Assembly assembly = lower(aten, c, frozen, "");
+    Assembly assembly = lower(aten, c, frozen, "", {}, checks);
     out.code = compile_kernels(assembly, *compiler, settings, trace, report);
     out.plan = std::move(assembly.plan);
   } else {
-    out.plan = make_extern_plan(aten);
+    out.plan = make_extern_plan(aten, {}, checks);
   }
   trace.show(Artifact::output_code, "output_code.txt", [&] { return runtime::print(out.plan); });
   count_steps(out.plan, report);

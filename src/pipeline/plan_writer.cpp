@@ -14,8 +14,12 @@ using runtime::SizeOp;
 using runtime::Slot;
 using sym::Expr;
 
-PlanWriter::PlanWriter(const ir::Graph& graph, std::span<const Expr> numbers)
-    : graph_(graph), numbers_(numbers.begin(), numbers.end()), sizes_(plan_.sizes) {
+PlanWriter::PlanWriter(const ir::Graph& graph, std::span<const Expr> numbers,
+                       std::span<const Fact> checks)
+    : graph_(graph),
+      numbers_(numbers.begin(), numbers.end()),
+      checks_(checks.begin(), checks.end()),
+      sizes_(plan_.sizes) {
   const auto& inputs = graph_.inputs();
   std::vector<Reading> readings;
   auto each_tensor = [&](auto&& f) {
@@ -157,6 +161,52 @@ void PlanWriter::add_extern(const ir::Node& n, std::string op, PlanArg::List arg
   plan_.steps.emplace_back(runtime::ExternStep{std::move(op), std::move(args), n.returns,
                                                std::move(outputs), info && info->has(ops::Random),
                                                n.id.index});
+}
+
+runtime::SizeStep PlanWriter::define_symbols(const ir::Node& n, std::span<const int64_t> outputs) {
+  // Facts may have made something else of a size that depends on data, and nobody may ask for the
+  // result itself.
+  const ops::OpInfo* info = ops::find(n);
+  const bool of_data = info != nullptr && info->has(ops::DataDependent);
+  std::vector<Reading> readings;
+  for (size_t i = 0; i < n.outputs.size(); i++) {
+    const ir::Type& type = graph_.value(n.outputs[i]).type;
+    if (type.kind == ir::Type::Kind::Int && n.target == ops::kReadNumber)
+      readings.push_back({type.expr, SizeOp::BufferNumber, buffer_of(n.arg(0).value())});
+    for (size_t d = 0; type.is_tensor() && outputs[i] >= 0 && d < type.tensor.sizes.size(); d++)
+      if (of_data || !sizes_.has(type.tensor.sizes[d]))
+        readings.push_back({type.tensor.sizes[d], SizeOp::BufferSize,
+                            static_cast<uint32_t>(outputs[i]), d});
+  }
+  const std::vector<bool> gives = sizes_.bind(readings);
+  runtime::SizeStep step;
+  for (size_t i = 0; i < readings.size(); i++) {
+    const Reading& r = readings[i];
+    step.reads.push_back(sizes_.read(r));
+    if (!gives[i])
+      step.checks.push_back({binary(SizeOp::Equal, step.reads.back(), slot(r.value)),
+                             cat("a size of ", n.target, " is ", r.value)});
+  }
+  runtime::SizeStep more = checks_now();
+  std::ranges::move(more.checks, std::back_inserter(step.checks));
+  return step;
+}
+
+runtime::SizeStep PlanWriter::checks_now() {
+  runtime::SizeStep step;
+  std::erase_if(checks_, [&](const Fact& f) {
+    if (!sizes_.has(f.condition)) return false;
+    const Slot holds = sizes_.slot(f.condition);
+    step.checks.push_back({holds, sym::print(f.condition)});
+    return true;
+  });
+  return step;
+}
+
+void PlanWriter::add_sizes(runtime::SizeStep step) {
+  std::ranges::sort(step.reads);
+  step.reads.erase(std::ranges::unique(step.reads).begin(), step.reads.end());
+  if (!step.reads.empty() || !step.checks.empty()) plan_.steps.emplace_back(std::move(step));
 }
 
 void PlanWriter::add_region(const ir::Node& n, std::vector<runtime::Plan> regions,

@@ -10,14 +10,17 @@
 
 namespace oxy::pipeline {
 
+using Fact = sym::ShapeFacts::Fact;
+
 class PlanWriter {
  public:
   virtual ~PlanWriter() = default;
 
  protected:
   // `numbers`: symbols whose values the plan gets behind its inputs. Those of a region: what is
-  // known around it and none of its parameters has.
-  explicit PlanWriter(const ir::Graph& graph, std::span<const sym::Expr> numbers = {});
+  // known around it and none of its parameters has. `checks`: facts that calls check.
+  explicit PlanWriter(const ir::Graph& graph, std::span<const sym::Expr> numbers = {},
+                      std::span<const Fact> checks = {});
 
   // Where a value lies.
   virtual uint32_t buffer_of(ir::ValueId v) const = 0;
@@ -41,6 +44,12 @@ class PlanWriter {
   // The op in the place of the node's.
   void add_extern(const ir::Node& n, std::string op, runtime::PlanArg::List args,
                   std::vector<int64_t> outputs);
+  // What is to be read of a node's results, whose buffers have these numbers (-1: none), since
+  // sizes depend on it: from here on the symbols in them have slots. With the checks of all that is
+  // known then.
+  runtime::SizeStep define_symbols(const ir::Node& n, std::span<const int64_t> outputs);
+  runtime::SizeStep checks_now();
+  void add_sizes(runtime::SizeStep step);  // where there is anything in it
   // Unsupported for a node that no plan can run.
   void add_region(const ir::Node& n, std::vector<runtime::Plan> regions,
                   std::vector<int64_t> results);
@@ -58,6 +67,7 @@ class PlanWriter {
   runtime::PlanOutput output(const ir::OutputSpec& spec);
 
   const std::vector<sym::Expr> numbers_;
+  std::vector<Fact> checks_;  // that are to come
   SizeSlots sizes_;
 };
 

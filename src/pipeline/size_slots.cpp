@@ -91,6 +91,17 @@ Slot SizeSlots::slot(Expr e) {
   return s;
 }
 
+bool SizeSlots::has(Expr e) const {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  return std::ranges::all_of(symbols, [&](Expr s) { return slots_.contains(s); });
+}
+
+bool SizeSlots::has(const Condition& c) const {
+  return has(c.difference) &&
+         std::ranges::all_of(c.parts, [&](const Condition& part) { return has(part); });
+}
+
 Slot SizeSlots::slot(const Condition& c) {
   if (c.is_constant()) return constant(c.value);
   const SizeOp op = op_of(c.kind);

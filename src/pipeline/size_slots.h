@@ -11,7 +11,8 @@
 namespace oxy::pipeline {
 
 // A number that a call's inputs hold, and what it is in symbols. `op`: InputSize or InputStride,
-// with a dimension; InputOffset; InputNumber.
+// with a dimension; InputOffset; InputNumber. Or one that a step makes: BufferSize, BufferNumber;
+// `input` is the buffer then.
 struct Reading {
   sym::Expr value;
   runtime::SizeOp op{};
@@ -38,6 +39,9 @@ class SizeSlots {
   runtime::Slot read(const Reading& r) { return builder_.input(r.op, r.input, r.dimension); }
   // InternalError where a symbol of it has no reading.
   runtime::Slot slot(sym::Expr e);
+  // Whether each symbol of it has a reading.
+  bool has(sym::Expr e) const;
+  bool has(const sym::Condition& c) const;
   // 1 where it holds, else 0.
   runtime::Slot slot(const sym::Condition& c);
 

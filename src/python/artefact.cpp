@@ -153,7 +153,8 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   bridge::Outputs tensors;
   std::string reason;
   if (!run_executable(plan.executable, given, tensors, reason, !brief)) {
-    why = {"failed graph", std::move(reason)};
+    const bool relied = reason.starts_with(bridge::kReliedOn);
+    why = {relied ? "relied" : "failed graph", std::move(reason)};
     return false;
   }
   if (plan.executable.has_notes()) {

@@ -289,7 +289,9 @@ void add_missing_operations() {
 
 void bind_recording(py::module_& m) {
   add_missing_operations();
-  py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
+  const auto& unsupported =
+      py::register_exception<Unsupported>(m, "Unsupported", PyExc_RuntimeError);
+  py::register_exception<sym::Undecided>(m, "Undecided", unsupported);
   py::register_exception<UserError>(m, "UserError", PyExc_ValueError);
   m.def(
       "power",

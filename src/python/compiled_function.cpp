@@ -206,8 +206,8 @@ struct Captures {
         return capture->run(self->function.ptr(), locals, stop_at);
       } catch (const StartAgain&) {
         begin_anew();
-      } catch (const WithSymbols&) {
-        self->shapes.marked = true;
+      } catch (const WithSymbols& w) {
+        (w.of_data ? self->shapes.met_data : self->shapes.marked) = true;
       } catch (const WithoutSymbols& w) {
         give_up_symbols(w.why);
       } catch (const LeftAlone& l) {
@@ -218,7 +218,7 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
-        if (!self->shapes.wanted() || found_with_symbols) throw;
+        if (!self->shapes.wanted() || found_with_symbols || b.id == BreakId::undecided) throw;
         found_with_symbols = !runs_without_symbols(capture, break_at);
         if (found_with_symbols) throw;
         say(self, "static", b.what());
@@ -254,7 +254,7 @@ struct Captures {
     if (!self->shapes.wanted())
       throw InternalError("a capture without symbols has none to give up");
     say(self, "static", why);
-    self->shapes.refused = true;
+    self->shapes.give_up();
   }
 
   // Code that does something else where it is compiled may be wrong there alone.
@@ -373,7 +373,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
       why && self->shapes.wanted()) {
     say(self, why->kind == "unsupported" ? "static" : "static failed", why->why);
-    self->shapes.refused = true;
+    self->shapes.give_up();
     return make_artefact(self, bound, raised);
   }
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
@@ -389,8 +389,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
                                      capture->graphs.fetch, capture->sizes.guards(offsets), places);
   entry->input_count = capture->graphs.example_inputs.size();
   if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
-  if (log_enabled(Artifact::dynamic))
+  if (log_enabled(Artifact::dynamic)) {
     for (const std::string& text : entry->guards->dimensions()) say(self, "dimension", text);
+    for (const std::string& text : capture->sizes.checks()) say(self, "dimension", text);
+  }
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries.insert(self->entries.begin(), entry);
   return entry;
@@ -487,6 +489,8 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     self->numbers_changed += why && why->number ? 1 : 0;
   }
   self->shapes.assumed = !dynamo_setting("assume_static_by_default", true);
+  self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
+                          dynamo_setting("capture_dynamic_output_shape_ops", false)};
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
   if (e && !e->holds(state, bound.code, bound.locals.data(), fetched))
     throw InternalError(
@@ -576,7 +580,7 @@ PyObject* new_compiled_function(CompiledFunction state) {
   return Object::make(compiled_function_type(), call, std::move(state));
 }
 
-PyObject* make(PyTypeObject*, PyObject* args, PyObject*) {
+PyObject* new_object(PyTypeObject*, PyObject* args, PyObject*) {
   PyObject *function, *compile, *report;
   int fullgraph, dynamic;
   Py_ssize_t limit, break_at;
@@ -677,7 +681,7 @@ void compile_everything_like(PyObject* compiled) {
 
 PyTypeObject* compiled_function_type() {
   static PyTypeObject* const type = Object::type(
-      "oxyfuel._C.CompiledFunction", {{Py_tp_new, reinterpret_cast<void*>(make)},
+      "oxyfuel._C.CompiledFunction", {{Py_tp_new, reinterpret_cast<void*>(new_object)},
                                       {Py_tp_descr_get, reinterpret_cast<void*>(descriptor_get)},
                                       {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
                                       {Py_tp_methods, methods},

@@ -104,6 +104,8 @@ void raise_in_python() noexcept {
     e.set_error();
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
+  } catch (const sym::Undecided& e) {
+    PyErr_SetString(member_of<"oxyfuel._C", "Undecided">().ptr(), e.what());
   } catch (const std::exception& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   } catch (...) {

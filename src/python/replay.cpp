@@ -384,12 +384,14 @@ std::optional<Recording> take_captured(TorchIr& ir, py::handle args) {
   return std::move(captured->recording);
 }
 
-bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic) {
+bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic,
+                                           bridge::OfData of_data) {
   // One for the life of the process: what Python code sees of any recording.
   static PyObject* mode = mode_object().release().ptr();
   return {.shape_rules = shape_rules,
           .mode_object = mode,
           .symbolic = symbolic,
+          .of_data = of_data,
           .symbolic_number = symbolic_number};
 }
 

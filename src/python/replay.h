@@ -62,7 +62,8 @@ struct RecordOptions {
 };
 
 // How a recording at the command of Python code is set up.
-bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symbolic = false);
+bridge::Recorder::Options recorder_options(bool shape_rules = true, bool symbolic = false,
+                                           bridge::OfData of_data = {});
 
 // The same for a branch or loop of another recording.
 bridge::Recorder::Options options_of_region(const bridge::Recorder& around);

@@ -70,7 +70,13 @@ std::optional<Expr> difference_of(Expr a, Expr b, const Facts&) { return a - b; 
 std::optional<Expr> product_of(Expr a, Expr b, const Facts&) { return a * b; }
 std::optional<Expr> no_expression(Expr, Expr, const Facts&) { return std::nullopt; }
 
-bool may_divide(Expr b, const Facts& facts) { return !facts->decide(sym::equal(b, 0)); }
+bool decide(const Facts& facts, const sym::Condition& c, const std::string& text) {
+  return facts->decide_for_code(c, text);
+}
+
+bool may_divide(Expr b, const Facts& facts) {
+  return !decide(facts, sym::equal(b, 0), cat(b, " == 0"));
+}
 std::optional<Expr> floor_divide(Expr a, Expr b, const Facts& facts) {
   return may_divide(b, facts) ? std::optional(sym::floordiv(a, b)) : std::nullopt;
 }
@@ -108,6 +114,8 @@ PyObject* positive(PyObject* o) { return Py_NewRef(o); }
 PyObject* absolute_of(PyObject* o) {
   auto body = [=] {
     const Operand x = *operand(o);
+    if (sym::origin_of(x.expr) != sym::Origin::Hinted)
+      return symbolic_int(sym::max(x.expr, -x.expr), x.facts).release().ptr();
     const bool negative = x.facts->decide(sym::less(x.expr, 0));
     return symbolic_int(negative ? -x.expr : x.expr, x.facts).release().ptr();
   };
@@ -117,7 +125,7 @@ PyObject* absolute_of(PyObject* o) {
 int truth_of(PyObject* o) {
   auto body = [=] {
     const Operand x = *operand(o);
-    return x.facts->decide(sym::not_equal(x.expr, 0)) ? 1 : 0;
+    return decide(x.facts, sym::not_equal(x.expr, 0), cat(x.expr, " != 0")) ? 1 : 0;
   };
   return boundary(body, -1);
 }
@@ -158,11 +166,16 @@ sym::Condition condition(Expr a, Expr b, int operation) {
 }
 
 PyObject* compare_as(PyObject* a, PyObject* b, int operation) {
+  static constexpr const char* kWords[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};
   auto body = [=]() -> PyObject* {
     const auto x = operand(a), y = operand(b);
     if (x && y) {
       const Facts& facts = x->facts ? x->facts : y->facts;
-      return PyBool_FromLong(facts->decide(condition(x->expr, y->expr, operation)));
+      const Expr left = facts->simplify(x->expr), right = facts->simplify(y->expr);
+      return symbolic_bool(condition(left, right, operation), cat(left, kWords[operation], right),
+                           facts)
+          .release()
+          .ptr();
     }
     if (!is_int_like(a) || !is_int_like(b)) return Py_NewRef(Py_NotImplemented);
     return PyObject_RichCompare(plain(a).ptr(), plain(b).ptr(), operation);
@@ -170,9 +183,105 @@ PyObject* compare_as(PyObject* a, PyObject* b, int operation) {
   return boundary(body, nullptr);
 }
 
+// ---- truths
+
+PyTypeObject* symbolic_bool_type();
+
+PyObject* question_name() {
+  static PyObject* const name = PyUnicode_InternFromString("_oxyfuel_text");
+  return name;
+}
+
+c10::SymBool sym_bool_of(py::handle o) {
+  const py::object node = steal(PyObject_GenericGetAttr(o.ptr(), node_name()));
+  return c10::SymBool(node.cast<c10::SymNode>());
+}
+
+std::string question_of(py::handle o) {
+  if (!is_symbolic_bool(o)) return o.ptr() == Py_True ? "True" : "False";
+  return steal(PyObject_GenericGetAttr(o.ptr(), question_name())).cast<std::string>();
+}
+
+bool truth(PyObject* o) {
+  const c10::SymBool b = sym_bool_of(o);
+  return decide(bridge::facts_of(b), bridge::condition_of(b), question_of(o));
+}
+
+// & and | of truths, plain ones too.
+template <sym::Condition (*joined)(const sym::Condition&, const sym::Condition&),
+          binaryfunc on_bools>
+PyObject* join_truths(PyObject* a, PyObject* b) {
+  auto is_truth = [](PyObject* o) { return PyBool_Check(o) || is_symbolic_bool(o); };
+  auto body = [=]() -> PyObject* {
+    if (!is_truth(a) || !is_truth(b)) {
+      const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
+      const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
+      return on_bools(x.ptr(), y.ptr());
+    }
+    auto condition = [](PyObject* o) {
+      return is_symbolic_bool(o) ? condition_of(o) : sym::constant_condition(o == Py_True);
+    };
+    const char* word = on_bools == PyNumber_And ? " & " : " | ";
+    return symbolic_bool(joined(condition(a), condition(b)),
+                         cat("(", question_of(a), ")", word, "(", question_of(b), ")"),
+                         bridge::facts_of(sym_bool_of(is_symbolic_bool(a) ? a : b)))
+        .release()
+        .ptr();
+  };
+  return boundary(body, nullptr);
+}
+
+int truth_of_bool(PyObject* o) {
+  return boundary([=] { return truth(o) ? 1 : 0; }, -1);
+}
+
+PyObject* compare_bool(PyObject* a, PyObject* b, int operation) {
+  auto body = [=] {
+    const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
+    const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
+    return PyObject_RichCompare(x.ptr(), y.ptr(), operation);
+  };
+  return boundary(body, nullptr);
+}
+
+template <binaryfunc on_bools>
+PyObject* of_bools(PyObject* a, PyObject* b) {
+  auto body = [=] {
+    const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
+    const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
+    return on_bools(x.ptr(), y.ptr());
+  };
+  return boundary(body, nullptr);
+}
+
 template <class F>
 PyType_Slot slot(int id, F* function) {
   return {id, reinterpret_cast<void*>(function)};
+}
+
+PyTypeObject* symbolic_bool_type() {
+  static PyTypeObject* const type = [] {
+    PyType_Slot slots[] = {slot(Py_nb_and, join_truths<sym::both, PyNumber_And>),
+                           slot(Py_nb_or, join_truths<sym::either, PyNumber_Or>),
+                           slot(Py_nb_xor, of_bools<PyNumber_Xor>),
+                           slot(Py_nb_add, of_bools<PyNumber_Add>),
+                           slot(Py_nb_subtract, of_bools<PyNumber_Subtract>),
+                           slot(Py_nb_multiply, of_bools<PyNumber_Multiply>),
+                           slot(Py_nb_bool, truth_of_bool),
+                           slot(Py_nb_invert, of_number<PyNumber_Invert>),
+                           slot(Py_nb_int, of_number<PyNumber_Long>),
+                           slot(Py_nb_index, of_number<PyNumber_Index>),
+                           slot(Py_nb_float, of_number<PyNumber_Float>),
+                           slot(Py_tp_hash, hash_of_number),
+                           slot(Py_tp_repr, of_number<PyObject_Repr>),
+                           slot(Py_tp_str, of_number<PyObject_Str>),
+                           slot(Py_tp_richcompare, compare_bool),
+                           {0, nullptr}};
+    PyType_Spec spec = {"oxyfuel._C.SymbolicBool", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+    const py::tuple bases = py::make_tuple(member_of<"torch", "SymBool">());
+    return as_type(steal(PyType_FromSpecWithBases(&spec, bases.ptr())).release());
+  }();
+  return type;
 }
 
 PyTypeObject* symbolic_int_type() {
@@ -215,7 +324,53 @@ PyTypeObject* symbolic_int_type() {
 
 }  // namespace
 
+bool is_undecided(const py::error_already_set& e) {
+  return e.matches(member_of<"oxyfuel._C", "Undecided">());
+}
+std::string question_of(const py::error_already_set& e) {
+  return py::str(e.value()).cast<std::string>();
+}
+
 bool is_symbolic_int(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_int_type(); }
+bool is_symbolic_bool(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_bool_type(); }
+
+py::object symbolic_bool(const sym::Condition& c, const std::string& text, const Facts& facts) {
+  if (const std::optional<bool> known = facts->known(c)) return py::bool_(*known);
+  if (sym::origin_of(facts->simplify(c)) == sym::Origin::Hinted)
+    return py::bool_(facts->decide(c));
+  PyTypeObject* type = symbolic_bool_type();
+  py::object out = steal(type->tp_alloc(type, 0));
+  const py::object node = py::cast(bridge::to_sym_bool(c, facts).toSymNodeImpl());
+  check(PyObject_GenericSetAttr(out.ptr(), node_name(), node.ptr()));
+  check(PyObject_GenericSetAttr(out.ptr(), question_name(), py::str(text).ptr()));
+  return out;
+}
+
+sym::Condition condition_of(py::handle symbolic) {
+  return bridge::condition_of(sym_bool_of(symbolic));
+}
+
+Expr as_number(const sym::Condition& c) {
+  using Form = sym::Condition::Kind;
+  const Expr d = c.difference;
+  switch (c.kind) {
+    case Form::Constant:
+      return c.value ? 1 : 0;
+    case Form::AtMost:
+      return Expr(1) - sym::max(0, sym::min(1, d));
+    case Form::Equal:
+      return Expr(1) - sym::min(1, sym::max(d, -d));
+    case Form::NotEqual:
+      return sym::min(1, sym::max(d, -d));
+    case Form::And:
+    case Form::Or:
+      break;
+  }
+  Expr out = as_number(c.parts[0]);
+  for (const sym::Condition& part : std::span(c.parts).subspan(1))
+    out = c.kind == Form::And ? sym::min(out, as_number(part)) : sym::max(out, as_number(part));
+  return out;
+}
 
 py::object symbolic_int(Expr e, const Facts& facts) {
   e = facts->simplify(e);
@@ -240,6 +395,11 @@ std::optional<Expr> integer_expr(py::handle o) {
 }
 
 py::object number_of(py::handle symbolic, bool pinned) {
+  if (is_symbolic_bool(symbolic)) {
+    const int yes = PyObject_IsTrue(symbolic.ptr());
+    check(yes);
+    return py::bool_(yes == 1);
+  }
   const c10::SymInt s = sym_int_of(symbolic);
   if (pinned) return py::int_(bridge::facts_of(s)->pin(bridge::expr_of(s)));
   return py::int_(bridge::hint_of(s));

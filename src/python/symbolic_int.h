@@ -17,10 +17,26 @@
 
 namespace oxy::python {
 
+// A comparison that depends on a size or number without a hint (sym::Origin) is an object of a class
+// derived from torch.SymBool, a bool to captured code: & and | of such objects are conditions, and
+// who asks for its truth raises oxyfuel._C.Undecided, unless the facts tell.
 bool is_symbolic_int(py::handle o);
+bool is_symbolic_bool(py::handle o);
+inline bool is_symbolic(py::handle o) { return is_symbolic_int(o) || is_symbolic_bool(o); }
 
 // A plain int where the expression is a constant.
 py::object symbolic_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& facts);
+
+// A plain bool where it is known or depends on hints alone. `text`: the question as it was asked.
+py::object symbolic_bool(const sym::Condition& c, const std::string& text,
+                         const std::shared_ptr<sym::ShapeFacts>& facts);
+sym::Condition condition_of(py::handle symbolic);
+// 1 where it holds, else 0.
+sym::Expr as_number(const sym::Condition& c);
+
+// What a question that nobody can answer raises; its text.
+bool is_undecided(const py::error_already_set& e);
+std::string question_of(const py::error_already_set& e);
 
 // What it is, in its simplest form.
 sym::Expr expr_of(py::handle symbolic);
@@ -28,7 +44,7 @@ sym::Expr expr_of(py::handle symbolic);
 // The same of a plain int too; nothing of all else, and of ints that no expression takes.
 std::optional<sym::Expr> integer_expr(py::handle o);
 
-// The int that it is in this call. `pinned`: which becomes a fact.
+// The int or bool that it is in this call. `pinned`: which becomes a fact.
 py::object number_of(py::handle symbolic, bool pinned);
 
 }  // namespace oxy::python

@@ -1,5 +1,6 @@
 // Questions about plans, and what must hold of one before anybody runs or prints it: every number
 // names something that is there, and every name is of one thing.
+#include <map>
 #include <set>
 
 #include "runtime/plan.h"
@@ -22,11 +23,15 @@ class Verifier {
 
   void run() {
     check_sizes();
+    known_from_ = known_from(p_);
     for (const TensorSlots& t : p_.inputs) check(t, true);
     check_buffers();
     check_kernels();
     for (const Plan& r : p_.regions) verify(r);
-    for (const PlanStep& s : p_.steps) std::visit([&](const auto& step) { check(step); }, s);
+    for (const PlanStep& s : p_.steps) {
+      std::visit([&](const auto& step) { check(step); }, s);
+      check_known(s);
+    }
     for (const PlanOutput& o : p_.outputs) check(o);
     for (const PlanMutation& m : p_.mutations) check(m);
     for (uint32_t i : p_.frozen) require(is_tensor(i), "a frozen input that is none");
@@ -71,11 +76,21 @@ class Verifier {
     const auto& list = p_.sizes.instructions;
     for (size_t i = 0; i < list.size(); i++) {
       const auto& [op, a, b] = list[i];
-      require(op <= SizeOp::LessEqual, "an operation on sizes");
+      require(op <= SizeOp::NotEqual, "an operation on sizes");
       if (op == SizeOp::Constant) continue;
-      const auto end = static_cast<int64_t>(reads_slots(op) ? i : p_.inputs.size());
+      const auto end = static_cast<int64_t>(reads_slots(op)    ? i
+                                            : reads_buffer(op) ? p_.buffers.size()
+                                                               : p_.inputs.size());
       require(a >= 0 && a < end, "an operand of a size");
       if (reads_slots(op)) require(b >= 0 && b < end, "an operand of a size");
+      if (op == SizeOp::BufferSize) {
+        const auto& sizes = p_.buffers[static_cast<size_t>(a)].meta.sizes;
+        require(b >= 0 && b < static_cast<int64_t>(sizes.size()), "a dimension of a buffer");
+      }
+      if (op == SizeOp::BufferNumber) {
+        const TensorSlots& m = p_.buffers[static_cast<size_t>(a)].meta;
+        require(m.sizes.empty() && is_integral(m.dtype, false), "a buffer with a number");
+      }
       if (op == SizeOp::InputSize || op == SizeOp::InputStride) {
         const auto& sizes = p_.inputs[static_cast<size_t>(a)].sizes;
         require(b >= 0 && b < static_cast<int64_t>(sizes.size()), "a dimension of an input");
@@ -161,8 +176,27 @@ class Verifier {
   }
   void check(const FreeStep& s) {
     check_there(s.buffer);
-    require(p_.buffers[s.buffer].kind == PlanBuffer::Kind::Extern, "what is freed");
+    const PlanBuffer::Kind kind = p_.buffers[s.buffer].kind;
+    require(kind == PlanBuffer::Kind::Extern || kind == PlanBuffer::Kind::Output, "what is freed");
     there_[s.buffer] = false;
+  }
+  void check(const SizeStep& s) {
+    check(s.reads);
+    for (const Slot r : s.reads) {
+      const SizeInstruction& i = p_.sizes.instructions[r.index];
+      require(reads_buffer(i.op), "what a step reads of sizes");
+      check_there(static_cast<uint32_t>(i.a));
+    }
+    known_++;
+    for (const PlanCheck& c : s.checks) {
+      check(c.holds);
+      require(known_from_[c.holds.index] <= known_, "a size that is not known yet");
+    }
+  }
+  // Sizes are known when they are wanted.
+  void check_known(const PlanStep& s) {
+    for (const uint32_t b : buffers_of(s))
+      require(known_from(p_, known_from_, b) <= known_, "a buffer whose sizes are not known yet");
   }
 
   void check(const PlanOutput& o) const {
@@ -209,11 +243,39 @@ class Verifier {
 
   const Plan& p_;
   std::vector<bool> there_;  // by buffer: whether it has memory at this step
+  std::vector<uint32_t> known_from_;
+  uint32_t known_ = 0;  // size steps so far
 };
 
 }  // namespace
 
 void verify(const Plan& p) { Verifier(p).run(); }
+
+std::vector<uint32_t> known_from(const Plan& p) {
+  std::map<uint32_t, uint32_t> read_by;
+  uint32_t steps = 0;
+  for (const PlanStep& step : p.steps) {
+    const auto* s = std::get_if<SizeStep>(&step);
+    if (s == nullptr) continue;
+    steps++;
+    for (const Slot r : s->reads)
+      require(read_by.emplace(r.index, steps).second, "a size that is read twice");
+  }
+  return steps_of_slots(p.sizes, [&](Slot s) {
+    const auto it = read_by.find(s.index);
+    require(it != read_by.end(), "a size that no step reads");
+    return it->second;
+  });
+}
+
+uint32_t known_from(const Plan& p, const std::vector<uint32_t>& slots, uint32_t buffer) {
+  const PlanBuffer& b = p.buffers[buffer];
+  uint32_t out = std::max({slots[b.meta.offset.index], slots[b.arena_offset.index],
+                           slots[b.bytes.index]});
+  for (const auto* list : {&b.meta.sizes, &b.meta.strides})
+    for (const Slot s : *list) out = std::max(out, slots[s.index]);
+  return b.kind == PlanBuffer::Kind::View ? std::max(out, known_from(p, slots, b.source)) : out;
+}
 
 uint32_t memory_of(const Plan& p, uint32_t buffer) {
   const PlanBuffer& b = p.buffers[buffer];

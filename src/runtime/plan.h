@@ -105,7 +105,20 @@ struct RegionStep {
 struct FreeStep {
   uint32_t buffer = 0;
 };
-using PlanStep = std::variant<LaunchStep, GemmStep, ExternStep, RegionStep, FreeStep>;
+
+// What a plan relies on, and cannot know before a call: where the slot is 0, eager runs.
+struct PlanCheck {
+  Slot holds;
+  std::string what;  // for messages
+};
+
+// Reads sizes and numbers of buffers that the steps before it have made. From here on the late slots
+// that depend on nothing else are known, and buffers of these sizes have memory.
+struct SizeStep {
+  std::vector<Slot> reads;  // each is read by one step
+  std::vector<PlanCheck> checks;
+};
+using PlanStep = std::variant<LaunchStep, GemmStep, ExternStep, RegionStep, FreeStep, SizeStep>;
 
 struct PlanOutput {
   enum class Kind : uint8_t { Value, Input, ViewOfInput, ViewOfOutput, None };
@@ -163,6 +176,12 @@ Plan parse_plan(std::string_view text);  // UserError with line and column
 // Throws UserError where a number of the plan names nothing: what comes from a file is checked
 // once, and nobody behind it asks again.
 void verify(const Plan& p);
+
+// By slot: 0 where it is known when a call begins, else the number of the size step that makes it
+// known, from 1.
+std::vector<uint32_t> known_from(const Plan& p);
+// The same of a buffer: when its metadata and its memory's are.
+uint32_t known_from(const Plan& p, const std::vector<uint32_t>& slots, uint32_t buffer);
 
 // The buffer whose memory it is: the base of a View, else itself.
 uint32_t memory_of(const Plan& p, uint32_t buffer);

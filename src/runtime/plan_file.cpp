@@ -11,7 +11,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr std::string_view kMagic = "OXYPLAN\n";
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
 
@@ -54,6 +54,8 @@ auto fields(ExternStep& s) {
 }
 auto fields(RegionStep& s) { return std::tie(s.kind, s.plans, s.operands, s.results, s.numbers); }
 auto fields(FreeStep& s) { return std::tie(s.buffer); }
+auto fields(PlanCheck& c) { return std::tie(c.holds, c.what); }
+auto fields(SizeStep& s) { return std::tie(s.reads, s.checks); }
 auto fields(PlanOutput& o) {
   return std::tie(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg);
 }

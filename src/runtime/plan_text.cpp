@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 6> kBufferKinds = {"input",  "attribute",
 constexpr std::array<std::string_view, 2> kRegionKinds = {"cond", "loop"};
 constexpr std::array<std::string_view, 5> kOutputKinds = {"", "input ", "view of input ",
                                                           "view of output ", "None"};
-constexpr std::array<std::string_view, 5> kSteps = {"launch ", "gemm ", "", "", "free "};
+constexpr std::array<std::string_view, 6> kSteps = {"launch ", "gemm ", "", "", "free ", "sizes "};
 
 // Numbers that stand as names; `_` for a buffer of number -1.
 template <class N>
@@ -113,6 +113,17 @@ void describe(Form& t, Is<RegionStep> auto& s) {
 template <class Form>
 void describe(Form& t, Is<FreeStep> auto& s) {
   t(BufferName{s.buffer});
+}
+
+template <class Form>
+void describe(Form& t, Is<PlanCheck> auto& c) {
+  t(c.holds, " ", Word{c.what});
+}
+
+template <class Form>
+void describe(Form& t, Is<SizeStep> auto& s) {
+  t(s.reads);
+  t.optional(" checks=", s.checks);
 }
 
 template <class Form>
@@ -329,6 +340,7 @@ class PlanReader : public TextReader<PlanReader> {
     if (lex_.accept("launch")) return field(s.emplace<LaunchStep>());
     if (lex_.accept("gemm")) return field(s.emplace<GemmStep>());
     if (lex_.accept("free")) return field(s.emplace<FreeStep>());
+    if (lex_.accept("sizes")) return field(s.emplace<SizeStep>());
     if (!is_call()) {
       do field(BufferName{results_.emplace_back()});
       while (lex_.accept(","));

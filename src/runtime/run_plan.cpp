@@ -83,6 +83,8 @@ PlanRunner::PlanRunner(Plan plan, CodeTable code, std::vector<Array> attributes,
       launches_.push_back(std::move(*launch));
     else if (const auto* e = std::get_if<ExternStep>(&step))
       throw Unsupported(cat("the plan calls ", e->op, ", which needs torch"));
+    else if (std::holds_alternative<SizeStep>(step))
+      throw Unsupported("the plan has sizes that depend on data, which need torch");
     else if (std::holds_alternative<RegionStep>(step))
       throw Unsupported("the plan has regions, which need torch");
   for (const PlanMutation& m : plan_.mutations)

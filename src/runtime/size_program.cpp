@@ -76,6 +76,9 @@ bool value_of(const SizeInstruction& i, std::span<const SizeInput> inputs, const
     case SizeOp::InputNumber:
       out = inputs[static_cast<size_t>(i.a)].offset;
       return true;
+    case SizeOp::BufferSize:
+    case SizeOp::BufferNumber:
+      return false;
     default:
       return apply(i.op, slots[i.a], slots[i.b], out);
   }
@@ -125,7 +128,12 @@ std::optional<SizeOp> size_op_from_name(std::string_view name) {
   return static_cast<SizeOp>(it - kSizeOps.begin());
 }
 
-bool reads_slots(SizeOp op) { return kSizeOps[static_cast<size_t>(op)].operands == 'S'; }
+static bool has_operands(SizeOp op, std::string_view kinds) {
+  return kinds.find(kSizeOps[static_cast<size_t>(op)].operands) != std::string_view::npos;
+}
+bool reads_slots(SizeOp op) { return has_operands(op, "S"); }
+bool reads_input(SizeOp op) { return has_operands(op, "DI"); }
+bool reads_buffer(SizeOp op) { return has_operands(op, "BV"); }
 
 bool SizeProgram::is_static() const {
   return std::ranges::all_of(instructions, [](const auto& i) { return i.op == SizeOp::Constant; });
@@ -140,9 +148,31 @@ int64_t SizeProgram::constant(Slot s) const {
   return instructions[s.index].a;
 }
 
+std::vector<uint32_t> steps_of_slots(const SizeProgram& p,
+                                     const std::function<uint32_t(Slot)>& step_of) {
+  std::vector<uint32_t> out;
+  for (size_t i = 0; i < p.instructions.size(); i++) {
+    const SizeInstruction& at = p.instructions[i];
+    uint32_t step = reads_buffer(at.op) ? step_of(Slot(i)) : 0;
+    if (reads_slots(at.op))
+      step = std::max(out[static_cast<size_t>(at.a)], out[static_cast<size_t>(at.b)]);
+    out.push_back(step);
+  }
+  return out;
+}
+
+void evaluate(const SizeProgram& p, std::span<const uint32_t> which, int64_t* slots) {
+  for (const uint32_t i : which) {
+    const SizeInstruction& at = p.instructions[i];
+    if (!apply(at.op, slots[at.a], slots[at.b], slots[i]))
+      no_value(at.op, slots[at.a], slots[at.b]);
+  }
+}
+
 void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots) {
   for (size_t i = 0; i < p.instructions.size(); i++) {
     const SizeInstruction& at = p.instructions[i];
+    OXY_CHECK(!reads_buffer(at.op), "a size that a step of the call makes");
     if (!value_of(at, inputs, slots, slots[i])) no_value(at.op, slots[at.a], slots[at.b]);
   }
 }
@@ -168,11 +198,12 @@ SizeEvaluator::SizeEvaluator(const SizeProgram& p, std::span<const Slot> wanted)
 
 SizeEvaluator::SizeEvaluator(const SizeProgram& p, const std::vector<bool>& wanted)
     : program_(p), initial_(p.instructions.size()) {
+  const std::vector<uint32_t> late = steps_of_slots(p, [](Slot) { return 1; });
   for (uint32_t i = 0; i < p.instructions.size(); i++) {
     const SizeInstruction& in = p.instructions[i];
     if (in.op == SizeOp::Constant)
       initial_[i] = in.a;
-    else if (wanted[i])
+    else if (wanted[i] && late[i] == 0)
       (reads_slots(in.op) ? computed_ : read_).push_back(i);
   }
 }
@@ -186,11 +217,7 @@ bool SizeEvaluator::update(std::span<const SizeInput> inputs, int64_t* slots, bo
     slots[i] = value;
   }
   if (!changed) return false;
-  for (const uint32_t i : computed_) {
-    const SizeInstruction& in = program_.instructions[i];
-    if (!apply(in.op, slots[in.a], slots[in.b], slots[i]))
-      no_value(in.op, slots[in.a], slots[in.b]);
-  }
+  evaluate(program_, computed_, slots);
   return true;
 }
 

@@ -1,11 +1,14 @@
 // The numbers of a Plan: every size, stride, offset, range and extent of it is a slot of this flat
 // program. One instruction a slot; operands are earlier slots. It is evaluated once a call, into an
-// array of int64; where all slots are constants there is nothing to evaluate.
+// array of int64; where all slots are constants there is nothing to evaluate. What is read of
+// buffers, which steps of the call make, and what is computed from that are late slots: the plan's
+// size steps say when they are known.
 //
 // Integers do not wrap: an overflow, like a division by zero, is an error of the evaluation.
 // floordiv and mod round toward minus infinity; comparisons give 0 or 1.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -27,13 +30,16 @@ std::string_view name(SizeOp op);
 std::optional<SizeOp> size_op_from_name(std::string_view name);
 
 // Constant: its value in `a`. A size or a stride of an input: its number and the dimension. An
-// offset of an input or a number that is one: its number. Else two slots.
+// offset of an input or a number that is one: its number. A size of a buffer, or the number in one:
+// as of an input. Else two slots.
 struct SizeInstruction {
   SizeOp op{};
   int64_t a = 0, b = 0;
   friend auto operator<=>(const SizeInstruction&, const SizeInstruction&) = default;
 };
 bool reads_slots(SizeOp op);
+bool reads_input(SizeOp op);
+bool reads_buffer(SizeOp op);
 
 struct SizeProgram {
   std::vector<SizeInstruction> instructions;  // by slot
@@ -50,7 +56,14 @@ struct SizeInput {
   int64_t offset = 0;  // of a number: the number
 };
 
-// `slots` has room for one a slot. Throws InternalError.
+// By slot: 0 where it is known when a call begins; of a late one, `step_of` the last read of a
+// buffer that it depends on.
+std::vector<uint32_t> steps_of_slots(const SizeProgram& p,
+                                     const std::function<uint32_t(Slot)>& step_of);
+// These slots, in order; what they are computed from is there. Throws InternalError.
+void evaluate(const SizeProgram& p, std::span<const uint32_t> which, int64_t* slots);
+
+// `slots` has room for one a slot. Throws InternalError, also where a slot is late.
 void evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64_t* slots);
 // The slots from `begin` to `end`, those in front of them evaluated before; false where one has no
 // value (an overflow, a division by zero).
@@ -60,7 +73,8 @@ bool try_evaluate(const SizeProgram& p, std::span<const SizeInput> inputs, int64
 std::vector<int64_t> evaluate(const SizeProgram& p);
 
 // A program that is evaluated again and again into the same slots: what is constant is there from
-// the first time on, and where the inputs are what they were, there is nothing to do.
+// the first time on, and where the inputs are what they were, there is nothing to do. Late slots
+// are left alone.
 class SizeEvaluator {
  public:
   explicit SizeEvaluator(const SizeProgram& p);
@@ -92,7 +106,7 @@ class SizeBuilder {
   explicit SizeBuilder(SizeProgram& program);
 
   Slot constant(int64_t value) { return add({SizeOp::Constant, value, 0}); }
-  Slot input(SizeOp op, uint32_t input, size_t dimension = 0);
+  Slot input(SizeOp op, uint32_t input, size_t dimension = 0);  // or a buffer
   Slot binary(SizeOp op, Slot a, Slot b);
   const SizeProgram& program() const { return program_; }
 

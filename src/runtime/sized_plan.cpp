@@ -30,19 +30,22 @@ class Sizer {
     out_.arena_bytes = at(plan_.arena_bytes);
     OXY_CHECK(out_.arena_bytes >= 0, "the arena has ", out_.arena_bytes, " bytes");
   }
-  void write_buffer(uint32_t i) {
+  void write_buffer(uint32_t i, bool late = false) {
     const PlanBuffer& b = plan_.buffers[i];
     SizedBuffer& s = out_.buffers[i];
     write(b.meta, s.meta);
     s.arena_offset = at(b.arena_offset);
     s.bytes = at(b.bytes);
+    if (late) return;
     OXY_CHECK(s.bytes >= 0 && s.bytes >= span_bytes(s.meta), b.name, " has ", s.bytes, " bytes");
   }
-  void write_kernel(uint32_t i) {
+  void write_kernel(uint32_t i, bool late = false) {
     const PlanKernel& k = plan_.kernels[i];
     SizedKernel& s = out_.kernels[i];
     s.range = at(k.range), s.grain = at(k.grain), s.scratch_bytes = at(k.scratch_bytes);
     write(k.parameters, s.parameters);
+    if (late) s.scratch_bytes = 0;
+    if (late) return;
     const bool can_run =
         s.range >= 0 && s.grain > 0 && s.scratch_bytes >= 0 && s.scratch_bytes <= kMaxScratch;
     OXY_CHECK(can_run, k.name, " has a range of ", s.range, ", a grain of ", s.grain, ", ",
@@ -126,6 +129,37 @@ std::vector<bool> used_buffers(const Plan& p) {
   return out;
 }
 
+bool is_constant(const Plan& p, const PlanBuffer& b) {
+  auto constant = [&](Slot s) { return p.sizes.is_constant(s); };
+  return std::ranges::all_of(b.meta.sizes, constant) &&
+         std::ranges::all_of(b.meta.strides, constant) && constant(b.meta.offset) &&
+         constant(b.arena_offset) && constant(b.bytes);
+}
+
+// When a number that is read of slots is known.
+class Times {
+ public:
+  explicit Times(const Plan& p) : plan_(p), slots_(known_from(p)) {}
+
+  uint32_t of(Slot s) const { return slots_[s.index]; }
+  uint32_t of(const std::vector<Slot>& list) const {
+    uint32_t last = 0;
+    for (const Slot s : list) last = std::max(last, of(s));
+    return last;
+  }
+  uint32_t of(const TensorSlots& t) const {
+    return std::max({of(t.sizes), of(t.strides), of(t.offset)});
+  }
+  uint32_t of(const PlanKernel& k) const {
+    return std::max({of(k.range), of(k.grain), of(k.scratch_bytes), of(k.parameters)});
+  }
+  uint32_t of_buffer(uint32_t b) const { return known_from(plan_, slots_, b); }
+
+ private:
+  const Plan& plan_;
+  const std::vector<uint32_t> slots_;
+};
+
 }  // namespace
 
 int64_t span_bytes(const TensorMeta& m) {
@@ -140,6 +174,7 @@ int64_t span_bytes(const TensorMeta& m) {
 }
 
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots) {
+  const Times known(p);
   SizedPlan out;
   out.slots = std::move(slots);
   out.inputs.resize(p.inputs.size());
@@ -150,12 +185,14 @@ SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector
   Sizer sizer(p, out);
   for (uint32_t i = 0; i < p.inputs.size(); i++) sizer.write(p.inputs[i], out.inputs[i]);
   sizer.write_arena();
-  for (uint32_t i = 0; i < p.buffers.size(); i++) sizer.write_buffer(i);
-  for (uint32_t i = 0; i < p.buffers.size(); i++) sizer.check_memory(i);
-  for (const uint32_t b : placed_buffers(p)) sizer.check_place(b);
+  for (uint32_t i = 0; i < p.buffers.size(); i++) sizer.write_buffer(i, known.of_buffer(i) > 0);
+  for (uint32_t i = 0; i < p.buffers.size(); i++)
+    if (known.of_buffer(i) == 0) sizer.check_memory(i);
+  for (const uint32_t b : placed_buffers(p))
+    if (known.of_buffer(b) == 0) sizer.check_place(b);
   for (uint32_t i = 0; i < p.kernels.size(); i++) {
     out.kernels[i].entry = entries[i];
-    sizer.write_kernel(i);
+    sizer.write_kernel(i, known.of(p.kernels[i]) > 0);
   }
   sizer.count_scratch();
   for (uint32_t i = 0; i < p.outputs.size(); i++)
@@ -165,11 +202,12 @@ SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector
   return out;
 }
 
-SizeChanges::SizeChanges(const Plan& p) : plan_(p) {
-  auto varies = [&](Slot s) { return !p.sizes.is_constant(s); };
+SizeChanges::SizeChanges(const Plan& p, uint32_t step) : plan_(p) {
+  const Times known(p);
+  auto varies = [&](Slot s) { return !p.sizes.is_constant(s) && known.of(s) == step; };
   auto any = [&](const std::vector<Slot>& list) { return std::ranges::any_of(list, varies); };
   auto changes = [&](const TensorSlots& t) {
-    return any(t.sizes) || any(t.strides) || varies(t.offset);
+    return known.of(t) == step && (any(t.sizes) || any(t.strides) || varies(t.offset));
   };
   for (uint32_t i = 0; i < p.inputs.size(); i++)
     if (changes(p.inputs[i])) inputs_.push_back(i);
@@ -178,8 +216,10 @@ SizeChanges::SizeChanges(const Plan& p) : plan_(p) {
   for (uint32_t i = 0; i < p.buffers.size(); i++) {
     const PlanBuffer& b = p.buffers[i];
     if (!used[i]) continue;
-    changed[i] = changes(b.meta) || varies(b.arena_offset) || varies(b.bytes);
-    if (changed[i]) buffers_.push_back(i);
+    const uint32_t own = std::max({known.of(b.meta), known.of(b.arena_offset), known.of(b.bytes)});
+    changed[i] = !is_constant(p, b);
+    if (changed[i] && own == step) buffers_.push_back(i);
+    if (known.of_buffer(i) != step) continue;
     if (b.kind == PlanBuffer::Kind::Arena && (changed[i] || varies(p.arena_bytes)))
       placed_.push_back(i);
     const bool of_changed = b.kind == PlanBuffer::Kind::View && changed[b.source];
@@ -188,6 +228,7 @@ SizeChanges::SizeChanges(const Plan& p) : plan_(p) {
   }
   for (uint32_t i = 0; i < p.kernels.size(); i++) {
     const PlanKernel& k = p.kernels[i];
+    if (known.of(k) != step) continue;
     if (varies(k.range) || varies(k.grain) || varies(k.scratch_bytes) || any(k.parameters))
       kernels_.push_back(i);
   }

@@ -42,10 +42,11 @@ struct SizedPlan {
 };
 
 // A plan whose sizes vary, laid out again and again in the same place: only what depends on the
-// inputs is written and checked again, and nothing is allocated.
+// inputs is written and checked again, and nothing is allocated. Or, of a size step (by its number):
+// what is known from there on.
 class SizeChanges {
  public:
-  explicit SizeChanges(const Plan& p);
+  explicit SizeChanges(const Plan& p, uint32_t step = 0);
 
   // Of a sized plan whose slots are new. InternalError as of at_sizes, and it is of no use then.
   void apply(SizedPlan& sized) const;
@@ -56,7 +57,8 @@ class SizeChanges {
   std::vector<uint32_t> inputs_, buffers_, checked_, placed_, kernels_, outputs_, layouts_;
 };
 
-// `entries`: the code, by kernel. Throws InternalError where buffers leave their memory.
+// `entries`: the code, by kernel. Throws InternalError where buffers leave their memory. What late
+// slots say is not there yet: its lists have their lengths.
 SizedPlan at_sizes(const Plan& p, std::span<const KernelFn> entries, std::vector<int64_t> slots);
 
 }  // namespace oxy::runtime

@@ -48,6 +48,10 @@ bool may_be_empty(Expr size) {
   return sym::range_of(size).lo < 1 && !std::ranges::all_of(symbols_of(size), loops::is_variable);
 }
 
+bool is_late(const ir::TensorType& type) {
+  return sym::origin_of(loops::byte_extent(type)) == sym::Origin::Data;
+}
+
 int64_t iterations(const std::vector<loops::Axis>& axes) {
   int64_t n = 1;
   for (const loops::Axis& a : axes) n *= count_of(a.size);

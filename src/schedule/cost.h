@@ -17,6 +17,8 @@ int64_t count_of(Expr e);
 // Of a symbolic size: whether there are calls at which it is 0. What a loop of it loads must not be
 // loaded outside of it then.
 bool may_be_empty(Expr size);
+// Whether a tensor's size is known only once a step of the call has run.
+bool is_late(const ir::TensorType& type);
 int64_t iterations(const std::vector<loops::Axis>& axes);
 
 int64_t iteration_cost(const Kernel& k);  // Kernel::cost of its loops as they are

@@ -6,6 +6,7 @@
 #include "ops/op_table.h"
 #include "schedule/cost.h"
 #include "schedule/pass_list.h"
+#include "schedule/uses.h"
 #include "support/check.h"
 
 namespace oxy::schedule {
@@ -117,6 +118,7 @@ class Fuser {
   std::vector<uint32_t> owner_;  // by unit: the unit that it was merged into, itself while alive
   std::vector<int32_t> writer_;  // by buffer
   std::vector<std::vector<uint32_t>> readers_;
+  std::unordered_map<Expr, uint32_t> known_by_;  // symbols: the call that makes them known
   int32_t last_effect_ = -1;
   size_t words_ = 0;
 };
@@ -134,6 +136,11 @@ void Fuser::add_predecessor(uint32_t id, uint32_t pred) {
 void Fuser::connect(uint32_t id) {
   Unit& u = units_[id];
   u.ancestors.assign(words_, 0);
+  auto needs = [&](Expr e) {
+    if (sym::origin_of(e) != sym::Origin::Data) return;
+    for (Expr s : symbols_of(e))
+      if (auto it = known_by_.find(s); it != known_by_.end()) add_predecessor(id, it->second);
+  };
   auto reads = [&](BufferId b) {
     uint32_t m = memory_of(program_, b).index;
     if (writer_[m] >= 0) add_predecessor(id, static_cast<uint32_t>(writer_[m]));
@@ -145,6 +152,8 @@ void Fuser::connect(uint32_t id) {
     for (BufferId b : e.writes) {
       if (b.valid()) writer_[b.index] = static_cast<int32_t>(id);
     }
+    for (Expr s : symbols_needed(program_, e)) needs(s);
+    for (Expr s : symbols_given(program_, e)) known_by_.emplace(s, id);
     const ops::OpInfo* info =
         program_.graph && e.node.valid() ? ops::find(program_.graph->node(e.node)) : nullptr;
     if (info && !info->has(ops::Random) && !info->has(ops::Effect)) return;
@@ -153,8 +162,10 @@ void Fuser::connect(uint32_t id) {
     last_effect_ = static_cast<int32_t>(id);
     return;
   }
+  for (const Axis& a : u.group().nests[0].axes) needs(a.size);
   for (const Inst& i : u.group().nests[0].body) {
     if (is_any(i.op, LoopOp::Load, LoopOp::StoreAdd)) reads(i.buffer);
+    for (Expr e : i.index) needs(e);
   }
   for (const Inst& i : u.group().nests[0].body) {
     if (is_any(i.op, LoopOp::Store, LoopOp::StoreAdd))

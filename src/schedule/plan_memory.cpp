@@ -44,7 +44,8 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
     if (!call) continue;
     const Kernel& k = s.kernels[call->kernel];
     auto temp = [&](const KernelBuffer& b, KernelBuffer::Kind kind) {
-      return b.kind == kind && s.program.buffers[b.buffer].kind == Buffer::Kind::Temp;
+      const Buffer& buffer = s.program.buffers[b.buffer];
+      return b.kind == kind && buffer.kind == Buffer::Kind::Temp && !is_late(buffer.type);
     };
     auto bytes = [&](const KernelBuffer& b) {
       return loops::byte_extent(s.program.buffers[b.buffer].type);
@@ -151,7 +152,9 @@ void plan_memory(Schedule& s) {
     whole.last = std::max(whole.last, lives.at(heir).last);
   }
   for (const auto& [b, life] : lives) {
-    if (s.program.buffers[b].kind != Buffer::Kind::Temp || predecessor.contains(b)) continue;
+    const Buffer& buffer = s.program.buffers[b];
+    if (buffer.kind != Buffer::Kind::Temp || predecessor.contains(b) || is_late(buffer.type))
+      continue;
     Expr bytes = loops::byte_extent(s.program.buffers[b].type);
     if (bytes.is_const())
       constant.push_back({b, life, (bytes.value() + kAlign - 1) / kAlign * kAlign});
@@ -173,7 +176,10 @@ void plan_memory(Schedule& s) {
 void insert_frees(Schedule& s) {
   std::map<size_t, std::vector<BufferId>> after;
   for (const auto& [b, life] : lifetimes(s)) {
-    if (s.program.buffers[b].kind == Buffer::Kind::Extern && life.last != SIZE_MAX)
+    const Buffer& buffer = s.program.buffers[b];
+    const bool own = buffer.kind == Buffer::Kind::Extern ||
+                     (buffer.kind == Buffer::Kind::Temp && is_late(buffer.type));
+    if (own && life.last != SIZE_MAX)
       after[life.last].push_back(b);
   }
   std::vector<ScheduledStep> steps;

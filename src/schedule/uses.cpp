@@ -79,9 +79,53 @@ static Call* call_in(Step& s) {
 loops::Call* call_of(ScheduledStep& s) { return call_in<loops::Call>(s); }
 const loops::Call* call_of(const ScheduledStep& s) { return call_in<const loops::Call>(s); }
 
+static void collect_late(Expr e, std::vector<Expr>& out) {
+  if (sym::origin_of(e) == sym::Origin::Data) sym::collect_symbols(e, out);
+}
+
+static void collect_late(const ir::Arg& a, std::vector<Expr>& out) {
+  if (const auto* e = a.get_if<Expr>()) collect_late(*e, out);
+  ir::for_each_child(a, [&](const ir::Arg& x) { collect_late(x, out); });
+}
+
+static void collect_late(const ir::TensorType& t, std::vector<Expr>& out) {
+  for (const auto* list : {&t.sizes, &t.strides})
+    for (Expr e : *list) collect_late(e, out);
+  collect_late(t.offset, out);
+}
+
+std::vector<Expr> symbols_given(const loops::Program& p, const loops::Call& call) {
+  std::vector<Expr> out;
+  for (const auto& [symbol, node] : p.known_by)
+    if (node == call.node) out.push_back(symbol);
+  return out;
+}
+
+std::vector<Expr> symbols_needed(const loops::Program& p, const loops::Call& call) {
+  std::vector<Expr> out;
+  if (p.known_by.empty()) return out;
+  const ir::Node& n = p.graph->node(call.node);
+  for (const ir::Arg& a : n.args) {
+    collect_late(a, out);
+    ir::for_each_value(a, [&](ir::ValueId v) {
+      const ir::Type& type = p.graph->value(v).type;
+      if (type.kind == ir::Type::Kind::Int) collect_late(type.expr, out);
+    });
+  }
+  for (const auto* list : {&call.reads, &call.writes})
+    for (BufferId b : *list)
+      if (b.valid()) collect_late(p.buffers[b].type, out);
+  std::erase_if(out, [&](Expr s) {
+    const auto it = p.known_by.find(s);
+    return it == p.known_by.end() || it->second == call.node;
+  });
+  return out;
+}
+
 StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
   StepUses u;
   auto add_kernel = [&](uint32_t kernel) {
+    for (Expr e : s.kernels[kernel].parameters) collect_late(e, u.needs);
     for (const KernelBuffer& b : s.kernels[kernel].buffers) {
       if (!b.buffer.valid()) continue;
       BufferId memory = memory_of(s.program, b.buffer);
@@ -97,6 +141,8 @@ StepUses uses_of(const Schedule& s, const ScheduledStep& step) {
     for (BufferId b : e->writes) {
       if (b.valid()) u.writes.push_back(memory_of(s.program, b));
     }
+    u.needs = symbols_needed(s.program, *e);
+    u.gives = symbols_given(s.program, *e);
     const auto* c = std::get_if<ContractionCall>(&step);
     if (c && c->epilogue) add_kernel(*c->epilogue);
     u.raises = !c || !c->step.is_own();
@@ -114,7 +160,12 @@ bool conflict(const StepUses& a, const StepUses& b) {
     return std::ranges::any_of(x.writes,
                                [&](BufferId w) { return reads(other, w) || writes(other, w); });
   };
-  return meets(a, b) || meets(b, a);
+  auto waits = [](const StepUses& x, const StepUses& other) {
+    return std::ranges::any_of(x.needs, [&](Expr s) {
+      return std::ranges::find(other.gives, s) != other.gives.end();
+    });
+  };
+  return meets(a, b) || meets(b, a) || waits(a, b) || waits(b, a);
 }
 
 }  // namespace oxy::schedule

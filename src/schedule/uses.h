@@ -22,9 +22,15 @@ std::set<BufferId> escaping(const loops::Program& p);
 // What a scheduled step does to memory, and whether it may stop the call.
 struct StepUses {
   std::vector<BufferId> reads, writes;  // none is a View
+  std::vector<Expr> needs, gives;       // symbols that steps make known
   bool raises = false;                  // an op of the dispatcher, or a kernel that checks indices
 };
 StepUses uses_of(const Schedule& s, const ScheduledStep& step);
+
+// The symbols that steps make known and that a call's arguments, operands and results have; those
+// that it makes known itself.
+std::vector<Expr> symbols_needed(const loops::Program& p, const loops::Call& call);
+std::vector<Expr> symbols_given(const loops::Program& p, const loops::Call& call);
 
 bool reads(const StepUses& u, BufferId b);
 bool writes(const StepUses& u, BufferId b);

@@ -49,6 +49,12 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
+// What is known of a symbol's value. Hinted: what it is in the call that a graph was recorded with,
+// by which questions are answered. Unbacked: nothing may be decided by it; its hint is a guess that
+// speed alone may depend on. Data: the same, and a call knows it only when one of its steps has
+// run. Of an expression: the last of these that one of its symbols has.
+enum class Origin : uint8_t { Hinted, Unbacked, Data };
+
 enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
 
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
@@ -114,9 +120,18 @@ inline Expr& operator*=(Expr& a, Expr b) { return a = a * b; }
 
 // What the ranges of the symbols say about an expression.
 Range range_of(Expr e);
+Origin origin_of(Expr e);
 // True or false where it is certain from ranges and structure, nothing where it depends.
 std::optional<bool> known_equal(Expr a, Expr b);
 std::optional<bool> known_less(Expr a, Expr b);
+// The same without asking anybody to decide: nothing becomes a fact.
+std::optional<bool> certain_equal(Expr a, Expr b);
+std::optional<bool> certain_less(Expr a, Expr b);
+// As known_equal and known_less, for questions whose answer is of no matter where a size without a
+// hint is 0 or 1 (how memory is laid out, in which order runs are compared): then they are answered
+// for larger ones.
+std::optional<bool> layout_equal(Expr a, Expr b);
+std::optional<bool> layout_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
 bool contains(Expr e, Expr symbol);
@@ -148,6 +163,9 @@ class Decider {
   virtual ~Decider() = default;
   virtual std::optional<bool> equal(Expr a, Expr b) = 0;
   virtual std::optional<bool> less(Expr a, Expr b) = 0;
+  // What is certain; asking does not make it so.
+  virtual std::optional<bool> certain_equal(Expr a, Expr b) = 0;
+  virtual std::optional<bool> certain_less(Expr a, Expr b) = 0;
 };
 
 class ExprPool {
@@ -158,8 +176,9 @@ class ExprPool {
   ExprPool& operator=(const ExprPool&) = delete;
 
   // The symbol of this name, made on first use. A second call with another range is an
-  // InternalError.
-  Expr symbol(std::string_view name, Range range, std::optional<int64_t> hint = std::nullopt);
+  // InternalError; its hint is the new one from then on.
+  Expr symbol(std::string_view name, Range range, std::optional<int64_t> hint = std::nullopt,
+              Origin origin = Origin::Hinted);
   std::optional<Expr> find_symbol(std::string_view name) const;
   size_t symbol_count() const;
 

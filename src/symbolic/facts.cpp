@@ -70,11 +70,17 @@ Range closer_range(Expr d, ExprPool& pool, std::span<const Expr> at_most_zero) {
 
 }  // namespace
 
+Origin origin_of(const Condition& c) {
+  Origin out = origin_of(c.difference);
+  for (const Condition& part : c.parts) out = std::max(out, origin_of(part));
+  return out;
+}
+
 bool ShapeFacts::known_at_most(Expr d) const {
   if (d.is_const()) return d.value() <= 0;
+  const auto& facts = origin_of(d) == Origin::Hinted ? at_most_zero_ : unbacked_at_most_zero_;
   auto [at, is_new] = followed_.try_emplace(d);
-  if (is_new)
-    at->second = closer_range(d, *pool_, at_most_zero_).hi <= 0 || follows(d, at_most_zero_);
+  if (is_new) at->second = closer_range(d, *pool_, facts).hi <= 0 || follows(d, facts);
   return at->second;
 }
 
@@ -112,15 +118,32 @@ std::optional<bool> ShapeFacts::known(const Condition& condition) const {
   return all ? std::optional(!absorbing) : std::nullopt;
 }
 
-bool ShapeFacts::decide(const Condition& condition) {
+bool ShapeFacts::decide(const Condition& condition, std::optional<bool> unbacked) {
   Condition c = simplify(condition);
   if (auto k = known(c)) return *k;
-  c = map_differences(c, [this](Expr d) { return without_extrema(d); });
-  if (auto k = known(c)) return *k;
+  const bool hinted = origin_of(c) == Origin::Hinted;
+  if (hinted) {
+    c = map_differences(c, [this](Expr d) { return without_extrema(d); });
+    if (auto k = known(c)) return *k;
+  }
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
-  const bool value = evaluate(c, [](Expr symbol) { return hint(symbol); });
+  const bool value = !hinted && unbacked ? *unbacked : evaluate(c, hint);
   add(value ? c : negate(c), {{}, where_ ? where_() : std::string(), op_});
   return value;
+}
+
+bool ShapeFacts::decide_for_code(const Condition& condition, std::string_view text) {
+  const Condition c = simplify(condition);
+  if (auto k = known(c)) return *k;
+  if (origin_of(c) == Origin::Hinted) return decide(c);
+  throw Undecided(
+      cat("Could not guard on data-dependent expression ", text, " (unhinted: ", text, ")"));
+}
+
+bool ShapeFacts::assume(const Condition& condition) {
+  const Condition c = simplify(condition);
+  if (auto k = known(c)) return *k;
+  return decide(c, true);
 }
 
 // Which operand a min or max is, is asked first: `s0 <= 64` says more than `s0 == min(64, s0)`.
@@ -137,6 +160,9 @@ Expr ShapeFacts::without_extrema(Expr e) {
 
 int64_t ShapeFacts::pin(Expr e) {
   e = reduce(e);
+  if (origin_of(e) != Origin::Hinted)
+    throw Undecided(cat("Could not extract specialized integer from data-dependent expression ", e,
+                        " (unhinted: ", e, ")"));
   const int64_t value = hint(e);
   decide(equal(e, value));
   return value;
@@ -158,13 +184,14 @@ void ShapeFacts::add(const Condition& c, const Fact& origin) {
   if (c.kind == Form::Equal) {
     const std::optional<Expr> symbol = add_replacement(c.difference);
     f.gives = symbol ? Fact::Gives::Symbol : Fact::Gives::Product;
-    if (symbol) {  // what replaces it lies in its range
+    if (symbol && origin_of(*symbol) == Origin::Hinted) {  // what replaces it lies in its range
       const Range r = range_of(*symbol);
       const Expr value = replace_symbols(*symbol);
       if (r.lo != INT64_MIN) bounds.push_back(at_most(r.lo, value));
       if (r.hi != INT64_MAX) bounds.push_back(at_most(value, r.hi));
     }
   }
+  raise_guesses(c);
   facts_.push_back(std::move(f));
   facts_changed();
   for (const Condition& bound : bounds)
@@ -172,11 +199,25 @@ void ShapeFacts::add(const Condition& c, const Fact& origin) {
   settle(symbols_of(c));
 }
 
-// An equation that gives a symbol: the youngest one goes.
+// A symbol that is at least so large has no smaller guess.
+void ShapeFacts::raise_guesses(const Condition& c) {
+  if (c.kind != Form::AtMost || origin_of(c) == Origin::Hinted) return;
+  std::vector<Expr> symbols;
+  collect_symbols(c.difference, symbols);
+  if (symbols.size() != 1) return;
+  const int64_t least = least_of(symbols[0], {&c.difference, 1});
+  if (least > hint(symbols[0]))
+    pool_->symbol(symbols[0].name(), range_of(symbols[0]), least, origin_of(symbols[0]));
+}
+
+// An equation that gives a symbol: the youngest one goes. Of those without a hint it is the one
+// that is known last, which comes from what is known before.
 std::optional<Expr> ShapeFacts::add_replacement(Expr difference) {
   std::vector<Expr> symbols;
   collect_symbols(difference, symbols);
-  std::ranges::sort(symbols, std::greater(), &Expr::symbol_index);
+  std::ranges::sort(symbols, std::greater(),
+                    [](Expr s) { return std::pair(origin_of(s), s.symbol_index()); });
+  if (origin_of(difference) != Origin::Hinted) symbols.resize(1);
   for (Expr s : symbols) {
     auto linear = linear_in(difference, s);
     if (!linear || !(linear->first.is_const(1) || linear->first.is_const(-1))) continue;
@@ -242,10 +283,12 @@ Condition ShapeFacts::still_open(const Condition& c) const {
 }
 
 void ShapeFacts::facts_changed() {
+  changes_++;
   followed_.clear();
   products_.clear();
   congruences_.clear();
   at_most_zero_.clear();
+  unbacked_at_most_zero_.clear();
   for (const Fact& f : facts_) {
     if (f.gives == Fact::Gives::Symbol) continue;  // nothing is left of it where it is applied
     const Condition& c = f.condition;
@@ -253,8 +296,12 @@ void ShapeFacts::facts_changed() {
       add_product_rules(c.difference);
       add_congruence(c.difference);
     }
-    if (c.kind == Form::Equal || c.kind == Form::AtMost) at_most_zero_.push_back(c.difference);
-    if (c.kind == Form::Equal) at_most_zero_.push_back(-c.difference);
+    std::vector<Expr> said;
+    if (c.kind == Form::Equal || c.kind == Form::AtMost) said.push_back(c.difference);
+    if (c.kind == Form::Equal) said.push_back(-c.difference);
+    unbacked_at_most_zero_.insert(unbacked_at_most_zero_.end(), said.begin(), said.end());
+    if (origin_of(c) == Origin::Hinted)
+      at_most_zero_.insert(at_most_zero_.end(), said.begin(), said.end());
   }
 }
 
@@ -270,6 +317,7 @@ void ShapeFacts::add_product_rules(Expr difference) {
       return &t != &s.terms[i] && divide_term(pool_->impl(), t, {1, product}).has_value();
     };
     if (std::ranges::any_of(s.terms, holds)) continue;
+    if (origin_of(product) < origin_of(difference)) continue;
     const Expr to = coefficient == 1 ? -rest : rest;
     products_.push_back({1, product, to});
     if (product.kind() != Kind::Mod) return;
@@ -387,6 +435,18 @@ bool ShapeFacts::holds(const std::function<int64_t(Expr)>& value_of) const {
                              [&](const Fact& f) { return evaluate(f.condition, value_of); });
 }
 
+std::vector<ShapeFacts::Fact> ShapeFacts::checked_facts() const {
+  std::vector<Fact> out;
+  for (Fact f : facts_) {
+    if (origin_of(f.condition) == Origin::Hinted) continue;
+    // Whoever still has the symbol relies on the equation.
+    if (f.gives == Fact::Gives::Symbol) out.push_back(f);
+    f.condition = map_differences(f.condition, [this](Expr d) { return replace_symbols(d); });
+    if (!f.condition.is_constant(true)) out.push_back(std::move(f));
+  }
+  return out;
+}
+
 std::vector<std::string> ShapeFacts::text() const {
   std::vector<std::string> out;
   for (const Fact& f : facts_) out.push_back(print(f.condition));
@@ -405,12 +465,30 @@ void ShapeFacts::close() {
   where_ = nullptr;
 }
 
-DecideByHints::DecideByHints(ShapeFacts& facts)
-    : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
+DecideByHints::DecideByHints(ShapeFacts& facts, Unbacked unbacked)
+    : facts_(facts),
+      unbacked_(unbacked),
+      before_(std::exchange(facts.pool().impl().decider, this)) {}
 DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
 
-std::optional<bool> DecideByHints::equal(Expr a, Expr b) { return facts_.decide(sym::equal(a, b)); }
-std::optional<bool> DecideByHints::less(Expr a, Expr b) { return facts_.decide(sym::less(a, b)); }
+// Without a hint sizes are taken to be neither 0 nor 1, and what is compared otherwise, or divided, to
+// be as most ops want it.
+std::optional<bool> DecideByHints::equal(Expr a, Expr b) {
+  auto is_size = [](Expr x, Expr y) {
+    return (x.is_const(0) || x.is_const(1)) && y.kind() != Kind::Mod;
+  };
+  const Condition c = sym::equal(a, b);
+  if (leaves_open(c)) return facts_.known(c);
+  return facts_.decide(c, !is_size(a, b) && !is_size(b, a));
+}
+std::optional<bool> DecideByHints::less(Expr a, Expr b) {
+  const Condition c = sym::less(a, b);
+  return leaves_open(c) ? facts_.known(c) : facts_.decide(c);
+}
+
+bool DecideByHints::leaves_open(const Condition& c) const {
+  return unbacked_ == Unbacked::Unknown && origin_of(c) != Origin::Hinted;
+}
 
 KnowFacts::KnowFacts(const ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}

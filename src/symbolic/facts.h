@@ -1,6 +1,10 @@
 // What a recording relied on: conditions over sizes, each true at the hints, which together say for
 // which other sizes the recording holds.
 //
+// Of symbols without a hint (Origin::Unbacked, Origin::Data) there are facts that each call checks
+// while it runs: what code says of them, and what ops take for granted. They tell nothing about
+// symbols that have a hint, since steps that run in front of the check would believe it.
+//
 // A Condition is kept in a normal form: comparisons are `d == 0`, `d != 0` or `d <= 0` of one
 // expression without a common factor, negation is pushed down to them, and what ranges decide is
 // folded. Text: `s0 == 16`, `s0 <= 2*s1`, `s0 < s1`, `(s0 == 8 or s1 <= 3)`; it parses back.
@@ -8,6 +12,7 @@
 
 #include <unordered_map>
 
+#include "support/check.h"
 #include "symbolic/expr.h"
 
 namespace oxy::sym {
@@ -47,6 +52,13 @@ Condition substitute(const Condition& c, const std::function<Expr(Expr symbol)>&
 // The condition with this done to the two sides of each comparison at once.
 Condition map_differences(const Condition& c, const std::function<Expr(Expr difference)>& f);
 
+// A question that code asks of a symbol without a hint, and that the facts do not answer.
+class [[gnu::visibility("default")]] Undecided : public Unsupported {
+  using Unsupported::Unsupported;
+};
+
+Origin origin_of(const Condition& c);
+
 class ShapeFacts {
  public:
   struct Fact {
@@ -70,8 +82,15 @@ class ShapeFacts {
 
   // Whether it holds at the hints; becomes a fact unless the ranges and the facts so far say it.
   // Facts that a new one implies go, or say less.
-  bool decide(const Condition& c);
-  // The value at the hints; that it is this value becomes a fact.
+  // Where it depends on a symbol without a hint, `unbacked` is taken to be the answer, or, without
+  // it, what holds at guesses.
+  bool decide(const Condition& c, std::optional<bool> unbacked = std::nullopt);
+  // The same for code that goes another way for another answer; Undecided where that depends on a
+  // symbol without a hint. `text`: the question as it was asked.
+  bool decide_for_code(const Condition& c, std::string_view text);
+  // It is a fact from now on; false where it is known not to hold.
+  bool assume(const Condition& c);
+  // The value at the hints; that it is this value becomes a fact. Undecided where there is none.
   int64_t pin(Expr e);
   // Certain from ranges and facts, or nothing. Adds no fact.
   std::optional<bool> known(const Condition& c) const;
@@ -85,6 +104,10 @@ class ShapeFacts {
   Expr replace_symbols(Expr e) const;
 
   const std::vector<Fact>& facts() const { return facts_; }
+  // Another one whenever they have changed.
+  size_t changes() const { return changes_; }
+  // Those that calls check while they run, as far as they have what is in them.
+  std::vector<Fact> checked_facts() const;
   // Whether the recording holds for these values of its symbols.
   bool holds(const std::function<int64_t(Expr symbol)>& value_of) const;
   std::vector<std::string> text() const;
@@ -111,6 +134,7 @@ class ShapeFacts {
 
   // The origin is a fact's with the same.
   void add(const Condition& c, const Fact& origin);
+  void raise_guesses(const Condition& c);
   std::optional<Expr> add_replacement(Expr difference);
   void add_product_rules(Expr difference);
   void add_congruence(Expr difference);
@@ -133,26 +157,40 @@ class ShapeFacts {
   std::vector<ProductRule> products_;
   std::vector<Congruence> congruences_;
   std::vector<Expr> at_most_zero_;                   // what the facts say in inequalities
+  std::vector<Expr> unbacked_at_most_zero_;          // the same with those of unbacked symbols
   mutable std::unordered_map<Expr, bool> followed_;  // answers under these facts
   std::function<std::string()> where_;
   std::string op_;
+  size_t changes_ = 0;
   bool closed_ = false;
 };
 
 // While it lives, known_equal and known_less of the pool decide by the hints what they do not know,
-// and that becomes a fact.
+// and that becomes a fact; so do guesses of symbols without a hint.
 class DecideByHints final : public Decider {
  public:
-  explicit DecideByHints(ShapeFacts& facts);
+  // What of symbols without a hint is not known: guessed, or left open.
+  enum class Unbacked : uint8_t { Guessed, Unknown };
+  explicit DecideByHints(ShapeFacts& facts, Unbacked unbacked = Unbacked::Guessed);
   ~DecideByHints();
   DecideByHints(const DecideByHints&) = delete;
   DecideByHints& operator=(const DecideByHints&) = delete;
 
   std::optional<bool> equal(Expr a, Expr b) override;
   std::optional<bool> less(Expr a, Expr b) override;
+  std::optional<bool> certain_equal(Expr a, Expr b) override {
+    return facts_.known(sym::equal(a, b));
+  }
+  std::optional<bool> certain_less(Expr a, Expr b) override {
+    return facts_.known(sym::less(a, b));
+  }
 
  private:
+  // What is known, where the rest is left open.
+  bool leaves_open(const Condition& c) const;
+
   ShapeFacts& facts_;
+  const Unbacked unbacked_;
   Decider* before_;
 };
 
@@ -167,6 +205,8 @@ class KnowFacts final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
   std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }
+  std::optional<bool> certain_equal(Expr a, Expr b) override { return equal(a, b); }
+  std::optional<bool> certain_less(Expr a, Expr b) override { return less(a, b); }
 
  private:
   const ShapeFacts& facts_;

@@ -91,6 +91,7 @@ struct SymbolInfo {
 struct ExprNode {
   Kind kind;
   bool has_division = false;  // a FloorDiv or Mod is among the factors of its terms
+  Origin origin = Origin::Hinted;
   uint32_t arity = 0;
   uint32_t symbol = 0;  // of a Symbol: its position in the pool
   uint64_t hash = 0;
@@ -115,7 +116,8 @@ struct ExprPool::Impl {
 
   // The node of this kind and these operands, which must be in canonical form.
   Expr intern(Kind kind, std::span<const Expr> operands);
-  Expr make_symbol(std::string_view name, Range range, std::optional<int64_t> hint);
+  Expr make_symbol(std::string_view name, Range range, std::optional<int64_t> hint,
+                   Origin origin);
 
   // Results of recent operations; a slot is simply overwritten.
   struct Memo {

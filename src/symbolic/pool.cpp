@@ -74,8 +74,9 @@ void Expr::constant_overflow() { OXY_FAIL("a constant of a symbolic expression l
 ExprPool::ExprPool() : impl_(std::make_unique<Impl>()) {}
 ExprPool::~ExprPool() = default;
 
-Expr ExprPool::symbol(std::string_view name, Range range, std::optional<int64_t> hint) {
-  return impl_->make_symbol(name, range, hint);
+Expr ExprPool::symbol(std::string_view name, Range range, std::optional<int64_t> hint,
+                      Origin origin) {
+  return impl_->make_symbol(name, range, hint, origin);
 }
 
 std::optional<Expr> ExprPool::find_symbol(std::string_view name) const {
@@ -136,6 +137,7 @@ Expr ExprPool::Impl::intern(Kind kind, std::span<const Expr> operands) {
   for (Expr e : operands) {
     if (e.is_const()) continue;
     n->symbol_mask |= e.node()->symbol_mask;
+    n->origin = std::max(n->origin, e.node()->origin);
     if (kind == Kind::Add || kind == Kind::Mul) n->has_division |= e.node()->has_division;
   }
   if (kind == Kind::Mul && operands[0].is_const()) {
@@ -151,7 +153,8 @@ Expr ExprPool::Impl::intern(Kind kind, std::span<const Expr> operands) {
   return Expr(n);
 }
 
-Expr ExprPool::Impl::make_symbol(std::string_view name, Range range, std::optional<int64_t> hint) {
+Expr ExprPool::Impl::make_symbol(std::string_view name, Range range, std::optional<int64_t> hint,
+                                 Origin origin) {
   if (auto it = by_name.find(name); it != by_name.end()) {
     Expr known = symbol_exprs[it->second];
     OXY_CHECK(known.node()->range == range, "symbol ", name, " has another range");
@@ -165,6 +168,7 @@ Expr ExprPool::Impl::make_symbol(std::string_view name, Range range, std::option
   ExprNode* n = allocate(0);
   n->kind = Kind::Symbol;
   n->symbol = index;
+  n->origin = origin;
   n->symbol_mask = uint64_t{1} << (index % 64);
   n->range = range;
   symbol_exprs.push_back(Expr(n));
@@ -172,6 +176,8 @@ Expr ExprPool::Impl::make_symbol(std::string_view name, Range range, std::option
 }
 
 Range range_of(Expr e) { return e.is_const() ? Range{e.value(), e.value()} : e.node()->range; }
+
+Origin origin_of(Expr e) { return e.is_const() ? Origin::Hinted : e.node()->origin; }
 
 Kind Expr::kind() const { return is_const() ? Kind::Const : node()->kind; }
 uint32_t Expr::symbol_index() const { return node()->symbol; }

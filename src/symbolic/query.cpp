@@ -78,7 +78,8 @@ Expr combine(Kind kind, Expr a, Expr b) {
   return kOperations[static_cast<size_t>(kind)](a, b);
 }
 
-std::optional<bool> known_equal(Expr a, Expr b) {
+// By ranges and structure.
+static std::optional<bool> plainly_equal(Expr a, Expr b) {
   if (a == b) return true;
   if (a.is_const() && b.is_const()) return false;
   Expr d = a - b;
@@ -87,19 +88,68 @@ std::optional<bool> known_equal(Expr a, Expr b) {
   if (r.lo > 0 || r.hi < 0) return false;
   Sum s = to_sum(d);
   int64_t constant = std::exchange(s.constant, 0);
-  ExprPool::Impl& pool = *d.node()->pool;
-  if (constant % build(pool, s).node()->factor != 0) return false;
-  if (pool.decider) return pool.decider->equal(a, b);
+  if (constant % build(*d.node()->pool, s).node()->factor != 0) return false;
   return std::nullopt;
 }
 
-std::optional<bool> known_less(Expr a, Expr b) {
-  Expr d = a - b;
-  Range r = range_of(of_same_sign(d));
+static std::optional<bool> plainly_less(Expr a, Expr b) {
+  Range r = range_of(of_same_sign(a - b));
   if (r.hi < 0) return true;
   if (r.lo >= 0) return false;
-  if (Decider* decider = d.node()->pool->decider) return decider->less(a, b);
   return std::nullopt;
+}
+
+static Decider* decider_of(Expr a, Expr b) { return pool_of(a, b).decider; }
+
+std::optional<bool> known_equal(Expr a, Expr b) {
+  if (auto known = plainly_equal(a, b)) return known;
+  Decider* decider = decider_of(a, b);
+  return decider ? decider->equal(a, b) : std::nullopt;
+}
+
+std::optional<bool> known_less(Expr a, Expr b) {
+  if (auto known = plainly_less(a, b)) return known;
+  Decider* decider = decider_of(a, b);
+  return decider ? decider->less(a, b) : std::nullopt;
+}
+
+std::optional<bool> certain_equal(Expr a, Expr b) {
+  if (auto known = plainly_equal(a, b)) return known;
+  Decider* decider = decider_of(a, b);
+  return decider ? decider->certain_equal(a, b) : std::nullopt;
+}
+
+std::optional<bool> certain_less(Expr a, Expr b) {
+  if (auto known = plainly_less(a, b)) return known;
+  Decider* decider = decider_of(a, b);
+  return decider ? decider->certain_less(a, b) : std::nullopt;
+}
+
+// With sizes without a hint that are at least 2.
+static Expr with_large_sizes(Expr e) {
+  return substitute(e, [](Expr s) {
+    const Range r = range_of(s);
+    const bool size = r.lo >= 0 || certain_less(-1, s) == true;
+    if (origin_of(s) == Origin::Hinted || !size || r.lo > 1 || r.hi < 2) return s;
+    return s.node()->pool->make_symbol(cat(s.name(), ".large"), {2, std::max<int64_t>(r.hi, 2)},
+                                       symbol_hint(s), Origin::Hinted);
+  });
+}
+
+std::optional<bool> layout_equal(Expr a, Expr b) {
+  if (origin_of(a - b) == Origin::Hinted) return known_equal(a, b);
+  if (auto certain = certain_equal(a, b)) return certain;
+  if (auto large = plainly_equal(with_large_sizes(a), with_large_sizes(b))) return large;
+  auto small = [](Expr e) { return e.is_const(0) || e.is_const(1); };
+  return small(a) || small(b) ? false : known_equal(a, b);
+}
+
+std::optional<bool> layout_less(Expr a, Expr b) {
+  if (origin_of(a - b) == Origin::Hinted) return known_less(a, b);
+  if (auto certain = certain_less(a, b)) return certain;
+  if (auto large = plainly_less(with_large_sizes(a), with_large_sizes(b))) return large;
+  if (a.is_const(0) || a.is_const(1)) return true;
+  return b.is_const(0) || b.is_const(1) || b.is_const(2) ? false : known_less(a, b);
 }
 
 bool divisible(Expr e, int64_t k) {

@@ -88,6 +88,52 @@ InputSignature::Options Executable::signature_options() const {
   return o;
 }
 
+BoundSizes::BoundSizes(const runtime::Plan& plan, const runtime::SizeStep& step, uint32_t number)
+    : program_(plan.sizes), step_(step), changes_(plan, number) {
+  const std::vector<uint32_t> known = runtime::known_from(plan);
+  for (uint32_t i = 0; i < known.size(); i++)
+    if (known[i] == number && runtime::reads_slots(program_.instructions[i].op))
+      computed_.push_back(i);
+  auto add = [](std::vector<uint32_t>& list, uint32_t b) {
+    if (std::ranges::find(list, b) == list.end()) list.push_back(b);
+  };
+  for (const runtime::Slot s : step.reads) {
+    const runtime::SizeInstruction& i = program_.instructions[s.index];
+    add(i.op == runtime::SizeOp::BufferNumber ? numbers_ : read_, static_cast<uint32_t>(i.a));
+  }
+  for (uint32_t b = 0; b < plan.buffers.size(); b++) {
+    if (runtime::known_from(plan, known, b) != number) continue;
+    if (plan.buffers[b].kind == BufferKind::Output) made_.push_back(b);
+    if (plan.buffers[b].kind == BufferKind::View) views_.push_back(b);
+  }
+}
+
+void BoundSizes::update(const std::vector<at::Tensor>& tensors, runtime::SizedPlan& sized) const {
+  for (const runtime::Slot s : step_.reads) {
+    const runtime::SizeInstruction& i = program_.instructions[s.index];
+    const at::Tensor& t = tensors[static_cast<size_t>(i.a)];
+    sized.slots[s.index] =
+        i.op == runtime::SizeOp::BufferNumber ? t.item<int64_t>() : t.sizes().at(i.b);
+  }
+  runtime::evaluate(program_, computed_, sized.slots.data());
+  for (const runtime::PlanCheck& check : step_.checks)
+    if (sized.slots[check.holds.index] == 0) throw InternalError(cat(kReliedOn, check.what));
+  changes_.apply(sized);
+}
+
+void Executable::bind_sizes(const runtime::SizeStep& step, std::vector<bool>& has_tensor) {
+  BoundSizes sizes(plan_, step, static_cast<uint32_t>(sizes_.size() + 1));
+  for (uint32_t b : sizes.numbers()) need_tensor(b, has_tensor);
+  const bool of_call = !sizes.sizes().empty();
+  OXY_CHECK(!of_call || (!steps_.empty() && steps_.back().kind == StepKind::Extern),
+            "sizes of what no call has made");
+  if (of_call)
+    sizes_of_call_[steps_.back().index] = static_cast<int32_t>(sizes_.size());
+  else
+    steps_.push_back({StepKind::Sizes, static_cast<uint32_t>(sizes_.size())});
+  sizes_.push_back(std::move(sizes));
+}
+
 void Executable::bind_steps() {
   std::vector<bool> has_tensor(plan_.buffers.size(), false);
   for (const runtime::PlanStep& step : plan_.steps) {
@@ -98,6 +144,8 @@ void Executable::bind_steps() {
       bind_call(*e, has_tensor);
     } else if (auto* f = std::get_if<runtime::FreeStep>(&step)) {
       steps_.push_back({StepKind::Free, f->buffer});
+    } else if (auto* s = std::get_if<runtime::SizeStep>(&step)) {
+      bind_sizes(*s, has_tensor);
     } else {
       bind_region(std::get<runtime::RegionStep>(step), has_tensor);
     }
@@ -110,7 +158,7 @@ void Executable::bind_steps() {
 }
 
 bool Executable::can_be_brief(const runtime::SizedPlan& sizes) const {
-  if (!calls_.empty() || !regions_.empty()) return false;
+  if (!calls_.empty() || !regions_.empty() || !sizes_.empty()) return false;
   int64_t bytes = 0;
   for (uint32_t b = 0; b < plan_.buffers.size() && bytes <= kBriefBytes; b++)
     bytes += buffer(b).kind == BufferKind::View ? 0 : sizes.buffers[b].bytes;
@@ -129,12 +177,15 @@ void Executable::bind_call(const runtime::ExternStep& step, std::vector<bool>& h
   random_ |= call.random();
   steps_.push_back({StepKind::Extern, static_cast<uint32_t>(calls_.size())});
   calls_.push_back(std::move(call));
+  sizes_of_call_.push_back(-1);
 }
 
 // Schedules write in place behind all extern calls, regions and checks (schedule/in_place.cpp).
 size_t Executable::find_first_write() const {
   auto written = [&](uint32_t b) { return buffer(b).kind == BufferKind::Input && is_reused(b); };
-  auto may_raise = [](StepKind k) { return k == StepKind::Extern || k == StepKind::Region; };
+  auto may_raise = [](StepKind k) {
+    return k == StepKind::Extern || k == StepKind::Region || k == StepKind::Sizes;
+  };
   size_t first = steps_.size();
   for (size_t i = steps_.size(); i > 0 && !may_raise(steps_[i - 1].kind); i--)
     if (const auto& step = steps_[i - 1];
@@ -183,11 +234,12 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     if (o.buffer >= 0) keep(static_cast<uint32_t>(o.buffer));
   for (const runtime::PlanMutation& m : plan_.mutations)
     if (!m.in_place && !m.same_data) keep(m.buffer);
+  const std::vector<uint32_t> known = runtime::known_from(plan_);
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const BufferKind kind = buffer(b).kind;
     if (kind == BufferKind::Input)
       entering_.push_back({b, buffer(b).source, is_reused(b), has_tensor[b]});
-    if (kind == BufferKind::Output) made_.push_back(b);
+    if (kind == BufferKind::Output && runtime::known_from(plan_, known, b) == 0) made_.push_back(b);
     if (kind == BufferKind::Attribute) kept_.push_back(b);
     if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
   }
@@ -208,7 +260,7 @@ void Executable::bind_moves() {
   for (uint32_t b : results_)
     if (buffer(root(b)).kind != BufferKind::Arena) cleared_.push_back(b);
   auto is_new = [&](const PlanOutput& o) { return !o.conj && !o.neg; };
-  dispatches_ = !calls_.empty() || !regions_.empty() || !plan_.mutations.empty() ||
+  dispatches_ = !calls_.empty() || !regions_.empty() || !sizes_.empty() || !plan_.mutations.empty() ||
                 std::ranges::count(steps_, StepKind::View, &Step::kind) > 0 ||
                 std::ranges::count(moved_, false) > 0 ||
                 !std::ranges::all_of(plan_.outputs, is_new);
@@ -223,6 +275,8 @@ void Executable::forget_unused_results() {
     for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
   for (const auto& region : regions_)
     for (uint32_t b : region->operands()) read[root(b)] = read[b] = true;
+  for (const BoundSizes& sizes : sizes_)
+    for (uint32_t b : sizes.sizes()) read[b] = true;
   for (BoundCall& call : calls_) call.keep_results(read);
 }
 

@@ -163,6 +163,11 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
   for (at::Tensor& t : copies) stack.emplace_back(std::move(t));
 }
 
+at::Tensor BoundCall::look_at(const torch::jit::Stack& stack, const Result& r) const {
+  torch::jit::Stack copy = stack;
+  return take(copy, r);
+}
+
 at::Tensor BoundCall::take(torch::jit::Stack& stack, const Result& r) const {
   OXY_CHECK(r.ret < stack.size(), name_, " returned fewer values than its schema says");
   IValue& v = stack[r.ret];

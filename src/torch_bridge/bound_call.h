@@ -35,6 +35,7 @@ class BoundCall {
   void call(const std::vector<at::Tensor>& tensors, std::span<const int64_t> slots,
             torch::jit::Stack& stack) const;
   at::Tensor take(torch::jit::Stack& stack, const Result& r) const;
+  at::Tensor look_at(const torch::jit::Stack& stack, const Result& r) const;  // which stays there
 
  private:
   struct ListArgument {

@@ -101,7 +101,7 @@ runtime::SizeInput size_input(const Input& in) {
 std::vector<uint32_t> inputs_read_by(const runtime::SizeProgram& sizes) {
   std::vector<uint32_t> out;
   for (const runtime::SizeInstruction& i : sizes.instructions)
-    if (i.op != runtime::SizeOp::Constant && !runtime::reads_slots(i.op))
+    if (runtime::reads_input(i.op))
       out.push_back(static_cast<uint32_t>(i.a));
   std::ranges::sort(out);
   out.erase(std::ranges::unique(out).begin(), out.end());
@@ -417,7 +417,10 @@ void Executable::execute(Call& c) {
             c.seconds->push_back(seconds_of_kernel(c, launches_[s.index]));
           break;
         case StepKind::Extern:
-          run_extern(c, calls_[s.index]);
+          run_extern(c, s.index);
+          break;
+        case StepKind::Sizes:
+          run_sizes(c, sizes_[s.index]);
           break;
         case StepKind::Region:
           run_region(c, *regions_[s.index]);
@@ -465,15 +468,32 @@ void Executable::begin(Call& c) const {
     if (e.tensor) lease.tensors[e.buffer] = t;
   }
   for (uint32_t b : kept_) lease.addresses[b] = first_element(lease.tensors[b], false);
-  for (uint32_t b : made_) {
-    lease.tensors[b] = allocate(c.sizes.buffers[b].meta, c.sizes.buffers[b].bytes);
-    lease.addresses[b] = first_element(lease.tensors[b], true);
-  }
+  for (uint32_t b : made_) make_output(c, b);
+  make_scratch(c);
+}
+
+void Executable::make_output(Call& c, uint32_t b) const {
+  Lease& lease = c.lease;
+  lease.tensors[b] = allocate(c.sizes.buffers[b].meta, c.sizes.buffers[b].bytes);
+  lease.addresses[b] = first_element(lease.tensors[b], true);
+}
+
+void Executable::make_scratch(Call& c) const {
   if (c.sizes.scratch_bytes == 0) return;
   const int64_t scratch = device_.scratch_bytes(c.sizes);
-  if (scratch <= lease.scratch_bytes) return;
-  lease.scratch = device_.allocate(scratch, c.queue);
-  lease.scratch_bytes = scratch;
+  if (scratch <= c.lease.scratch_bytes) return;
+  c.lease.scratch = device_.allocate(scratch, c.queue);
+  c.lease.scratch_bytes = scratch;
+}
+
+void Executable::run_sizes(Call& c, const BoundSizes& sizes) {
+  const int status = sizes.numbers().empty() ? 0 : device_.finish(c.queue);
+  OXY_CHECK(status == 0, "a kernel stopped with status ", status);
+  sizes.update(c.lease.tensors, *c.lease.varying);
+  for (uint32_t b : sizes.made()) make_output(c, b);
+  for (uint32_t b : sizes.views())
+    if (std::ranges::find(arena_tensors_, b) != arena_tensors_.end()) make_view(c.lease, b);
+  make_scratch(c);
 }
 
 int Executable::launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const {
@@ -507,9 +527,17 @@ void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {
   OXY_CHECK(status == 0, "kernel ", plan_.kernels[l.kernel].name, " stopped with status ", status);
 }
 
-void Executable::run_extern(Call& c, const BoundCall& call) {
+void Executable::run_extern(Call& c, uint32_t number) {
+  const BoundCall& call = calls_[number];
   Lease& lease = c.lease;
   call.call(lease.tensors, c.sizes.slots, lease.stack);
+  if (const int32_t sizes = sizes_of_call_[number]; sizes >= 0) {
+    const BoundSizes& bound = sizes_[static_cast<size_t>(sizes)];
+    for (const BoundCall::Result& r : call.results())
+      if (std::ranges::find(bound.sizes(), r.buffer) != bound.sizes().end())
+        lease.tensors[r.buffer] = call.look_at(lease.stack, r);
+    run_sizes(c, bound);
+  }
   for (const BoundCall::Result& r : call.results()) {
     lease.tensors[r.buffer] = checked(c, call, call.take(lease.stack, r), r.buffer);
     lease.addresses[r.buffer] = first_element(lease.tensors[r.buffer], false);
@@ -536,7 +564,9 @@ void Executable::run_region(Call& c, BoundRegion& region) {
 at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b) {
   const TensorMeta& predicted = c.sizes.buffers[b].meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
-  if (!same_layout(t, predicted)) [[unlikely]] {
+  // Sizes without a hint may be 0 or 1, where ops choose strides in other ways.
+  const bool fits = static_sizes_ ? same_layout(t, predicted) : same_places(t, predicted);
+  if (!fits) [[unlikely]] {
     std::string text =
         cat(call.name(), " returned ", print(meta_of(t)), ", predicted was ", print(predicted));
     if (options_.strict || t.sizes() != c10::IntArrayRef(predicted.sizes)) OXY_FAIL(text);

@@ -25,6 +25,7 @@ namespace oxy::bridge {
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
 class BoundRegion;
+class BoundSizes;
 
 // Leaves a run that was interrupted (Ctrl-C). No std::exception: nobody takes it for a failure
 // after which eager runs.
@@ -35,6 +36,10 @@ struct Interrupted {
 // loaded. A long run asks it every few milliseconds: it may have to wait for a lock.
 using InterruptPoll = void (*)();
 void set_interrupt_poll(InterruptPoll poll);
+
+// How the reason of a run begins that met what its plan relies on not to happen: a check of the
+// user's that does not hold, or a size of data that the graph is not for. Eager says what it is.
+inline constexpr std::string_view kReliedOn = "the graph relies on ";
 
 // A run that failed when inputs had been written: doing it again in eager would write them twice.
 class PartlyWritten : public InternalError {
@@ -98,10 +103,10 @@ class Executable {
   bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
 
  private:
-  enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View };
+  enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View, Sizes };
   struct Step {
     StepKind kind;
-    uint32_t index;  // of launches_, calls_ or regions_; Free, View: a buffer
+    uint32_t index;  // of launches_, calls_, regions_ or sizes_; Free, View: a buffer
   };
   struct Lease;
   struct Call;
@@ -111,6 +116,7 @@ class Executable {
   void bind_steps();
   void bind_call(const runtime::ExternStep& step, std::vector<bool>& has_tensor);
   void bind_region(const runtime::RegionStep& step, std::vector<bool>& has_tensor);
+  void bind_sizes(const runtime::SizeStep& step, std::vector<bool>& has_tensor);
   void bind_results(std::vector<bool>& has_tensor);
   size_t find_first_write() const;
   void forget_unused_results();
@@ -138,7 +144,10 @@ class Executable {
   void run_kernel(Call& c, const runtime::BoundLaunch& l) const;
   double seconds_of_kernel(Call& c, const runtime::BoundLaunch& l) const;
   int launch_fenced(const Lease& lease, const runtime::BoundLaunch& l) const;
-  void run_extern(Call& c, const BoundCall& call);
+  void run_extern(Call& c, uint32_t number);
+  void run_sizes(Call& c, const BoundSizes& sizes);
+  void make_output(Call& c, uint32_t b) const;
+  void make_scratch(Call& c) const;
   void run_region(Call& c, BoundRegion& region);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
   void make_view(Lease& lease, uint32_t b) const;
@@ -164,6 +173,9 @@ class Executable {
   const std::vector<uint32_t> inputs_read_;                       // whose sizes they depend on
   const std::optional<runtime::SizeChanges> changes_;
   std::vector<BoundCall> calls_;
+  std::vector<BoundSizes> sizes_;
+  // By call: which of `sizes_` reads its results, -1 for none.
+  std::vector<int32_t> sizes_of_call_;
   std::vector<std::unique_ptr<BoundRegion>> regions_;
   std::vector<runtime::BoundLaunch> launches_;
   std::vector<Step> steps_;
@@ -192,6 +204,27 @@ class Executable {
   std::atomic<bool> has_notes_{false};
   ForkMutex notes_mutex_;
   std::vector<std::string> notes_, noted_;
+};
+
+// A size step, bound: what is read, what is computed of it, and what has other sizes then.
+class BoundSizes {
+ public:
+  // The `number`-th of the plan, from 1. `arena_tensors`: as Executable has them.
+  BoundSizes(const runtime::Plan& plan, const runtime::SizeStep& step, uint32_t number);
+
+  // Slots are written, the checks asked, and the rest of `sized` laid out. InternalError.
+  void update(const std::vector<at::Tensor>& tensors, runtime::SizedPlan& sized) const;
+  const std::vector<uint32_t>& numbers() const { return numbers_; }  // buffers that are read
+  const std::vector<uint32_t>& sizes() const { return read_; }       // whose sizes are
+  const std::vector<uint32_t>& made() const { return made_; }        // buffers to be allocated
+  const std::vector<uint32_t>& views() const { return views_; }      // views that are known now
+
+ private:
+  const runtime::SizeProgram& program_;
+  const runtime::SizeStep step_;
+  runtime::SizeChanges changes_;
+  std::vector<uint32_t> computed_;  // slots
+  std::vector<uint32_t> numbers_, read_, made_, views_;
 };
 
 // A branch or a loop of a plan: its sub-plans, run on the tensors of the call around it.

@@ -43,7 +43,7 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
   return f;
 }
 
-constexpr std::string_view kReadNumber = "aten._local_scalar_dense.default";
+using ops::kReadNumber;
 
 // Unsupported for an op that no graph can have.
 void refuse(const OpFacts& f) {
@@ -158,7 +158,10 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
   if (f.target == kReadNumber && read_number(s)) return;
-  refuse(f);
+  const OfDataOp of_data = of_data_op(f, s, base);
+  if (of_data == OfDataOp::Number) return read_symbol(s);
+  if (of_data == OfDataOp::Masks) return index_by_masks(op, s, base);
+  if (of_data == OfDataOp::None) refuse(f);
   if (f.target.starts_with("aten.as_strided")) {
     const c10::StorageImpl* memory = storage_of(s[base].toTensor());
     if (r_.rebuilt.contains(memory))
@@ -188,8 +191,9 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
   while (!args.empty() && args.back().is_none()) args.pop_back();
   check_numbers(f, args);
-  auto predicted = by_rule(f, op.schema(), args, tensors);
   const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
+  auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
+                                              : by_rule(f, op.schema(), args, tensors);
   // Loops would take a guess for the truth; a call is compared with it. Complex numbers have none.
   const bool of_complex =
       std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.is_complex(); });

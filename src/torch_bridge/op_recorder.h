@@ -12,8 +12,15 @@ namespace oxy::bridge {
 // An op whose result is another one for other data: the number in a tensor, or its shape.
 class DataDependent : public Unsupported {
  public:
-  DataDependent(const std::string& what, bool number) : Unsupported(what), is_number(number) {}
+  DataDependent(const std::string& what, bool number, bool needs_symbols = false)
+      : Unsupported(what), is_number(number), needs_symbols(needs_symbols) {}
   const bool is_number;
+  const bool needs_symbols;  // a recording with symbolic sizes can have it
+};
+
+// What a recording may take of data, as symbols: the integer in a tensor, and sizes.
+struct OfData {
+  bool numbers = false, sizes = false;
 };
 
 // What the recorder needs to know of one op, looked up once a recording.
@@ -37,7 +44,8 @@ std::vector<c10::RegistrationHandleRAII> make_functional(std::string_view name);
 
 class OpRecorder {
  public:
-  OpRecorder(Recording& recording, bool shape_rules) : r_(recording), shape_rules_(shape_rules) {}
+  OpRecorder(Recording& recording, bool shape_rules, OfData of_data)
+      : r_(recording), shape_rules_(shape_rules), of_data_(of_data) {}
 
   // An op below autograd and functionalisation. The recording's mode is switched off meanwhile.
   void on_op(const c10::OperatorHandle& op, torch::jit::Stack& s);
@@ -66,6 +74,13 @@ class OpRecorder {
   at::Tensor computed(const char* name, const at::Tensor& t);
   void resolve_marks(torch::jit::Stack& s, size_t base);
   bool read_number(torch::jit::Stack& s) const;
+  // An op whose result depends on data, as the recording can have it (sizes_of_data.cpp).
+  enum class OfDataOp : uint8_t { None, Number, Masks, Sizes };
+  OfDataOp of_data_op(const OpFacts& f, const torch::jit::Stack& s, size_t base) const;
+  void read_symbol(torch::jit::Stack& s);
+  void index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
+  Predicted predict_by_data(const OpFacts& f, c10::ArrayRef<c10::IValue> args);
+  sym::Expr count_in(const at::Tensor& mask);
   void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const;
   void check_conversion(const torch::jit::Stack& s, size_t base) const;
   void lift(torch::jit::Stack& s);
@@ -76,6 +91,10 @@ class OpRecorder {
 
   Recording& r_;
   const bool shape_rules_;
+  const OfData of_data_;
+  // By value: the number in it, how many of its elements are not 0, and where these are.
+  std::unordered_map<uint32_t, sym::Expr> numbers_, counts_;
+  std::unordered_map<uint32_t, at::Tensor> places_;
   std::unordered_map<c10::OperatorName, OpFacts> facts_;
   std::unordered_set<uint32_t> runtime_numbers_;  // values
   Write expected_write_ = Write::None;

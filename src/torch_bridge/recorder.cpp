@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include "ir/specialize.h"
 #include "ops/args.h"
+#include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 
@@ -45,7 +46,7 @@ class Recorder::ThreadState {
 
 Recorder::Recorder(Options o)
     : recording_(o.symbolic, std::move(o.symbolic_number)),
-      ops_(recording_, o.shape_rules),
+      ops_(recording_, o.shape_rules, o.of_data),
       casts_(o.kept_casts),
       mode_(make_mode(o.mode_object, ops_)) {}
 
@@ -98,7 +99,8 @@ bool Recorder::owns(const at::Tensor& t) const {
   return w && recording_.find(w->value().unsafeGetTensorImpl());
 }
 
-ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
+ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
+                           const std::map<size_t, sym::Expr>& numbers) {
   if (!state_) enter();
   recording_.set_position({}, {});
   {
@@ -107,6 +109,14 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results) {
     recording_.simplify_sizes();
     add_mutations(recording_, ops_);
     add_outputs(recording_, ops_, results);
+    for (const auto& [position, e] : numbers) {
+      ir::OutputSpec& out = recording_.graph.outputs[position];
+      out.kind = ir::OutputSpec::Kind::Value;
+      out.value = recording_
+                      .add_call(ir::NodeKind::CallOp, std::string(ops::kNumber), {e},
+                                {ir::Type::integer(e)})
+                      .outputs[0];
+    }
     recording_.simplify_sizes();
     casts_.finish(recording_.graph);
   }

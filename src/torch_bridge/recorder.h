@@ -9,6 +9,8 @@
 // mode) is as before after `leave`.
 #pragma once
 
+#include <map>
+
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/op_recorder.h"
@@ -37,6 +39,8 @@ class Recorder {
     KeptCasts kept_casts = kept_casts_now();
     // Sizes may be symbols: those of the inputs' dimensions that the caller names.
     bool symbolic = false;
+    // Also numbers that are read of tensors, and sizes that depend on data.
+    OfData of_data;
     // Then: the number behind a tensor that torch made of a symbolic one, whose own value says
     // nothing.
     Recording::NumberOf symbolic_number;
@@ -48,9 +52,11 @@ class Recorder {
   // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
   // is two inputs that share memory. Unsupported for what cannot be recorded (sparse, quantized, a
   // subclass). `dynamic_dims`: the dimensions whose sizes are symbols.
+  // `unbacked_dims`: those whose sizes are symbols without a hint.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
-                       std::span<const int64_t> dynamic_dims = {}) {
-    return recording_.add_input(real, name, dynamic_dims).wrapper;
+                       std::span<const int64_t> dynamic_dims = {},
+                       std::span<const int64_t> unbacked_dims = {}) {
+    return recording_.add_input(real, name, dynamic_dims, unbacked_dims).wrapper;
   }
   // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where
   // their rules allow it.
@@ -115,8 +121,10 @@ class Recorder {
 
   // Closes the graph and leaves. `results`: what the computation returned, each tensor object once.
   // The graph's outputs are these, in order, followed by memory that several of them are views of
-  // (OutputSpec::ViewOfOutput).
-  ir::Graph finish(const std::vector<at::Tensor>& results);
+  // (OutputSpec::ViewOfOutput). In the place of an undefined result stands the number of `numbers`
+  // that has its position.
+  ir::Graph finish(const std::vector<at::Tensor>& results,
+                   const std::map<size_t, sym::Expr>& numbers = {});
   // The real tensors behind the graph's attribute nodes, in their order.
   std::vector<at::Tensor> attributes() const;
   // What the recording relies on (Options::symbolic), else null.

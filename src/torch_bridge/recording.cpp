@@ -35,9 +35,12 @@ std::string Recording::print_position() const {
 // ---- what enters
 
 RecordedSource Recording::make_source(const at::Tensor& real, const std::string& name,
-                                      bool is_input, std::span<const int64_t> dynamic_dims) {
+                                      bool is_input, std::span<const int64_t> dynamic_dims,
+                                      std::span<const int64_t> unbacked_dims) {
   if (auto why = why_not_recordable(real)) throw Unsupported(*why);
-  auto type = dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
+  auto type = dynamic_dims.empty() && unbacked_dims.empty()
+                  ? type_of(real)
+                  : shapes.value().input_type(real, dynamic_dims, unbacked_dims);
   RecordedSource s;
   s.real = real;
   // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may
@@ -56,12 +59,13 @@ RecordedSource Recording::make_source(const at::Tensor& real, const std::string&
 }
 
 const RecordedSource& Recording::add_input(const at::Tensor& real, const std::string& name,
-                                           std::span<const int64_t> dynamic_dims) {
+                                           std::span<const int64_t> dynamic_dims,
+                                           std::span<const int64_t> unbacked_dims) {
   for (const RecordedSource& s : inputs)
     if (s.wrapper.defined() && wrapper_of(s.wrapper)->has_data_mutation() &&
         may_overlap(s.real, real))
       throw Unsupported("an input that shares memory with one that has changed");
-  return inputs.emplace_back(make_source(real, name, true, dynamic_dims));
+  return inputs.emplace_back(make_source(real, name, true, dynamic_dims, unbacked_dims));
 }
 
 void Recording::add_number(ir::Expr value, const std::string& name) {
@@ -71,7 +75,7 @@ void Recording::add_number(ir::Expr value, const std::string& name) {
 RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& name) {
   const auto found = attribute_of_.find(real.unsafeGetTensorImpl());
   if (found != attribute_of_.end()) return attributes[found->second];
-  attributes.push_back(make_source(real, name, false, {}));
+  attributes.push_back(make_source(real, name, false, {}, {}));
   attribute_of_.emplace(real.unsafeGetTensorImpl(), attributes.size() - 1);
   return attributes.back();
 }
@@ -146,8 +150,8 @@ ir::Node& Recording::add_call(ir::NodeKind kind, const std::string& target,
 }
 
 void Recording::simplify_sizes() {
-  if (!shapes || shapes->facts()->facts().size() == facts_applied_) return;
-  facts_applied_ = shapes->facts()->facts().size();
+  if (!shapes || shapes->facts()->changes() == facts_applied_) return;
+  facts_applied_ = shapes->facts()->changes();
   ir::map_exprs(graph, [this](ir::Expr e) { return shapes->facts()->simplify(e); });
 }
 

@@ -49,7 +49,8 @@ class Recording {
 
   // See Recorder.
   const RecordedSource& add_input(const at::Tensor& real, const std::string& name,
-                                  std::span<const int64_t> dynamic_dims);
+                                  std::span<const int64_t> dynamic_dims,
+                                  std::span<const int64_t> unbacked_dims = {});
   void add_number(ir::Expr value, const std::string& name);
   RecordedSource& attribute(const at::Tensor& real, const std::string& name);
   RecordedSource& constant(const at::Tensor& real) {
@@ -85,7 +86,8 @@ class Recording {
 
  private:
   RecordedSource make_source(const at::Tensor& real, const std::string& name, bool is_input,
-                             std::span<const int64_t> dynamic_dims);
+                             std::span<const int64_t> dynamic_dims,
+                             std::span<const int64_t> unbacked_dims);
   std::string print_position() const;
 
   const NumberOf symbolic_number_;

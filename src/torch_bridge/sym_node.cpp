@@ -96,7 +96,9 @@ class Node final : public c10::SymNodeImpl {
   bool is_int() override { return std::holds_alternative<Expr>(value_); }
   bool is_bool() override { return std::holds_alternative<Condition>(value_); }
   bool is_float() override { return !is_int() && !is_bool(); }
-  bool has_hint() override { return true; }
+  bool has_hint() override {
+    return !is_expr() || sym::origin_of(expr()) == sym::Origin::Hinted;
+  }
   std::string str() override {
     if (auto* d = std::get_if<double>(&value_)) return cat(*d);
     if (auto* q = std::get_if<Quotient>(&value_)) return cat('(', q->n, ")/(", q->d, ')');
@@ -212,6 +214,12 @@ class Node final : public c10::SymNodeImpl {
 
   int64_t guard_int(const char*, int64_t) override { return facts_->pin(expr()); }
   bool guard_bool(const char*, int64_t) override { return facts_->decide(condition()); }
+  // The code that asks is right with that answer wherever it is not known. Not so of what is
+  // contiguous: where it is, a copy would not be one in eager.
+  bool guard_or_false(const char*, int64_t) override { return without_hint(false); }
+  bool guard_or_true(const char*, int64_t) override { return without_hint(true); }
+  bool guard_size_oblivious(const char*, int64_t) override { return facts_->decide(condition()); }
+  bool expect_true(const char*, int64_t) override { return facts_->decide(condition(), true); }
   double guard_float(const char*, int64_t) override { return as_float(); }
   bool statically_known_true(const char*, int64_t) override {
     return facts_->known(condition()).value_or(false);
@@ -222,7 +230,7 @@ class Node final : public c10::SymNodeImpl {
   SymNode is_contiguous(Nodes sizes, Nodes strides) override {
     std::vector<size_t> order(sizes.size());
     std::iota(order.rbegin(), order.rend(), 0);
-    return make(densely(sizes, strides, order));
+    return make_of_layout(densely(sizes, strides, order));
   }
   SymNode is_channels_last_contiguous_2d(Nodes sizes, Nodes strides) override {
     return channels_last(sizes, strides, 4, [](auto&&... x) { return densely(x...); });
@@ -240,17 +248,27 @@ class Node final : public c10::SymNodeImpl {
     return make(densely(sizes, strides, by_stride(sizes, strides), /*empty_is_dense=*/false));
   }
 
+  const Condition& condition() const {
+    if (auto* c = std::get_if<Condition>(&value_)) return *c;
+    throw Unsupported("a symbolic number where a truth is wanted");
+  }
+
  private:
+  bool without_hint(bool answer) const {
+    const Condition c = facts_->simplify(condition());
+    if (sym::origin_of(c) == sym::Origin::Hinted || of_layout_) return facts_->decide(c, answer);
+    return facts_->known(c).value_or(answer);
+  }
+  SymNode make_of_layout(Condition c) const {
+    auto made = c10::make_intrusive<Node>(std::move(c), facts_);
+    made->of_layout_ = true;
+    return made;
+  }
   SymNode make(Value v) const { return c10::make_intrusive<Node>(std::move(v), facts_); }
   SymNode inverted() const { return make(sym::negate(condition())); }
   bool is_expr() const { return std::holds_alternative<Expr>(value_); }
   // Methods of torch's interface are not const.
   Node& mutable_self() const { return const_cast<Node&>(*this); }
-
-  const Condition& condition() const {
-    if (auto* c = std::get_if<Condition>(&value_)) return *c;
-    throw Unsupported("a symbolic number where a truth is wanted");
-  }
 
   // The sizes in it become numbers.
   double as_float() const {
@@ -396,6 +414,7 @@ class Node final : public c10::SymNodeImpl {
 
   Value value_;
   std::shared_ptr<sym::ShapeFacts> facts_;
+  bool of_layout_ = false;
 };
 
 class RuntimeNumber final : public c10::SymNodeImpl {
@@ -438,6 +457,20 @@ Expr expr_of(const c10::SymInt& s) {
 std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymInt& s) {
   if (!s.is_heap_allocated()) throw Unsupported("a plain number where a symbolic one is wanted");
   return Node::of(*s.toSymNodeImplUnowned()).facts();
+}
+
+c10::SymBool to_sym_bool(const Condition& c, const std::shared_ptr<sym::ShapeFacts>& facts) {
+  return c10::SymBool(SymNode(c10::make_intrusive<Node>(c, facts)));
+}
+
+Condition condition_of(const c10::SymBool& s) {
+  if (auto known = s.maybe_as_bool()) return sym::constant_condition(*known);
+  return Node::of(s.toSymNodeImpl()).condition();
+}
+
+std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymBool& s) {
+  if (!s.is_heap_allocated()) throw Unsupported("a plain truth where a symbolic one is wanted");
+  return Node::of(s.toSymNodeImpl()).facts();
 }
 
 int64_t hint_of(const c10::SymInt& s) {

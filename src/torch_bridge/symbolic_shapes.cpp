@@ -101,17 +101,37 @@ Expr SymbolicShapes::symbol_of_number(int64_t hint) {
   return facts_->pool().symbol(cat("s", made_++), {}, hint);
 }
 
-ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims) {
+Expr SymbolicShapes::size_of_data(int64_t guess) {
+  return facts_->pool().symbol(cat("u", unbacked_++), {0, INT64_MAX}, std::max<int64_t>(guess, 2),
+                               sym::Origin::Data);
+}
+
+Expr SymbolicShapes::number_of_data() {
+  return facts_->pool().symbol(cat("u", unbacked_++), {}, 2, sym::Origin::Data);
+}
+
+ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims,
+                                          std::span<const int64_t> unbacked) {
   ir::TensorType type = type_of(real);
   const int64_t rank = real.dim();
-  std::vector<bool> chosen(type.sizes.size());
-  for (int64_t d : dims) {
-    if (d < -rank || d >= rank)
-      throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
-    chosen[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
+  auto chosen = [&](std::span<const int64_t> list) {
+    std::vector<bool> out(type.sizes.size());
+    for (int64_t d : list) {
+      if (d < -rank || d >= rank)
+        throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
+      out[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
+    }
+    return out;
+  };
+  const std::vector<bool> hinted = chosen(dims), free = chosen(unbacked);
+  for (size_t d = 0; d < hinted.size(); ++d) {
+    const int64_t size = real.size(static_cast<int64_t>(d));
+    if (free[d])
+      type.sizes[d] = facts_->pool().symbol(cat("u", unbacked_++), {0, INT64_MAX},
+                                            std::max<int64_t>(size, 2), sym::Origin::Unbacked);
+    else if (hinted[d])
+      type.sizes[d] = symbol_for(size);
   }
-  for (size_t d = 0; d < chosen.size(); ++d)
-    if (chosen[d]) type.sizes[d] = symbol_for(real.size(static_cast<int64_t>(d)));
   // A stride that is where another dimension ends is that product; others are numbers.
   std::vector<size_t> order(type.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;

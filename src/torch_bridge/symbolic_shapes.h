@@ -7,6 +7,10 @@
 // each size that code asks for as a number, such as a float made of it: code that knows nothing of
 // symbols gets right results, for these sizes only. A number that is another one at each call of a
 // graph is a Scalar whose value nobody knows: whoever asks for it gets Unsupported.
+//
+// Sizes and numbers that depend on data, and sizes that a user has marked as unbacked, are symbols
+// without a hint: what an op asks about one is taken for granted (sym::ShapeFacts), and each call
+// checks it.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -27,6 +31,10 @@ c10::SymInt to_sym_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& fact
 sym::Expr expr_of(const c10::SymInt& s);
 // The recording that it belongs to. Unsupported for a plain number, too.
 std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymInt& s);
+// The same of truths.
+c10::SymBool to_sym_bool(const sym::Condition& c, const std::shared_ptr<sym::ShapeFacts>& facts);
+sym::Condition condition_of(const c10::SymBool& s);
+std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymBool& s);
 // Its value at the hints; no fact comes of it.
 int64_t hint_of(const c10::SymInt& s);
 
@@ -46,9 +54,14 @@ class SymbolicShapes {
   sym::Expr symbol_for(int64_t hint);
   // One of its own for a number that is no size: 0 and 1 are nothing special.
   sym::Expr symbol_of_number(int64_t hint);
-  // The type of an input of which these dimensions (negative ones count from the end) are symbolic.
-  // UserError for one that it does not have.
-  ir::TensorType input_type(const at::Tensor& real, std::span<const int64_t> dims);
+  // One that a call knows once a step has run: a size, or any number. `guess` is what it may be, at
+  // least 2 (what is asked of sizes is mostly whether they are 0 or 1).
+  sym::Expr size_of_data(int64_t guess);
+  sym::Expr number_of_data();
+  // The type of an input of which these dimensions (negative ones count from the end) are symbolic,
+  // and those without a hint. UserError for one that it does not have.
+  ir::TensorType input_type(const at::Tensor& real, std::span<const int64_t> dims,
+                            std::span<const int64_t> unbacked = {});
   at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) const;
 
   void simplify(ir::TensorType& type) const;
@@ -56,7 +69,7 @@ class SymbolicShapes {
  private:
   std::shared_ptr<sym::ShapeFacts> facts_;
   std::map<int64_t, sym::Expr> symbols_;  // by hint
-  size_t made_ = 0;
+  size_t made_ = 0, unbacked_ = 0;
 };
 
 bool is_symbolic(const ir::TensorType& type);

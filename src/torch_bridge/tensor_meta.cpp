@@ -78,6 +78,14 @@ bool same_layout(const at::Tensor& t, const runtime::TensorMeta& m) {
          t.sizes() == c10::IntArrayRef(m.sizes) && t.strides() == c10::IntArrayRef(m.strides);
 }
 
+bool same_places(const at::Tensor& t, const runtime::TensorMeta& m) {
+  if (same_layout(t, m)) return true;
+  runtime::TensorMeta alike = m;
+  for (size_t d = 0; d < m.sizes.size() && t.dim() == static_cast<int64_t>(m.sizes.size()); d++)
+    if (m.sizes[d] < 2 || t.numel() == 0) alike.strides[d] = t.stride(static_cast<int64_t>(d));
+  return same_layout(t, alike);
+}
+
 at::Tensor alias_of(const at::Tensor& base, const runtime::TensorMeta& m, int64_t offset) {
   auto t = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(base.storage()), base.key_set(),

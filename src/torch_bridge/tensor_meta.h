@@ -15,6 +15,9 @@ std::string print(const runtime::TensorMeta& m);
 // dtype, device, sizes and strides are the predicted ones (not the storage offset).
 bool same_layout(const at::Tensor& t, const runtime::TensorMeta& m);
 
+// The same, but for strides that step over nothing: of an empty tensor, and of single elements.
+bool same_places(const at::Tensor& t, const runtime::TensorMeta& m);
+
 // A tensor of this metadata over memory of its own: from the output pool where it is large. Under
 // inference mode an inference tensor.
 at::Tensor allocate(const runtime::TensorMeta& m, int64_t bytes);

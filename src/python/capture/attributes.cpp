@@ -96,7 +96,7 @@ py::object Objects::load_attr(py::handle o, py::handle name) {
 
 py::object Objects::find_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
-  if (is_symbolic_int(o)) return find_attr(with_numbers(borrow(o)), name);
+  if (is_symbolic(o)) return find_attr(with_numbers(borrow(o)), name);
   if (heap().is_tensor(o)) return calls().tensor_attr(o, name);
   if (is_array(o)) check_array_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);

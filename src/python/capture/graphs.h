@@ -100,7 +100,8 @@ class Graphs : public Part {
   void bring_graph_to(const TorchModes& modes);
   void end_modes();
   static void drop_unused_items(TorchIr& ir);
-  void finish_recording(const std::vector<at::Tensor>& outputs);
+  void finish_recording(const std::vector<at::Tensor>& outputs,
+                        const std::map<size_t, sym::Expr>& numbers);
 
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id

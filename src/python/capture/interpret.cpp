@@ -169,12 +169,15 @@ void Frames::step(TracedFrame& f) {
   const bool outside = std::exchange(iterators().took_iterator, false);
   try {
     instruction(f);
-  } catch (py::error_already_set&) {
+  } catch (py::error_already_set& e) {
     check();
+    if (is_undecided(e)) throw Break(BreakId::undecided, question_of(e));
     // Code written in C may have stopped before the iterator's end.
     if (std::exchange(iterators().took_iterator, outside))
       throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");
     throw;
+  } catch (const sym::Undecided& e) {
+    throw Break(BreakId::undecided, e.what());
   }
   iterators().took_iterator = outside;
   check();

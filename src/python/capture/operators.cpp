@@ -113,7 +113,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
 }
 
 py::object Objects::compute(const py::object& function, const Arguments& args) {
-  if (std::ranges::any_of(args, is_symbolic_int)) {
+  if (std::ranges::any_of(args, is_symbolic)) {
     Arguments seen;
     for (const py::object& a : args) seen.push_back(numbers().read(a));
     return operate(function, seen);
@@ -125,6 +125,7 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
 
 py::object Objects::type_of(py::handle o) {
   if (is_symbolic_int(o)) return type_object(&PyLong_Type);
+  if (is_symbolic_bool(o)) return type_object(&PyBool_Type);
   if (is_array(o)) return type_of_array(o);
   Tracked* k = heap().tracked(o);
   return py::type::of(k && k->original && k->value ? k->original : py::handle(o));
@@ -138,7 +139,7 @@ bool Objects::truth(py::handle o) {
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
-  if (is_symbolic_int(o)) {
+  if (is_symbolic(o)) {
     const int yes = PyObject_IsTrue(p);
     check(yes);
     return yes == 1;
@@ -168,8 +169,10 @@ bool Objects::truth(py::handle o) {
 
 py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
   PyObject* p = o.ptr();
-  if (heap().is_tensor(o))
+  if (heap().is_tensor(o)) {
+    if (py::object selected = sizes().select(borrow(o), borrow(key))) return selected;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
+  }
   // A dict finds tensors by their identity.
   if (heap().is_tensor(key) && !PyDict_Check(p))
     throw Break(BreakId::data_dependent, "a tensor as an index");
@@ -200,7 +203,9 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
 
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
   if (heap().is_tensor(o)) {
-    operate(member_of<"operator", "setitem">(), {borrow(o), borrow(key), borrow(value)});
+    const py::object selected = sizes().select(borrow(o), borrow(key));
+    operate(member_of<"operator", "setitem">(),
+            {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), borrow(value)});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {
@@ -286,9 +291,9 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
                                            function, args, {});
     }
   }
-  if (std::ranges::any_of(args, is_symbolic_int)) {
+  if (std::ranges::any_of(args, is_symbolic)) {
     const bool numbers = std::ranges::all_of(args, [](const py::object& a) {
-      return is_symbolic_int(a) || (is_constant(a.ptr()) && PyNumber_Check(a.ptr()) == 1);
+      return is_symbolic(a) || (is_constant(a.ptr()) && PyNumber_Check(a.ptr()) == 1);
     });
     if (numbers) return calls().call_real(function, args, {});
     // A list is repeated so often, a text has the number in it.

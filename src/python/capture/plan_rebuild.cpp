@@ -83,7 +83,7 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
-  if (is_symbolic_int(o)) return place_size(o);
+  if (is_symbolic(o)) return place_size(o);
   if (++depth_ > kMaxDepth) refuse(o);
   capture_.classes.refuse_made_class(o);
   const auto leave = c10::make_scope_exit([this] { depth_--; });
@@ -112,10 +112,21 @@ uint32_t RebuildPlan::place(py::handle o) {
   return place_made(o);
 }
 
+// What depends on data is computed by the graph, all else by the guards.
 uint32_t RebuildPlan::place_size(py::handle o) {
-  if (const sym::Expr e = expr_of(o); e.is_const())
-    return add(o, {Kind::Constant, 0, py::int_(e.value()), {}});
-  return add(o, {Kind::Size, capture_.sizes.wanted(o), {}, {}});
+  if (is_symbolic_bool(o)) {
+    const py::object number = symbolic_int(as_number(condition_of(o)), capture_.graphs.recorder().facts());
+    kept_.push_back(number);
+    return place_call(o, type_object(&PyBool_Type), {number});
+  }
+  const sym::Expr e = expr_of(o);
+  if (e.is_const()) return add(o, {Kind::Constant, 0, py::int_(e.value()), {}});
+  if (sym::origin_of(e) != sym::Origin::Data)
+    return add(o, {Kind::Size, capture_.sizes.wanted(o), {}, {}});
+  output_numbers.emplace(outputs.size(), e);
+  outputs.push_back(e);
+  output_tensors.emplace_back();
+  return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
 }
 
 // Of a value that came with the call: where a call has its own object for it.
@@ -389,7 +400,7 @@ void Graphs::finish(std::span<const py::object> values) {
   drop_unused_items(*ir);
   ir->graph.compact();
   ir->seal();
-  finish_recording(plan.output_tensors);
+  finish_recording(plan.output_tensors, plan.output_numbers);
 }
 
 // Parts of results that nobody took.

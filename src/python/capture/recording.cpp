@@ -45,9 +45,12 @@ std::vector<at::Tensor> outs_in(py::handle out) {
   try {
     std::rethrow_exception(failure);
   } catch (const bridge::DataDependent& e) {
+    if (e.needs_symbols) throw WithSymbols{.of_data = true};
     Break b(e.is_number ? BreakId::data_dependent : BreakId::data_dependent_size, e.what());
     b.of_sizes = !e.is_number || function != "operator.getitem";
     throw b;
+  } catch (const sym::Undecided& e) {
+    throw Break(BreakId::undecided, e.what());
   } catch (const Unsupported& e) {
     throw Break(BreakId::torch_call, e.what());
   }
@@ -63,7 +66,7 @@ bool autocast_differs(const TorchModes& a, TorchModes b) {
 Graphs::Graphs(Capture& capture)
     : Part(capture),
       recorder_(std::make_unique<bridge::Recorder>(
-          recorder_options(/*shape_rules=*/true, capture.sizes.symbolic()))) {
+          recorder_options(/*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.of_data()))) {
   if (const auto facts = recorder_->facts()) {
     facts->set_position([this] { return stack_text(frames().user_stack()); });
     ir->graph.pool = ir->recorded_pool = recorder_->pool();
@@ -158,6 +161,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     recorded_all_ = false;
     ir_now().graph.kill(id);
     if (recorder_now().failure()) break_of(recorder_now().failure(), target);
+    if (is_undecided(*error)) throw Break(BreakId::undecided, question_of(*error));
     // Arguments that the call does not take, as in eager. An op may not be able to work without
     // data, and its rule for shapes has other words than its kernel: eager calls it.
     if (!error->matches(PyExc_Exception) ||
@@ -175,7 +179,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   // It has told something of what guards keep fixed.
   if (sizes().symbolic()) result = from_torch(result);
   if (!result.is_none() && bridge::heard().ops == heard &&
-      (is_constant(result.ptr()) || is_symbolic_int(result))) {
+      (is_constant(result.ptr()) || is_symbolic(result))) {
     ir_now().graph.kill(id);
     return result;
   }
@@ -217,13 +221,16 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
       ir_now().bound_of(item.id) = member_of<"operator", "getitem">();
       note_results(PySequence_Fast_GET_ITEM(p, i), item.outputs[0]);
     }
-  } else if (p != Py_None) {
+  } else if (is_symbolic_int(p)) {
+    ir_now().graph.value(value).type = ir::Type::integer(expr_of(p));
+  } else if (p != Py_None && !(PyLong_CheckExact(p) && sizes().symbolic())) {
     throw Break(BreakId::torch_call, "it returns a ", Py_TYPE(p)->tp_name);
   }
 }
 
 // The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
-void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
+void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
+                              const std::map<size_t, sym::Expr>& numbers) {
   // Who replays the graph knows of no symbols.
   if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
   const bool asked = std::exchange(offsets_matter, true);
@@ -232,7 +239,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   try {
-    r.graph = recorder_->finish(outputs);
+    r.graph = recorder_->finish(outputs, numbers);
   } catch (const std::exception& e) {
     recorder_->leave();
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
@@ -243,6 +250,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
     throw Break(BreakId::numpy, "memory that arrays may share is written");
   r.graph.name = ir->graph.name;
   r.attributes = recorder_->attributes();
+  r.facts = recorder_->facts();
   r.names_places = recorder_->names_places();
   offsets_matter = asked || r.names_places;
   places_matter = !r.graph.mutations.empty();

@@ -28,27 +28,32 @@ py::object from_torch(const py::object& o) {
     if (auto constant = s.maybe_as_int()) return py::int_(*constant);
     return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
   }
+  if (torch::is_symbool(o) && !is_symbolic_bool(o)) {
+    const auto s = o.cast<c10::SymBool>();
+    if (auto constant = s.maybe_as_bool()) return py::bool_(*constant);
+    const sym::Condition c = bridge::condition_of(s);
+    return symbolic_bool(c, sym::print(c), bridge::facts_of(s));
+  }
   if (!PyTuple_Check(o.ptr()) && !PyList_CheckExact(o.ptr())) return o;
   return with_items(o, from_torch);
 }
 
 bool mentions_symbolic_int(py::handle o) {
-  return mentions(o, [](py::handle p) { return is_symbolic_int(p); }, true);
+  return mentions(o, [](py::handle p) { return is_symbolic(p); }, true);
 }
 
 py::object with_numbers(const py::object& o) {
-  if (is_symbolic_int(o)) return number_of(o, true);
+  if (is_symbolic(o)) return number_of(o, true);
   return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
 }
 
 std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
-  if (policy_ == nullptr || policy_->mode == DynamicShapes::Mode::Never || policy_->refused)
-    return {};
+  if (policy_ == nullptr || policy_->off()) return {};
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
   dims.merge(marked_dims(tensor, "_dynamo_weak_dynamic_indices"));
-  dims.merge(marked_dims(tensor, "_dynamo_unbacked_indices"));
   if (!symbolic()) {
-    if (!dims.empty()) throw WithSymbols{};
+    if (!dims.empty() || !marked_dims(tensor, "_dynamo_unbacked_indices").empty())
+      throw WithSymbols{};
     return {};
   }
   const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
@@ -59,6 +64,81 @@ std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
   for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
   std::erase_if(dims, [rank](int64_t d) { return d >= rank; });  // a mark of what it was before
   return {dims.begin(), dims.end()};
+}
+
+std::vector<int64_t> Sizes::unbacked_dims_of(py::handle tensor) const {
+  if (!symbolic() || policy_->off()) return {};
+  const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
+  std::set<int64_t> dims;
+  for (const int64_t d : marked_dims(tensor, "_dynamo_unbacked_indices"))
+    if (d >= -rank && d < rank) dims.insert(d < 0 ? d + rank : d);
+  for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
+  return {dims.begin(), dims.end()};
+}
+
+bridge::OfData Sizes::of_data() const {
+  return policy_ != nullptr && policy_->takes_data() ? policy_->of_data : bridge::OfData();
+}
+
+py::object Sizes::number_in(const py::object& tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (!of_data().numbers || graphs().inner() != nullptr ||
+      !at::isIntegralType(t.scalar_type(), false))
+    return {};
+  return graphs().record(ir::NodeKind::CallMethod, "item", {}, {tensor}, {});
+}
+
+py::object Sizes::list_of(const py::object& tensor) {
+  constexpr int64_t kMost = 64;
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (t.dim() == 0) return number_in(tensor);
+  if (bridge::is_symbolic(t) || t.numel() > kMost || !of_data().numbers ||
+      !at::isIntegralType(t.scalar_type(), false))
+    return {};
+  py::list out;
+  for (int64_t i = 0; i < t.size(0); i++) {
+    const py::object item = list_of(calls().call_method(tensor, "select", {py::int_(0), py::int_(i)}, {}));
+    if (!item) return {};
+    out.append(item);
+  }
+  return std::move(out);
+}
+
+// A view of all of these dimensions, from which they are selected then.
+py::object Sizes::select(const py::object& tensor, const py::object& key) {
+  const py::list items = PyTuple_Check(key.ptr()) ? py::list(key) : py::list(py::make_tuple(key));
+  if (std::ranges::none_of(items, is_symbolic_int)) return {};
+  const auto rank = static_cast<size_t>(THPVariable_Unpack(tensor.ptr()).dim());
+  auto is_dimension = [](py::handle i) {
+    return PySlice_Check(i.ptr()) || PyLong_CheckExact(i.ptr()) || is_symbolic_int(i);
+  };
+  const auto indexed = static_cast<size_t>(std::ranges::count_if(items, is_dimension));
+  py::list all;
+  std::vector<std::pair<size_t, py::object>> selected;
+  size_t dim = 0;
+  for (py::handle i : items) {
+    const bool wide = i.ptr() == Py_Ellipsis;
+    if (!is_dimension(i) && !wide && !i.is_none()) return {};
+    if (is_symbolic_int(i)) selected.emplace_back(dim, borrow(i));
+    all.append(is_symbolic_int(i) ? py::object(py::slice(py::none(), py::none(), py::none()))
+                                  : borrow(i));
+    if (wide)
+      dim += indexed < rank ? rank - indexed : 0;
+    else if (!PyLong_CheckExact(i.ptr()))
+      dim++;
+  }
+  py::object out = objects().subscript(tensor, py::tuple(all));
+  while (!selected.empty()) {
+    const auto& [at, number] = selected.back();
+    out = calls().call_method(out, "select", {py::int_(at), number}, {});
+    selected.pop_back();
+  }
+  return out;
+}
+
+bool Sizes::assume(py::handle condition) {
+  if (!is_symbolic_bool(condition)) return false;
+  return graphs().recorder().facts()->assume(condition_of(condition));
 }
 
 void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
@@ -74,9 +154,21 @@ void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
 
 void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
   PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
-  PyObject* ranges = dict && *dict ? PyDict_GetItemString(*dict, "_dynamo_dynamic_range") : nullptr;
-  if (ranges == nullptr) return;
+  auto kept = [&](const char* name) {
+    return dict && *dict ? PyDict_GetItemString(*dict, name) : nullptr;
+  };
   const auto facts = graphs().recorder().facts();
+  if (PyObject* bounds = kept("_dynamo_unbacked_bounds"))
+    for (auto [key, pair] : py::reinterpret_borrow<py::dict>(bounds)) {
+      const auto d = key.cast<int64_t>();
+      const auto dim = static_cast<size_t>(d < 0 ? d + type.dim() : d);
+      const py::tuple ends(borrow(pair));
+      if (dim >= type.sizes.size()) continue;
+      if (!ends[0].is_none()) facts->assume(sym::at_most(ends[0].cast<int64_t>(), type.sizes[dim]));
+      if (!ends[1].is_none()) facts->assume(sym::at_most(type.sizes[dim], ends[1].cast<int64_t>()));
+    }
+  PyObject* ranges = kept("_dynamo_dynamic_range");
+  if (ranges == nullptr) return;
   for (py::handle range : py::list(borrow(ranges))) {
     const auto dim = range.attr("dim").cast<size_t>();
     const py::object least = range.attr("min"), most = range.attr("max");
@@ -85,6 +177,15 @@ void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
     if (!least.is_none()) facts->decide(sym::at_most(least.cast<int64_t>(), size));
     if (!most.is_none()) facts->decide(sym::at_most(size, most.cast<int64_t>()));
   }
+}
+
+std::vector<std::string> Sizes::checks() const {
+  std::vector<std::string> out;
+  if (!symbolic()) return out;
+  for (const sym::ShapeFacts::Fact& f : graphs().recorder().facts()->checked_facts())
+    out.push_back(cat(sym::print(f.condition), " is checked by each call",
+                      f.op.empty() ? "" : cat(", for ", f.op), f.where.empty() ? "" : "\n", f.where));
+  return out;
 }
 
 bool Sizes::share_storage() const {
@@ -125,7 +226,8 @@ std::string Sizes::violations() const {
 }
 
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || graphs().inner() != nullptr ||
+  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() ||
+      graphs().inner() != nullptr ||
       !policy_->numbers.contains(heap().sources.text(source)))
     return {};
   int overflow = 0;

@@ -10,6 +10,7 @@
 #include "python/capture/part.h"
 #include "python/guards/shape_guards.h"
 #include "python/symbolic_int.h"
+#include "torch_bridge/op_recorder.h"
 
 namespace oxy::python {
 
@@ -23,24 +24,35 @@ py::object with_numbers(const py::object& o);
 // What a compiled function knows of sizes, from one capture to the next.
 struct DynamicShapes {
   // Never: each combination of sizes has a capture. Automatic: what was another one at some call is
-  // a symbol. Always: all but the sizes of a module's state.
-  enum class Mode : uint8_t { Never, Automatic, Always };
+  // a symbol. Always: all but the sizes of a module's state. Barred: not even those that depend on
+  // data may be symbols.
+  enum class Mode : uint8_t { Never, Automatic, Always, Barred };
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
+  bridge::OfData of_data;                   // torch._dynamo.config.capture_scalar_outputs and the like
+  bool met_data = false;                    // a size or number depends on data
+  bool data_refused = false;                // a capture with such symbols could not be had
 
+  bool off() const { return mode == Mode::Never || mode == Mode::Barred || refused; }
   bool all() const { return mode == Mode::Always || (mode == Mode::Automatic && assumed); }
   bool wanted() const {
-    if (mode == Mode::Never || refused) return false;
-    return all() || marked || !changed.empty() || !numbers.empty();
+    if (has_data()) return true;
+    return !off() && (all() || marked || !changed.empty() || !numbers.empty());
   }
+  bool takes_data() const { return mode != Mode::Barred && !refused && !data_refused; }
+  bool has_data() const { return takes_data() && met_data; }
+  // A capture with symbols could not be had: those of data go first.
+  void give_up() { (has_data() ? data_refused : refused) = true; }
 };
 
-// Of a capture that is to start again with symbols, or without.
-struct WithSymbols {};
+// Of a capture that is to start again with symbols, also those of data, or without.
+struct WithSymbols {
+  bool of_data = false;
+};
 struct WithoutSymbols {
   std::string why;
 };
@@ -52,14 +64,27 @@ class Sizes : public Part {
 
   // Whether the recording may have symbols.
   bool symbolic() const { return symbolic_; }
+  // What of data may be symbols.
+  bridge::OfData of_data() const;
   // The dimensions of a tensor from before the call whose sizes are symbols.
   std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
+  // Those that are symbols without a hint.
+  std::vector<int64_t> unbacked_dims_of(py::handle tensor) const;
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
   // What stands for an int that varies and that Python looks at; null for all else.
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
+  // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
+  // them. Null where they are none.
+  py::object number_in(const py::object& tensor);
+  py::object list_of(const py::object& tensor);
+  // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does not
+  // take. Null where there are none, or tensors beside them.
+  py::object select(const py::object& tensor, const py::object& key);
+  // torch._check and the like: what holds from here on. False where it is no condition of symbols.
+  bool assume(py::handle condition);
   // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
   std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
   // Arguments of a function in C that looks at numbers: as plain ints.
@@ -70,6 +95,8 @@ class Sizes : public Part {
   // Null where nothing is symbolic. Once the recording has ended.
   // `offsets`: where in its storage a tensor begins counts.
   std::shared_ptr<ShapeGuards> guards(bool offsets) const;
+  // What calls check while they run, with who asked for it.
+  std::vector<std::string> checks() const;
   // Whether a tensor whose sizes are symbols lies in one storage with another input: at some sizes
   // they may overlap.
   bool share_storage() const;

@@ -54,6 +54,7 @@ bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
 Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
   if (is_symbolic_int(o)) o = number_of(o, false);
+  if (is_symbolic_bool(o)) o = py::bool_(true);
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
   std::vector<py::object> classes;
   collect_classes(args[1], classes);
@@ -243,6 +244,29 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   if (args.size() != 1) return nothing;
   if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
   return float_of_size(c, callable, o);
+}
+
+// torch._check and its kind, of a condition that depends on data.
+Meant check_fact(Capture& c, const py::object& condition) {
+  if (condition.ptr() == Py_True) return py::none();
+  if (!is_symbolic_bool(condition)) return nothing;
+  if (!c.sizes.assume(condition))
+    throw Break(BreakId::undecided, "a check that contradicts what is known");
+  return py::none();
+}
+
+py::object compared(Capture& c, const py::object& a, const py::object& b) {
+  return c.objects.compare(a, b, Py_LE);
+}
+
+// torch._check_is_size(i, message, max=None).
+Meant check_size(Capture& c, const Arguments& args, const Keywords& kwargs) {
+  if (!is_symbolic_int(args[0])) return nothing;
+  for (const auto& [name, value] : kwargs)
+    if (is_text(name.ptr(), "max") && !value.is_none() &&
+        !check_fact(c, compared(c, args[0], value)))
+      return nothing;
+  return check_fact(c, compared(c, py::int_(0), args[0]));
 }
 
 Meant is_compiling() {

@@ -229,6 +229,13 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
+  if ((traits & native::ReadsValue) && args.empty() && kwargs.empty()) {
+    const bool number = name == "item" || name == "__int__";
+    const py::object found = number             ? sizes().number_in(borrow(tensor))
+                             : name == "tolist" ? sizes().list_of(borrow(tensor))
+                                                : py::object();
+    if (found) return found;
+  }
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") return arrays().array_over(tensor, args, kwargs);
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);

@@ -47,6 +47,7 @@ std::string innermost_line(const std::string& stack) {
 std::string dimension_text(const std::string& what, sym::Expr e, const sym::ShapeFacts& facts) {
   if (e.is_const()) return cat(what, " = ", e, ", static");
   const sym::Expr now = facts.simplify(e);
+  if (sym::origin_of(now) != sym::Origin::Hinted) return cat(what, " = ", now, ", unbacked");
   if (!now.is_const())
     return cat(what, " = ", now, ", symbolic, ", sym::hint(e), " in the call that was captured");
   std::string out = cat(what, " = ", now, ", specialized");
@@ -79,7 +80,12 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
           dimension_text(cat(in.name, ".size()[", d, "]"), in.type.tensor.sizes[d], facts));
   }
   std::vector<sym::Condition> conditions;
-  for (const sym::ShapeFacts::Fact& f : facts.facts()) conditions.push_back(f.condition);
+  std::vector<std::string> asked_by;
+  for (const sym::ShapeFacts::Fact& f : facts.facts()) {
+    if (sym::origin_of(f.condition) != sym::Origin::Hinted) continue;  // calls check it on their way
+    conditions.push_back(f.condition);
+    asked_by.push_back(f.where);
+  }
   check_ = pipeline::make_size_check(readings, conditions, wanted);
   std::vector<sym::Expr> symbols;
   for (const Reading& r : readings) sym::collect_symbols(r.value, symbols);
@@ -92,7 +98,7 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
     else if (c.kind == SizeCheck::Check::Kind::Range)
       texts_.push_back({range_text(symbol(c.index)), ""});
     else
-      texts_.push_back({sym::print(conditions[c.index]), facts.facts()[c.index].where});
+      texts_.push_back({sym::print(conditions[c.index]), asked_by[c.index]});
   }
 }
 

@@ -1,0 +1,202 @@
+// Ops that give a number of data, or sizes that depend on it: symbols of their own (OfData). A mask
+// as an index is taken apart into its places, which then index as any numbers do.
+#include <algorithm>
+
+#include "support/check.h"
+#include "torch_bridge/op_recorder.h"
+
+namespace oxy::bridge {
+namespace {
+
+using sym::Expr;
+
+constexpr std::string_view kIndex = "aten.index.Tensor", kPut = "aten.index_put.default",
+                           kNonzero = "aten.nonzero.default",
+                           kMaskedSelect = "aten.masked_select.default",
+                           kRepeats = "aten.repeat_interleave.Tensor",
+                           kBincount = "aten.bincount.default";
+constexpr std::string_view kUnique[] = {
+    "aten._unique.default",    "aten._unique2.default",             "aten.unique_consecutive.default",
+    "aten.unique_dim.default", "aten.unique_dim_consecutive.default"};
+
+bool gives_sizes(std::string_view target) {
+  return target == kNonzero || target == kMaskedSelect || target == kRepeats ||
+         target == kBincount || std::ranges::find(kUnique, target) != std::end(kUnique);
+}
+
+std::vector<at::Tensor> masks_of(const c10::IValue& indices) {
+  std::vector<at::Tensor> out;
+  for (const c10::IValue& v : indices.toListRef())
+    if (v.isTensor() && v.toTensor().defined() && v.toTensor().scalar_type() == at::kBool)
+      out.push_back(v.toTensor());
+  return out;
+}
+
+ir::TensorType dense_type(DType dtype, std::vector<Expr> sizes) {
+  ir::TensorType t;
+  t.dtype = dtype;
+  t.strides = ir::contiguous_strides(sizes);
+  t.sizes = std::move(sizes);
+  return t;
+}
+
+PredictedReturn one(ir::TensorType type) {
+  PredictedReturn r;
+  r.is_tensor = true;
+  r.tensors.push_back({true, std::move(type), -1});
+  return r;
+}
+
+at::Tensor call_op(OpRecorder& recorder, const char* name, const char* overload,
+                   torch::jit::Stack s) {
+  recorder.on_op(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), s);
+  return s.back().toTensor();
+}
+
+bool flag(c10::ArrayRef<c10::IValue> args, size_t i) { return i < args.size() && args[i].toBool(); }
+
+// unique of all elements, or of the slices along a dimension, which lie in front in memory.
+std::vector<PredictedReturn> unique(const ir::TensorType& self, std::optional<int64_t> dim,
+                                    bool inverse, bool counts, bool has_counts, Expr size) {
+  std::vector<PredictedReturn> out;
+  if (!dim) {
+    out.push_back(one(dense_type(self.dtype, {size})));
+    out.push_back(one(dense_type(DType::I64, inverse ? self.sizes : std::vector<Expr>{0})));
+    if (has_counts) out.push_back(one(dense_type(DType::I64, {counts ? size : Expr(0)})));
+    return out;
+  }
+  const auto d = static_cast<size_t>(*dim);
+  ir::TensorType slices = dense_type(self.dtype, self.sizes);
+  slices.sizes[d] = size;
+  Expr stride = 1;
+  for (size_t i = slices.sizes.size(); i-- > 0;) {
+    if (i == d) continue;
+    slices.strides[i] = stride;
+    stride = stride * slices.sizes[i];
+  }
+  slices.strides[d] = stride;
+  out.push_back(one(std::move(slices)));
+  out.push_back(one(dense_type(DType::I64, {self.sizes[d]})));
+  out.push_back(one(dense_type(DType::I64, {size})));
+  return out;
+}
+
+}  // namespace
+
+OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::Stack& s,
+                                            size_t base) const {
+  OfDataOp found = OfDataOp::None;
+  if (f.target == ops::kReadNumber) {
+    if (of_data_.numbers && at::isIntegralType(s[base].toTensor().scalar_type(), false))
+      found = OfDataOp::Number;
+  } else if (of_data_.sizes && gives_sizes(f.target)) {
+    found = OfDataOp::Sizes;
+  } else if (of_data_.sizes &&
+             (f.target == kIndex || (f.target == kPut && is_symbolic(s[base + 2].toTensor())))) {
+    const std::vector<at::Tensor> masks = masks_of(s[base + 1]);
+    const bool known = std::ranges::all_of(masks, [](const at::Tensor& m) { return m.dim() > 0; });
+    if (!masks.empty() && known) found = OfDataOp::Masks;
+  }
+  if (found == OfDataOp::None || r_.shapes) return found;
+  throw DataDependent(cat(f.target, ": its result depends on data (data-dependent)"),
+                      found == OfDataOp::Number, true);
+}
+
+void OpRecorder::read_symbol(torch::jit::Stack& s) {
+  const ir::ValueId v = r_.value_of(s.back().toTensor());
+  auto [known, is_new] = numbers_.try_emplace(v.index);
+  if (is_new) {
+    known->second = r_.shapes->number_of_data();
+    r_.add_call(ir::NodeKind::CallOp, std::string(ops::kReadNumber), {v},
+                {ir::Type::integer(known->second)});
+  }
+  s.back() = c10::Scalar(to_sym_int(r_.shapes->facts()->simplify(known->second),
+                                    r_.shapes->facts()));
+}
+
+// How many elements are not 0: the same for each time that is asked.
+Expr OpRecorder::count_in(const at::Tensor& mask) {
+  const ir::ValueId v = r_.value_of(mask);
+  auto [known, is_new] = counts_.try_emplace(v.index);
+  if (is_new) {
+    const Expr elements = r_.graph.tensor_type(v).numel();
+    known->second = r_.shapes->size_of_data(sym::hint(elements) / 2);
+    if (!elements.is_const() || elements.value() >= sym::hint(known->second))
+      r_.shapes->facts()->assume(sym::at_most(known->second, elements));
+  }
+  return r_.shapes->facts()->simplify(known->second);
+}
+
+// Each mask becomes the indices of its elements that hold, a dimension each.
+void OpRecorder::index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base) {
+  const at::Tensor self = s[base].toTensor();
+  c10::List<std::optional<at::Tensor>> indices;
+  int64_t dim = 0;
+  for (const c10::IValue& v : s[base + 1].toListRef()) {
+    const at::Tensor index = v.isTensor() ? v.toTensor() : at::Tensor();
+    if (!index.defined() || index.scalar_type() != at::kBool) {
+      indices.push_back(index.defined() ? std::optional(index) : std::nullopt);
+      dim++;
+      continue;
+    }
+    if (dim + index.dim() > self.dim())
+      throw Unsupported("too many indices for a tensor");
+    for (int64_t d = 0; d < index.dim(); d++) {
+      const Expr size = expr_of(index.sym_size(d)), indexed = expr_of(self.sym_size(dim + d));
+      if (!r_.shapes->facts()->decide(sym::equal(size, indexed), true))
+        throw Unsupported("a mask of another shape than what it indexes");
+    }
+    at::Tensor& places = places_[r_.value_of(index).index];
+    if (!places.defined()) places = call_op(*this, "aten::nonzero", "", {index});
+    for (int64_t d = 0; d < index.dim(); d++, dim++)
+      indices.push_back(call_op(*this, "aten::select", "int", {places, int64_t{1}, d}));
+  }
+  s[base + 1] = std::move(indices);
+  on_op(op, s);
+}
+
+OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
+                                                  c10::ArrayRef<c10::IValue> args) {
+  const at::Tensor& tensor = args[0].toTensor();
+  const ir::TensorType self = type_of(tensor);
+  const Expr elements = self.numel();
+  auto new_size = [&] { return r_.shapes->size_of_data(sym::hint(elements) / 2); };
+  if (f.target == kNonzero) {
+    const Expr count = count_in(tensor);
+    ir::TensorType t = dense_type(DType::I64, {count, self.dim()});
+    t.strides = {1, count};
+    return {one(std::move(t))};
+  }
+  if (f.target == kMaskedSelect) {
+    const at::Tensor& mask = args[1].toTensor();
+    const bool alike = type_of(mask).sizes == self.sizes;
+    return {one(dense_type(self.dtype, {alike ? count_in(mask) : new_size()}))};
+  }
+  if (f.target == kRepeats) {
+    const bool given = args.size() > 1 && !args[1].isNone();
+    const Expr size = !given             ? new_size()
+                      : args[1].isInt() ? Expr(args[1].toInt())
+                                         : expr_of(args[1].toSymInt());
+    return {one(dense_type(self.dtype, {size}))};
+  }
+  if (f.target == kBincount) {
+    const bool weights = args.size() > 1 && args[1].isTensor() && args[1].toTensor().defined();
+    const DType dtype = !weights                                             ? DType::I64
+                        : args[1].toTensor().scalar_type() == at::kFloat ? DType::F32
+                                                                             : DType::F64;
+    return {one(dense_type(dtype, {new_size()}))};
+  }
+  if (f.target == "aten._unique.default")
+    return unique(self, std::nullopt, flag(args, 2), false, false, new_size());
+  if (f.target == "aten._unique2.default")
+    return unique(self, std::nullopt, flag(args, 2), flag(args, 3), true, new_size());
+  const bool of_all = f.target == "aten.unique_consecutive.default";
+  const c10::IValue dim = of_all ? args[3] : args[1];
+  if (dim.isNone())
+    return unique(self, std::nullopt, flag(args, 1), flag(args, 2), true, new_size());
+  const int64_t d = dim.toInt() < 0 ? dim.toInt() + self.dim() : dim.toInt();
+  if (d < 0 || d >= self.dim()) throw Unsupported("a dimension that a tensor does not have");
+  return unique(self, d, true, true, true, new_size());
+}
+
+}  // namespace oxy::bridge

@@ -1,0 +1,568 @@
+"""Sizes and numbers that depend on data, as symbols of one graph: each program is called with many
+data and must do what eager does, without a break and without a call that eager runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._dynamo.config
+import torch.nn.functional as F
+
+import oxyfuel
+
+N = 12
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    config = torch._dynamo.config
+    with (
+        torch.no_grad(),
+        config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True),
+    ):
+        yield
+
+
+def same(actual, expected):
+    assert type(actual) is type(expected), (actual, expected)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+        assert actual.shape == expected.shape
+        for d, (a, e) in enumerate(zip(actual.stride(), expected.stride(), strict=True)):
+            assert a == e or expected.shape[d] < 2 or expected.numel() == 0, (d, actual.stride())
+    elif isinstance(expected, (list, tuple)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            same(a, e)
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        for key in expected:
+            same(actual[key], expected[key])
+    else:
+        assert actual == expected or actual != actual
+
+
+def masks():
+    """No element, one, some, all."""
+    torch.manual_seed(0)
+    yield torch.rand(N) > 0.5
+    yield torch.zeros(N, dtype=torch.bool)
+    yield torch.arange(N) == 3
+    yield torch.ones(N, dtype=torch.bool)
+    yield torch.rand(N) > 0.2
+    yield torch.arange(N) < 2
+
+
+def counted(fn, calls, fullgraph=True, unmet=0, **options):
+    """Each call as eager does it, by one graph without breaks; `unmet`: calls left to eager."""
+    compiled = oxyfuel.compile(fn, fullgraph=fullgraph, **options)
+    for args in calls:
+        given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+        expected = fn(*[a.clone() if isinstance(a, torch.Tensor) else a for a in args])
+        same(compiled(*given), expected)
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == 0
+    assert stats["layout_copies"] == 0
+    assert stats["static_captures"] == 0
+    assert stats["unmet_checks"] == unmet, stats
+    return stats
+
+
+# ---- sizes that depend on data
+
+OF_MASK = {
+    "count": lambda x, m: m.nonzero().shape[0],
+    "rows": lambda x, m: m.nonzero(),
+    "rows_as_tuple": lambda x, m: m.nonzero(as_tuple=True),
+    "sum_of_places": lambda x, m: m.nonzero().sum(),
+    "product_of_sizes": lambda x, m: (m.nonzero().numel() * 3 - 1, x * m.nonzero().shape[0]),
+    "masked_select": lambda x, m: torch.masked_select(x[:, 0], m),
+    "masked_sum": lambda x, m: torch.masked_select(x[:, 0], m).sum(),
+    "masked_relu": lambda x, m: torch.masked_select(x[:, 0], m).relu() * 2 + 1,
+    "index": lambda x, m: x[m],
+    "index_column": lambda x, m: x[m, 1],
+    "index_sum": lambda x, m: (x[m] * 2).sum(0),
+    "index_mean_of_rows": lambda x, m: x[m].mean(1),
+    "softmax_of_rows": lambda x, m: x[m].softmax(1),
+    "softmax_of_columns": lambda x, m: x[m].softmax(0),
+    "layer_norm": lambda x, m: F.layer_norm(x[m], (8,)),
+    "matmul": lambda x, m: x[m] @ x[m].t(),
+    "linear": lambda x, m: F.linear(x[m], torch.ones(4, 8)).relu(),
+    "mv": lambda x, m: x[m] @ x[0],
+    "inner": lambda x, m: x[m].t() @ x[m],
+    "cat": lambda x, m: torch.cat([x[m], x, x[m] * 2]),
+    "stack": lambda x, m: torch.stack([x[m], x[m] + 1], 1),
+    "two_masks": lambda x, m: x[m] + x[m] * 3,
+    "both_sides": lambda x, m: (x[m].sum(), x[~m].sum()),
+    "of_a_condition": lambda x, m: x[x[:, 0] > 0].sum(0),
+    "zeros": lambda x, m: torch.zeros(m.nonzero().shape[0], 3) + 1,
+    "ones_like": lambda x, m: torch.ones_like(x[m]),
+    "new_full": lambda x, m: x.new_full((x[m].shape[0], 2), 3.0),
+    "arange": lambda x, m: torch.arange(x[m].shape[0]) * 2,
+    "view": lambda x, m: x[m].view(-1, 2, 4).sum(1),
+    "view_by_size": lambda x, m: x[m].view(x[m].shape[0], 2, 4) + 1,
+    "flatten": lambda x, m: x[m].flatten(),
+    "transpose": lambda x, m: x[m].t(),
+    "transpose_contiguous": lambda x, m: x[m].t().contiguous(),
+    "permute": lambda x, m: x[m].view(-1, 2, 4).permute(2, 0, 1) * 2,
+    "unsqueeze": lambda x, m: x[m].unsqueeze(1).expand(-1, 3, -1).sum(1),
+    "expand": lambda x, m: x[:1].expand(x[m].shape[0], 8) * 2,
+    "repeat": lambda x, m: x[m].repeat(2, 1),
+    "narrow": lambda x, m: x[m].narrow(1, 2, 3),
+    "columns": lambda x, m: x[m][:, 2:5],
+    "slice_by_count": lambda x, m: x[: m.nonzero().shape[0]],
+    "slice_from_count": lambda x, m: x[m.nonzero().shape[0] :],
+    "slice_of_slice": lambda x, m: x[: m.nonzero().shape[0]].sum(0),
+    "all_rows_but_first": lambda x, m: x[m][1:],
+    "last_row": lambda x, m: x[m][-1:],
+    "every_second": lambda x, m: x[m][::2],
+    "flip": lambda x, m: x[m].flip(0),
+    "cumsum": lambda x, m: x[m].cumsum(0),
+    "sort": lambda x, m: x[m].sort(1).values,
+    "gather": lambda x, m: x[m].gather(1, torch.zeros(x[m].shape[0], 2, dtype=torch.int64)),
+    "index_select": lambda x, m: x.index_select(0, m.nonzero()[:, 0]),
+    "take_of_places": lambda x, m: x[m.nonzero()[:, 0]] * 2,
+    "embedding": lambda x, m: F.embedding(m.nonzero()[:, 0], x),
+    "one_hot_places": lambda x, m: (m.nonzero() == torch.arange(N)).int(),
+    "scatter": lambda x, m: torch.zeros(N, 8).index_add(0, m.nonzero()[:, 0], x[m]),
+    "where": lambda x, m: torch.where(x[m] > 0, x[m], -1.0),
+    "masked_fill": lambda x, m: x[m].masked_fill(x[m] > 0, 0.5),
+    "variance": lambda x, m: x[m].var(1),
+    "norm": lambda x, m: x[m].norm(dim=1),
+    "any": lambda x, m: ((x[m] > 0).any(), (x[m] > -9).all()),
+    "pad": lambda x, m: F.pad(x[m], (1, 2)),
+    "dtype": lambda x, m: x[m].double().sum(0).half(),
+    "mixed": lambda x, m: (x[m], x[m].shape, x[m].shape[0], x + 1, len(x[m])),
+    "sizes": lambda x, m: {"n": x[m].size(), "m": m.nonzero().size(0) // 2, "k": -x[m].size(0)},
+    "put": lambda x, m: x.index_put((m,), torch.zeros(8)),
+    "assign": lambda x, m: assign(x, m),
+    "assign_rows": lambda x, m: assign_rows(x, m),
+    "argwhere": lambda x, m: torch.argwhere(x > 0).sum(0),
+    "two_dimensions": lambda x, m: x[x > 0],
+    "two_dimensions_sum": lambda x, m: (x[x > 0] * 2).sum(),
+    "inner_mask": lambda x, m: x.view(2, -1)[:, m.repeat(8)[: N * 4]],
+    "chained": lambda x, m: x[m][x[m][:, 0] > 0],
+    "chained_sum": lambda x, m: (x[m][x[m][:, 0] > 0] + 1).sum(),
+    "in_place_behind": lambda x, m: x[m].add_(1).mul_(2),
+    "input_written": lambda x, m: (x.add_(1), x[m].sum())[1],
+    "attention": lambda x, m: F.scaled_dot_product_attention(
+        *(x[m].view(1, -1, 2, 4).transpose(1, 2) for _ in range(3))
+    ),
+}
+
+
+def assign(x, m):
+    y = x.clone()
+    y[m] = 0.0
+    return y
+
+
+def assign_rows(x, m):
+    y = x * 1
+    y[m] = x[m] * 2
+    return y
+
+
+# torch itself asks whether a size is 0 or 1, and takes another way then: eager does.
+LEFT_TO_EAGER = {"in_place_behind": 1, "attention": 1}
+
+
+@pytest.mark.parametrize("name", OF_MASK)
+def test_sizes_of_masks(name):
+    torch.manual_seed(1)
+    x = torch.randn(N, 8)
+    counted(OF_MASK[name], [(x, m) for m in masks()], unmet=LEFT_TO_EAGER.get(name, 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8])
+def test_dtypes(dtype):
+    torch.manual_seed(1)
+    x = (torch.randn(N, 8) * 4).to(dtype)
+
+    def fn(x, m):
+        rows = x[m]
+        return rows, rows.sum(0), torch.masked_select(x[:, 0], m), x.nonzero().shape[0]
+
+    counted(fn, [(x, m) for m in masks()])
+
+
+def data():
+    torch.manual_seed(3)
+    for n in (9, 1, 5, 30, 2):
+        yield torch.randint(0, 5, (n,))
+    yield torch.zeros(7, dtype=torch.int64)
+
+
+OF_DATA = {
+    "unique": lambda t: torch.unique(t),
+    "unique_sum": lambda t: (torch.unique(t) * 2).sum(),
+    "unique_counts": lambda t: torch.unique(t, return_counts=True),
+    "unique_inverse": lambda t: torch.unique(t, return_inverse=True),
+    "unique_all": lambda t: [r + 1 for r in torch.unique(t, return_inverse=True, return_counts=True)],
+    "unique_rows": lambda t: torch.unique(t.view(-1, 1).expand(-1, 2), dim=0) * 2,
+    "unique_columns": lambda t: torch.unique(t.view(1, -1).expand(2, -1), dim=1),
+    "consecutive": lambda t: torch.unique_consecutive(t),
+    "consecutive_counts": lambda t: torch.unique_consecutive(t, return_counts=True),
+    "how_many": lambda t: torch.unique(t).shape[0],
+    "bincount": lambda t: torch.bincount(t) + 1,
+    "repeats": lambda t: torch.repeat_interleave(t),
+    "repeated": lambda t: torch.repeat_interleave(torch.arange(t.shape[0]), t) * 2,
+    "repeated_rows": lambda t: torch.repeat_interleave(t.view(-1, 1).float(), t, dim=0).relu(),
+    "by_places": lambda t: t[(t > 1).nonzero()[:, 0]].sum(),
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+def test_sizes_of_data(name):
+    calls = [(t,) for t in data()]
+    counted(OF_DATA[name], calls, dynamic=True)
+    oxyfuel.reset()
+    counted(OF_DATA[name], [calls[0], (calls[0][0].flip(0),), (torch.full((9,), 4),)])
+
+
+# ---- numbers
+
+OF_NUMBER = {
+    "itself": lambda x, t: t.item(),
+    "arithmetic": lambda x, t: (t.item() * 2 + 1, t.item() // 3, t.item() % 3, -t.item()),
+    "times": lambda x, t: x * t.item(),
+    "plus": lambda x, t: (x + t.item()) * t.item(),
+    "as_int": lambda x, t: x * int(t),
+    "of_the_sum": lambda x, t: x * (t + 1).item(),
+    "power": lambda x, t: t.item() ** 2,
+    "absolute": lambda x, t: abs(t.item() - 3),
+    "extreme": lambda x, t: (min(t.item(), 3), max(t.item(), 3)),
+    "full": lambda x, t: torch.full((2,), t.item()),
+    "zeros": lambda x, t: torch.zeros(size_of(t)),
+    "ones": lambda x, t: torch.ones(size_of(t), 3).sum(0),
+    "arange": lambda x, t: torch.arange(size_of(t)) + 1,
+    "expand": lambda x, t: x[:1].expand(size_of(t), 8) + 1,
+    "head": lambda x, t: x[: bounded(x, t)],
+    "tail": lambda x, t: x[bounded(x, t) :] * 2,
+    "head_sum": lambda x, t: x[: bounded(x, t)].sum(0),
+    "narrow": lambda x, t: x.narrow(0, 0, bounded(x, t)) + 1,
+    "split": lambda x, t: [p + 1 for p in x.split([bounded(x, t), x.shape[0] - t.item()])],
+    "row": lambda x, t: x[row(x, t)],
+    "select": lambda x, t: x.select(0, row(x, t)) * 2,
+    "list": lambda x, t: torch.stack([t, t + 1]).tolist(),
+    "nested_list": lambda x, t: torch.stack([t, t + 1]).view(2, 1).tolist(),
+    "in_a_container": lambda x, t: {"n": t.item(), "of": [t.item() + 1, x]},
+    "comparison": lambda x, t: (t.item() > 3, t.item() == 2),
+    "repeat": lambda x, t: x.repeat(size_of(t), 1),
+}
+
+
+def size_of(t):
+    n = t.item()
+    torch._check_is_size(n)
+    return n
+
+
+def bounded(x, t):
+    n = t.item()
+    torch._check(n >= 0)
+    torch._check(n <= x.shape[0])
+    return n
+
+
+def row(x, t):
+    n = t.item()
+    torch._check(n >= 0)
+    torch._check(n < x.shape[0])
+    return n
+
+
+@pytest.mark.parametrize("name", OF_NUMBER)
+def test_numbers(name):
+    x = torch.randn(N, 8)
+    counted(OF_NUMBER[name], [(x, torch.tensor(n)) for n in (4, 0, 1, 7, 11, 2)])
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_dtypes_of_numbers(dtype):
+    def fn(x, t):
+        return x * t.item(), t.item() + 1
+
+    counted(fn, [(torch.ones(3), torch.tensor(n, dtype=dtype)) for n in (4, 0, 100)])
+    oxyfuel.reset()
+    counted(fn, [(torch.ones(3), torch.tensor([n], dtype=dtype)) for n in (4, 0, 100)])
+
+
+def test_negative_and_large_numbers():
+    def fn(t):
+        n = t.item()
+        return n, n + 1, torch.full((2,), n)
+
+    counted(fn, [(torch.tensor(n),) for n in (3, -5, 2**40, -(2**33))])
+
+
+@pytest.mark.parametrize("n", [3, 0, -2, 12, 50, -50])
+def test_slices_without_facts(n):
+    """Python's bounds: negative ones count from the end, all are clamped."""
+    x = torch.randn(N, 8)
+
+    def fn(x, t):
+        n = t.item()
+        return x[:n], x[n:].sum(0)
+
+    compiled = oxyfuel.compile(fn)
+    for k in (2, n, 5):
+        same(compiled(x, torch.tensor(k)), fn(x, torch.tensor(k)))
+
+
+# ---- what the code says of them
+
+
+def test_checks_that_fail_are_eagers():
+    written = torch.zeros(3)
+
+    def fn(x, t, w):
+        w.add_(1)
+        n = t.item()
+        torch._check(n <= x.shape[0], lambda: "too many")
+        return x[:1] * n
+
+    x = torch.ones(4, 2)
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    same(compiled(x, torch.tensor(2), written), fn(x, torch.tensor(2), torch.zeros(3)))
+    before = written.clone()
+    with pytest.raises(RuntimeError, match="too many"):
+        compiled(x, torch.tensor(9), written)
+    same(written, before + 1)  # eager wrote it once
+    same(compiled(x, torch.tensor(3), written), x[:1] * 3)
+    assert oxyfuel.stats()["unmet_checks"] == 0
+    oxyfuel.reset()
+    index = oxyfuel.compile(lambda x, t: x[row(x, t)], fullgraph=True)
+    same(index(x, torch.tensor(1)), x[1])
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        index(x, torch.tensor(4))
+
+
+def test_errors_of_ops_are_eagers():
+    fn = oxyfuel.compile(lambda x, t: x.narrow(0, 0, t.item()), fullgraph=True)
+    x = torch.ones(4, 2)
+    same(fn(x, torch.tensor(2)), x[:2])
+    with pytest.raises(RuntimeError):
+        fn(x, torch.tensor(7))
+    zeros = oxyfuel.compile(lambda t: torch.zeros(t.item()), fullgraph=True)
+    same(zeros(torch.tensor(2)), torch.zeros(2))
+    with pytest.raises(RuntimeError):
+        zeros(torch.tensor(-1))
+    most = oxyfuel.compile(lambda x: x[x > 0].max(), fullgraph=True)
+    same(most(torch.ones(3)), torch.tensor(1.0))
+    with pytest.raises(RuntimeError):
+        most(torch.zeros(3))
+
+
+def test_broadcasting_against_one():
+    """A size that another one is taken to equal; where it is 1, eager spreads it."""
+    x = torch.randn(5, 2)
+    fn = oxyfuel.compile(lambda x, m: x[m] + x, fullgraph=True)
+    all_of, one = torch.ones(5, dtype=torch.bool), torch.arange(5) == 2
+    same(fn(x, all_of), x + x)
+    same(fn(x, one), x[one] + x)
+    assert oxyfuel.stats()["unmet_checks"] == 1
+
+
+def test_facts_decide():
+    def fn(x, t):
+        n = t.item()
+        torch._check(n >= 4)
+        torch._check(n <= 10)
+        if n > 2 and n < 11 and n != 3:
+            return x * n
+        return x
+
+    counted(fn, [(torch.ones(3), torch.tensor(n)) for n in (5, 4, 10)])
+
+
+def test_equal_numbers():
+    def fn(t, m):
+        n = t.item()
+        k = m.nonzero().shape[0]
+        torch._check(n == k)
+        return torch.ones(n) + torch.arange(k), n + k
+
+    calls = [(m.sum(), m) for m in masks()]
+    counted(fn, calls)
+    with pytest.raises(RuntimeError, match="Expected cond"):
+        oxyfuel.compile(fn, fullgraph=True)(torch.tensor(3), torch.ones(5))
+
+
+# ---- decisions
+
+
+def test_decisions_break():
+    def fn(x, t):
+        y = x + 1
+        n = t.item()
+        if n > 3:
+            return y * 2
+        return y - n
+
+    compiled = oxyfuel.compile(fn)
+    for n in (5, 1, 3, 4):
+        same(compiled(torch.ones(2), torch.tensor(n)), fn(torch.ones(2), torch.tensor(n)))
+    assert oxyfuel.stats()["graph_breaks"] > 0
+
+
+def test_decisions_in_a_full_graph():
+    def fn(x, t):
+        n = t.item()
+        if n > 3:
+            return x * 2
+        return x
+
+    with pytest.raises(oxyfuel.GraphBreak) as e:
+        oxyfuel.compile(fn, fullgraph=True)(torch.ones(2), torch.tensor(5))
+    text = str(e.value)
+    assert "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3)" in text
+    assert "torch._check" in text and "test_unbacked.py" in text and "in fn" in text
+    with pytest.raises(oxyfuel.GraphBreak, match="Could not extract specialized integer"):
+        oxyfuel.compile(lambda x, t: [x] * t.item(), fullgraph=True)(torch.ones(2), torch.tensor(5))
+
+
+@pytest.mark.parametrize("name", ["range", "index", "key", "text", "float"])
+def test_code_that_needs_the_number_breaks(name):
+    fns = {
+        "range": lambda x, t: sum(x * i for i in range(t.item())) + x,
+        "index": lambda x, t: x * [1, 2, 3, 4, 5][t.item()],
+        "key": lambda x, t: {t.item(): x + 1},
+        "text": lambda x, t: (x + 1, f"{t.item():>3}"),
+        "float": lambda x, t: x * (t.item() / 2),
+    }
+    fn = fns[name]
+    compiled = oxyfuel.compile(fn)
+    for n in (3, 0, 1, 4):
+        same(compiled(torch.ones(2), torch.tensor(n)), fn(torch.ones(2), torch.tensor(n)))
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_without_the_settings_a_graph_breaks(dynamic):
+    config = torch._dynamo.config
+    with config.patch(capture_scalar_outputs=False, capture_dynamic_output_shape_ops=False):
+        for fn in (lambda x: x[x > 0] * 2, lambda x: x * x.long().sum().item()):
+            for x in (torch.ones(3), torch.zeros(3)):
+                with pytest.raises(oxyfuel.GraphBreak, match="depends on|needs the value"):
+                    oxyfuel.compile(fn, fullgraph=True, dynamic=dynamic)(x)
+                same(oxyfuel.compile(fn, dynamic=dynamic)(x), fn(x))
+
+
+def test_each_setting_is_for_itself():
+    config = torch._dynamo.config
+    number, size = lambda x: x * x.long().sum().item(), lambda x: x[x > 0] * 2
+    x = torch.ones(3)
+    with config.patch(capture_scalar_outputs=False):
+        same(oxyfuel.compile(size, fullgraph=True)(x), size(x))
+        with pytest.raises(oxyfuel.GraphBreak):
+            oxyfuel.compile(number, fullgraph=True)(x)
+    with config.patch(capture_dynamic_output_shape_ops=False):
+        same(oxyfuel.compile(number, fullgraph=True)(x), number(x))
+        with pytest.raises(oxyfuel.GraphBreak):
+            oxyfuel.compile(size, fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_other_modes(dynamic):
+    counted(lambda x, m: (x[m] * 2).sum(), [(torch.ones(N, 2), m) for m in masks()], dynamic=dynamic)
+
+
+def test_floats_and_truths_break():
+    for fn in (lambda x: x * x.sum().item(), lambda x: x + (x > 0).any().item()):
+        compiled = oxyfuel.compile(fn)
+        for x in (torch.ones(3), torch.zeros(3)):
+            same(compiled(x), fn(x))
+    assert oxyfuel.stats()["graph_breaks"] > 0
+
+
+# ---- inputs
+
+
+def marked(n):
+    x = torch.randn(n, 4)
+    torch._dynamo.decorators.mark_unbacked(x, 0)
+    return x
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2 + 1,
+        lambda x: x.sum(0),
+        lambda x: (x @ x.t()).softmax(1),
+        lambda x: torch.cat([x, x]),
+        lambda x: (x.shape[0], x.numel(), x.view(-1)),
+        lambda x: F.layer_norm(x, (4,)).relu(),
+    ],
+)
+def test_marked_inputs(fn):
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for n in (5, 0, 1, 7, 100):
+        x = marked(n)
+        same(compiled(x), fn(x))
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] == 0
+    assert stats["unmet_checks"] == 0
+    assert stats["fallbacks"] == 0
+
+
+def test_a_decision_on_a_marked_input():
+    def fn(x):
+        return x * 2 if x.shape[0] > 3 else x
+
+    with pytest.raises(oxyfuel.GraphBreak, match="Could not guard on data-dependent expression"):
+        oxyfuel.compile(fn, fullgraph=True)(marked(5))
+    same(oxyfuel.compile(fn)(x := marked(5)), x * 2)
+
+
+def test_behind_a_break():
+    def fn(x, m):
+        rows = x[m]
+        n = rows.shape[0]
+        oxyfuel.graph_break()
+        return rows * n, n + 1
+
+    x = torch.randn(N, 2)
+    compiled = oxyfuel.compile(fn)
+    for m in masks():
+        same(compiled(x, m), fn(x, m))
+
+
+def test_written_objects():
+    class Counter:
+        seen = 0
+
+    def fn(c, m):
+        c.seen += m.nonzero().shape[0]
+        return c.seen
+
+    for m in masks():
+        a, b = Counter(), Counter()
+        compiled = oxyfuel.compile(fn)
+        same(compiled(a, m), fn(b, m))
+        assert a.seen == b.seen and type(a.seen) is int
+
+
+def test_kernels_off(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_KERNELS", "0")
+    counted(lambda x, m: ((x[m] * 2).sum(0), x[m].shape[0]), [(torch.ones(N, 2), m) for m in masks()])
+
+
+def test_inputs_written_in_place():
+    def fn(x, m):
+        rows = x[m]
+        x.mul_(2)
+        x[m] = rows + 1
+        return rows.sum()
+
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for m in masks():
+        a = torch.randn(N, 3)
+        b = a.clone()
+        same(compiled(a, m), fn(b, m))
+        same(a, b)
