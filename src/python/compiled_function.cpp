@@ -221,7 +221,7 @@ struct Captures {
         if (!self->shapes.wanted() || found_with_symbols) throw;
         found_with_symbols = !runs_without_symbols(capture, break_at);
         if (found_with_symbols) throw;
-        say(self, "static", b.what());
+        say(self, "static", b.what(), b.stack);
         return;
       }
     }
@@ -443,8 +443,11 @@ void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* 
     self->varying.insert(std::move(source));
   }
   if (!dynamo_setting("automatic_dynamic_shapes", true)) return;
-  for (auto& [source, dims] : guards.changed_sizes(locals))
+  for (auto& [source, dims, before] : guards.changed_sizes(locals)) {
     self->shapes.changed[source].insert(dims.begin(), dims.end());
+    self->shapes.sizes_before.insert(before.begin(), before.end());
+  }
+  for (std::string& source : guards.tensor_sources()) self->shapes.known.insert(std::move(source));
 }
 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at

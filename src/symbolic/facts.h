@@ -82,6 +82,8 @@ class ShapeFacts {
   Expr replace_symbols(Expr e) const;
 
   const std::vector<Fact>& facts() const { return facts_; }
+  // How often they have changed: what was simplified before may become simpler.
+  size_t changes() const { return changes_; }
   // Whether the recording holds for these values of its symbols.
   bool holds(const std::function<int64_t(Expr symbol)>& value_of) const;
   std::vector<std::string> text() const;
@@ -134,6 +136,7 @@ class ShapeFacts {
   std::function<std::string()> where_;
   std::string op_;
   bool closed_ = false;
+  size_t changes_ = 0;
 };
 
 // While it lives, known_equal and known_less of the pool decide by the hints what they do not know,

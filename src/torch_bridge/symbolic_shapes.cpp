@@ -90,9 +90,9 @@ void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
   type.offset = expr_of(t.sym_storage_offset());
 }
 
-Expr SymbolicShapes::symbol_for(int64_t hint) {
+Expr SymbolicShapes::symbol_for(int64_t hint, const std::string& group) {
   if (hint < 2) return hint;
-  auto [it, is_new] = symbols_.try_emplace(hint);
+  auto [it, is_new] = symbols_.try_emplace({group, hint});
   if (is_new) it->second = facts_->pool().symbol(cat("s", made_++), {2, INT64_MAX}, hint);
   return it->second;
 }
@@ -101,17 +101,18 @@ Expr SymbolicShapes::symbol_of_number(int64_t hint) {
   return facts_->pool().symbol(cat("s", made_++), {}, hint);
 }
 
-ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims) {
+ir::TensorType SymbolicShapes::input_type(const at::Tensor& real,
+                                          std::span<const DynamicDim> dims) {
   ir::TensorType type = type_of(real);
   const int64_t rank = real.dim();
-  std::vector<bool> chosen(type.sizes.size());
-  for (int64_t d : dims) {
-    if (d < -rank || d >= rank)
-      throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
-    chosen[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
+  std::vector<const DynamicDim*> chosen(type.sizes.size());
+  for (const DynamicDim& d : dims) {
+    if (d.dim < -rank || d.dim >= rank)
+      throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d.dim));
+    chosen[static_cast<size_t>(d.dim < 0 ? d.dim + rank : d.dim)] = &d;
   }
   for (size_t d = 0; d < chosen.size(); ++d)
-    if (chosen[d]) type.sizes[d] = symbol_for(real.size(static_cast<int64_t>(d)));
+    if (chosen[d]) type.sizes[d] = symbol_for(real.size(static_cast<int64_t>(d)), chosen[d]->group);
   // A stride that is where another dimension ends is that product; others are numbers.
   std::vector<size_t> order(type.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;

@@ -348,7 +348,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
       guard(GuardKind::IdIs, sources.attribute(source, py::str(kind)), real.attr(kind));
     throw Break(BreakId::input_kind, what);
   }
-  const std::vector<int64_t> dims = sizes().dims_of(real, source);
+  const std::vector<bridge::DynamicDim> dims = sizes().dims_of(real, source);
   guard(dims.empty() ? GuardKind::Tensor : GuardKind::SizedTensor, source, real);
   if (what != nullptr) throw Break(BreakId::input_kind, what);
   if (t.is_inference() && !c10::InferenceMode::is_enabled())

@@ -241,6 +241,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs) {
     throw Break(BreakId::numpy, "memory that arrays may share is written");
   r.graph.name = ir->graph.name;
   r.attributes = recorder_->attributes();
+  r.facts = recorder_->facts();
   r.visible_outputs = static_cast<uint32_t>(outputs.size());
   r.result.kind = ResultTree::Kind::Tuple;
   for (uint32_t i = 0; i < r.visible_outputs; i++)

@@ -4,7 +4,6 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include "python/capture/capture.h"
-#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::python {
 namespace {
@@ -31,7 +30,8 @@ bool mentions(const sym::Condition& c, std::span<const sym::Expr> symbols) {
 }  // namespace
 
 py::object from_torch(const py::object& o) {
-  if (torch::is_symint(o)) {
+  // By type: isinstance would ask the object, whose class may answer with Python code.
+  if (PyObject_TypeCheck(o.ptr(), as_type(member_of<"torch", "SymInt">()))) {
     const auto s = o.cast<c10::SymInt>();
     if (auto constant = s.maybe_as_int()) return py::int_(*constant);
     return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
@@ -49,7 +49,7 @@ py::object with_numbers(const py::object& o) {
   return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
 }
 
-std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
+std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (policy_ == nullptr || policy_->mode == DynamicShapes::Mode::Never || policy_->refused)
     return {};
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
@@ -62,11 +62,17 @@ std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
   const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
   if (policy_->all() && !heap().is_module_state(source))
     for (int64_t d = 0; d < rank; d++) dims.insert(d);
-  if (auto it = policy_->changed.find(heap().sources.text(source)); it != policy_->changed.end())
+  const std::string name = heap().sources.text(source);
+  if (auto it = policy_->changed.find(name); it != policy_->changed.end())
     dims.insert(it->second.begin(), it->second.end());
+  else if (!policy_->known.contains(name) && !heap().is_module_state(source))
+    for (int64_t d = 0; d < rank; d++)
+      if (policy_->sizes_before.contains(THPVariable_Unpack(tensor.ptr()).size(d))) dims.insert(d);
   for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
   std::erase_if(dims, [rank](int64_t d) { return d >= rank; });  // a mark of what it was before
-  return {dims.begin(), dims.end()};
+  std::vector<bridge::DynamicDim> out;
+  for (const int64_t d : dims) out.push_back({d});
+  return out;
 }
 
 void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
@@ -118,7 +124,7 @@ std::string Sizes::violations() const {
 }
 
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!symbolic() || graphs().inner() != nullptr || policy_->numbers.empty() ||
+  if (!symbolic() || policy_->numbers.empty() ||
       !policy_->numbers.contains(heap().sources.text(source)))
     return {};
   int overflow = 0;
@@ -127,7 +133,7 @@ py::object Sizes::number(py::handle real, SourceId source) {
   if (overflow != 0 || value > kMost || value < -kMost) return {};
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   const std::string name = cat("n", inputs_.size());
-  const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, true);
+  const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, std::nullopt);
   const ir::Type type = ir::Type::integer(bridge::expr_of(s));
   graphs().ir->graph.add_input(name, type);
   graphs().fetch.push_back(source);

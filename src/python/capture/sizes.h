@@ -9,6 +9,7 @@
 #include "python/capture/part.h"
 #include "python/guards/shape_guards.h"
 #include "python/symbolic_int.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::python {
 
@@ -26,6 +27,10 @@ struct DynamicShapes {
   enum class Mode : uint8_t { Never, Automatic, Always };
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
+  std::unordered_set<std::string> known;  // sources of tensors that captures have looked at
+  // What the changed dimensions were in the calls that were captured. A dimension of this size of a
+  // tensor that is new to captures (a cache, filled meanwhile) is a symbol, too.
+  std::set<int64_t> sizes_before;
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool marked = false;                      // a tensor with marks was met
@@ -52,7 +57,7 @@ class Sizes : public Part {
   // Whether the recording may have symbols.
   bool symbolic() const { return symbolic_; }
   // The dimensions of a tensor from before the call whose sizes are symbols.
-  std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
+  std::vector<bridge::DynamicDim> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
   // What stands for an int that varies; null where it is to be a constant.

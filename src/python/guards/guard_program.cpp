@@ -135,9 +135,18 @@ std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(PyObject* co
     const SourceId source = walk_.guards()[walk_.tensor_guards()[i]].source;
     PyObject* has = values[source.index];
     if (has == nullptr || !THPVariable_Check(has)) continue;
-    std::vector<int64_t> dims = walk_.tensors().changed_sizes(i, THPVariable_Unpack(has));
-    if (!dims.empty()) out.push_back({walk_.sources().text(source), std::move(dims)});
+    ChangedSizes changed{walk_.sources().text(source), {}, {}};
+    changed.dims = walk_.tensors().changed_sizes(i, THPVariable_Unpack(has));
+    for (const int64_t d : changed.dims) changed.before.push_back(walk_.tensors().size(i, d));
+    if (!changed.dims.empty()) out.push_back(std::move(changed));
   }
+  return out;
+}
+
+std::vector<std::string> GuardProgram::tensor_sources() const {
+  std::vector<std::string> out;
+  for (const uint32_t guard : walk_.tensor_guards())
+    out.push_back(walk_.sources().text(walk_.guards()[guard].source));
   return out;
 }
 

@@ -51,9 +51,10 @@ class GuardProgram {
   // Tensors that are as guards want them but for the sizes of some dimensions.
   struct ChangedSizes {
     std::string source;
-    std::vector<int64_t> dims;
+    std::vector<int64_t> dims, before;  // and their sizes in the call that was captured
   };
   std::vector<ChangedSizes> changed_sizes(PyObject* const* locals) const;
+  std::vector<std::string> tensor_sources() const;  // of all tensors that guards look at
 
   // Where true, measure() is called for what is captured: explain asks for it.
   static inline bool measured = false;
