@@ -141,9 +141,8 @@ class Compiler:
         name: str,
         dynamic: bool | None = False,
     ) -> None:
-        # Other backends take graphs of known sizes, and so do frozen parameters.
-        static = backend != "native" or settings.get("freezing") == "True"
-        self._dynamic = _BARRED if static else _DYNAMIC[dynamic]
+        # Other backends take graphs of known sizes.
+        self._dynamic = _DYNAMIC[dynamic] if backend == "native" else _BARRED
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
@@ -214,11 +213,6 @@ class Compiler:
             log("dynamic", self._name, text)
         elif kind == "violation":
             raise ConstraintViolationError(text)
-        elif kind in ("static", "static failed"):
-            if kind == "static failed" and self._strict:
-                raise _C.InternalError(f"with symbolic sizes: {text}")
-            statistics.count("static_captures")
-            log("dynamic", f"{self._name} is captured for these sizes alone", text)
         elif kind == "relied":
             statistics.count("unmet_checks")
             log("dynamic", f"a call of {self._name} runs in eager", text)
@@ -230,8 +224,16 @@ class Compiler:
                 f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last "
                 f"guard that failed: {text}"
             )
-        elif kind in ("note", "thawed", "grad", "unsupported", "failed graph"):
-            compiler.report(self._settings, kind, text)
+        elif kind in (
+            "note",
+            "thawed",
+            "grad",
+            "unsupported",
+            "failed graph",
+            "static",
+            "static failed",
+        ):
+            compiler.report(self._settings, kind, text + where, self._name)
         elif kind == "failed":
             statistics.count("fallbacks")
             if self._strict:

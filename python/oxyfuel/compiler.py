@@ -17,6 +17,10 @@ from oxyfuel import _C, passes, statistics
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings
 
+# Of an input: its dimensions of symbolic size, each with what its size is called; of a number what
+# the sizes are called that it is one of.
+_Symbols = tuple[list[tuple[int, str]], str | None]
+
 _graphs: weakref.WeakSet[_Graph] = weakref.WeakSet()
 captured_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 _said: set[str] = set()
@@ -31,17 +35,18 @@ def compile_fx(
     """A callable that computes what ``gm`` computes, faster.
 
     It takes the graph's inputs in order (tensors and integers). Each new combination of sizes,
-    strides and dtypes is compiled at its first call, so ``example_inputs`` may be empty. Results,
-    mutated inputs and exceptions are those of ``gm``.
+    strides and dtypes is compiled at its first call, so ``example_inputs`` may be empty; sizes and
+    integers that TorchDynamo has found to vary, or that are symbolic in ``example_inputs``, are
+    symbols, and one compilation serves as many of them as do the same. Results, mutated inputs and
+    exceptions are those of ``gm``.
 
     Raises UserError (a ValueError) for an unknown option.
     """
-    del example_inputs  # sizes are taken from the first call, when the real tensors are there
     settings = make_settings(options)
     statistics.count("graphs")
     if settings.get("disable") == "True":
         return gm.forward
-    return _Graph(gm, settings).callable
+    return _Graph(gm, settings, example_inputs).callable
 
 
 def reset() -> None:
@@ -60,11 +65,17 @@ _C.set_control(reset, "not_in_graph", None)
 
 
 def plan(
-    graph: _C.TorchGraph, args: tuple[Any, ...], settings: _C.Settings, freezing: bool
+    graph: _C.TorchGraph,
+    args: tuple[Any, ...],
+    settings: _C.Settings,
+    freezing: bool,
+    symbols: Mapping[int, _Symbols] | None = None,
+    held: Sequence[int] = (),
 ) -> _C.CompiledPlan | tuple[str, str]:
-    """A plan for inputs like these, or (kind, reason) where there is none."""
+    """A plan for inputs like these, or (kind, reason) where there is none. ``symbols``: what varies
+    of the inputs; ``held``: numbers in tensors that are constants of the plan."""
     start = time.perf_counter()
-    made = _C.compile(graph, args, settings, passes.rows(), freezing)
+    made = _C.compile(graph, args, settings, passes.rows(), freezing, symbols or {}, held)
     statistics.count("compile_seconds", time.perf_counter() - start)
     if isinstance(made, _C.CompiledPlan):
         statistics.count("plans")
@@ -81,7 +92,7 @@ def plan(
     return made
 
 
-def report(settings: _C.Settings, kind: str, text: str) -> None:
+def report(settings: _C.Settings, kind: str, text: str, name: str = "a graph") -> None:
     """Says what became of a graph: told after eager has taken a call over, or of a plan that ran
     (kind "note")."""
     if kind == "note":
@@ -91,6 +102,11 @@ def report(settings: _C.Settings, kind: str, text: str) -> None:
         statistics.count("thaws")
         if text:
             warn_once(text)
+    elif kind in ("static", "static failed"):
+        if kind == "static failed" and settings.get("strict") == "True":
+            raise _C.InternalError(f"with symbolic sizes: {text}")
+        statistics.count("static_captures")
+        log("dynamic", f"{name} is compiled for these sizes alone", text)
     elif kind == "grad":
         statistics.count("grad_fallbacks")
         warn_once(grad_text(settings))
@@ -112,9 +128,17 @@ class _Graph:
     """A torch.fx.GraphModule and the plans made of it. Lives as long as its callable, which holds
     its methods."""
 
-    def __init__(self, gm: torch.fx.GraphModule, settings: _C.Settings) -> None:
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        settings: _C.Settings,
+        examples: Sequence[Any],
+    ) -> None:
         self._gm = gm
         self._settings = settings
+        self._symbols = _symbols_of(gm, examples)
+        self._floats = _floats_of(gm)
+        self._held: dict[int, float] = {}  # floats whose reader wants to know them
         self._shown = False
         self.callable = _C.CompiledGraph(
             gm.forward, self.compile, functools.partial(report, settings), _attribute_slots(gm)
@@ -130,14 +154,35 @@ class _Graph:
         if not self._shown and _C.log_enabled("graph_code"):
             log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
         self._shown = True
+        made = self._plan(args, freezing)
+        if self._symbols and isinstance(made, tuple):
+            kind, why = made
+            self._symbols = {}
+            made = self._plan(args, freezing)
+            if kind != "unsupported":
+                report(self._settings, "static failed", why)
+            elif not isinstance(made, tuple):
+                report(self._settings, "static", why)
+        return made
+
+    def _plan(self, args: tuple[Any, ...], freezing: bool) -> _C.CompiledPlan | tuple[str, str]:
         # Anew: it holds the module's attributes of this moment.
         try:
-            graph = _C.TorchGraph.from_fx(self._gm)
+            graph = _C.TorchGraph.from_fx(self._gm, self._floats)
         except _C.Unsupported as e:
             return "unsupported", str(e)
         except Exception as e:
             return "failed", f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
-        return plan(graph, args, self._settings, freezing)
+        # Where an op cannot take floats as they are they are constants, but for those that were
+        # others before.
+        floats = {i: args[i].item() for i in self._floats}
+        held = [i for i, x in floats.items() if self._held.get(i) == x]
+        made = plan(graph, args, self._settings, freezing, self._symbols, held)
+        if isinstance(made, tuple) and len(held) < len(floats):
+            self._held |= floats
+            graph = _C.TorchGraph.from_fx(self._gm, self._floats)
+            made = plan(graph, args, self._settings, freezing, self._symbols, list(floats))
+        return made
 
 
 def grad_text(settings: _C.Settings) -> str:
@@ -155,6 +200,48 @@ def warn_once(text: str) -> None:
     if text not in _said:
         _said.add(text)
         warnings.warn(f"oxyfuel: {text}", stacklevel=2)
+
+
+def _symbols_of(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[int, _Symbols]:
+    """What varies of a graph's inputs: as symbolic numbers in the examples, or in those that
+    TorchDynamo has traced with."""
+
+    def name(number: Any) -> str | None:
+        symbolic = isinstance(number, torch.SymInt) and number.node.maybe_as_int() is None
+        return str(number.node.expr) if symbolic else None
+
+    def varies(x: Any) -> bool:
+        sizes = x.shape if isinstance(x, torch.Tensor) else [x]
+        return any(name(n) is not None for n in sizes)
+
+    inputs: dict[int, Any] = {}
+    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        found = [*examples[i : i + 1], node.meta.get("example_value")]
+        varying = next((x for x in found if varies(x)), None)
+        if varying is not None:
+            inputs[i] = varying
+    tensors = {i: x for i, x in inputs.items() if isinstance(x, torch.Tensor)}
+    dims = {
+        i: [(d, key) for d, n in enumerate(x.shape) if (key := name(n)) is not None]
+        for i, x in tensors.items()
+    }
+    sizes = {key for found in dims.values() for _, key in found}
+    numbers = {i: name(x) for i, x in inputs.items() if i not in tensors}
+    return {i: (found, None) for i, found in dims.items()} | {
+        i: ([], key if key in sizes else None) for i, key in numbers.items()
+    }
+
+
+def _floats_of(gm: torch.fx.GraphModule) -> list[int]:
+    """The inputs that are symbolic floats: TorchDynamo gives them in tensors, and reads them in the
+    graph."""
+
+    def is_float(node: torch.fx.Node) -> bool:
+        example = node.meta.get("example_value")
+        given = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+        return given and getattr(example, "dtype", None) == torch.float64 and example.dim() == 0
+
+    return [i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if is_float(node)]
 
 
 def _attribute_slots(gm: torch.fx.GraphModule) -> list[tuple[dict[str, Any], str]]:

@@ -126,8 +126,17 @@ std::optional<double> as_double(const ir::Arg& x) {
   return e && e->is_const() ? std::optional(static_cast<double>(e->value())) : std::nullopt;
 }
 
+// A whole number, also where it is a float.
+std::optional<Expr> whole(const Args& a, const ir::Arg& x) {
+  constexpr double kMost = 1 << 30;
+  const double* d = x.get_if<double>();
+  if (!d) return a.expr(x);
+  if (!(std::abs(*d) <= kMost) || *d != std::floor(*d)) return std::nullopt;
+  return Expr(static_cast<int64_t>(*d));
+}
+
 std::optional<Expr> range_length(const Args& a, const Range& r) {
-  auto start = a.expr(r.start), end = a.expr(r.end), step = a.expr(r.step);
+  auto start = whole(a, r.start), end = whole(a, r.end), step = whole(a, r.step);
   if (start && end && step) {
     if (!step->is_const() || step->value() == 0) return std::nullopt;
     const Expr span = step->value() > 0 ? *end - *start : *start - *end;
@@ -144,15 +153,16 @@ bool shape_arange(const Args& a, Types& out) {
   const Range r = range_of_args<Bounds>(a);
   auto length = range_length(a, r);
   const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
+  const bool all_whole = whole(a, r.start) && whole(a, r.end) && whole(a, r.step);
   auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
-  if (!length || !o || (!integers && !ir::is_floating(o->dtype))) return false;
+  if (!length || !o || (!all_whole && !ir::is_floating(o->dtype))) return false;
   return give_new(out, o, {*length});
 }
 
 template <size_t Bounds>
 Scalar arange(Element& e) {
   const Range r = range_of_args<Bounds>(e.args);
-  auto start = e.args.expr(r.start), step = e.args.expr(r.step);
+  auto start = whole(e.args, r.start), step = whole(e.args, r.step);
   if (start && step) return e.finish(e.b.index(*start + e.index[0] * *step));
   const Scalar i = e.cast(e.b.index(e.index[0]), DType::F64);
   const Scalar offset = e.mul(i, e.c(*as_double(r.step), DType::F64));

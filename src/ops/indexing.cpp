@@ -291,13 +291,24 @@ bool shape_stack(const Args& a, Types& out) {
   const TensorType& first = *types[0];
   auto dim = a.dim(1, first.dim() + 1, 0);
   if (!dim) return false;
-  // A result of four dimensions or more may be in channels-last order, as its items are.
-  const bool ordered = first.dim() < 3;
+  bool row_by_row = false;
   for (const TensorType* t : types) {
-    if (!known_same(t->sizes, first.sizes) || t->device != first.device ||
-        (!ordered && !t->is_row_major()))
-      return false;
+    if (!known_same(t->sizes, first.sizes) || t->device != first.device) return false;
+    row_by_row |= t->is_row_major();
   }
+  // ATen concatenates, behind a new last dimension if that is asked for: what looks like
+  // channels-last then stays so if all do.
+  for (size_t i = 0; i < types.size() && !row_by_row; ++i) {
+    TensorType piece = *types[i];
+    if (*dim == first.dim()) {
+      piece.sizes.emplace_back(1);
+      piece.strides.emplace_back(1);
+    }
+    const auto last = suggests_channels_last(piece);
+    if (!last) return false;
+    row_by_row = !*last;
+  }
+  if (!row_by_row) return false;
   Sizes sizes = first.sizes;
   sizes.insert(sizes.begin() + *dim, Expr(static_cast<int64_t>(types.size())));
   return give(out, row_major(*dtype, first.device, std::move(sizes)));

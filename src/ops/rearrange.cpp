@@ -21,12 +21,13 @@ struct Borders {
   Expr before = 0, after = 0;
 };
 
-std::optional<std::vector<Borders>> borders(const Args& a, size_t dims) {
+// `cut`: they may be negative.
+std::optional<std::vector<Borders>> borders(const Args& a, size_t dims, bool cut = false) {
   Sizes list;
   if (!a.exprs(1, list) || list.size() != 2 * dims) return std::nullopt;
   std::vector<Borders> result(dims);
   for (Expr e : list) {
-    if (sym::known_less(e, 0).value_or(true)) return std::nullopt;
+    if (!cut && sym::known_less(e, 0).value_or(true)) return std::nullopt;
   }
   for (size_t k = 0; k < dims; ++k) result[dims - 1 - k] = {list[2 * k], list[2 * k + 1]};
   return result;
@@ -59,7 +60,7 @@ Scalar padded_line(Element& e, Index at, Expr before, Expr after) {
 template <bool Reflect, size_t Dims>
 Scalar pad(Element& e) {
   const TensorType& t = *e.args.tensor(0);
-  const auto edges = *borders(e.args, Dims);
+  const auto edges = *borders(e.args, Dims, !Reflect);
   const size_t first = t.sizes.size() - Dims;
   Index at = e.index;
   for (size_t k = 0; k + 1 < Dims; ++k) {
@@ -86,7 +87,7 @@ bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::T
 template <bool Reflect, size_t Dims>
 bool shape_pad(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto edges = borders(a, Dims);
+  auto edges = borders(a, Dims, !Reflect);
   if (!t || !edges || t->dtype == DType::B8) return false;
   if (t->sizes.size() != Dims + 1 && t->sizes.size() != Dims + 2) return false;
   Sizes sizes = t->sizes;
@@ -99,6 +100,7 @@ bool shape_pad(const Args& a, Types& out) {
       if (Reflect && !sym::known_less(edge, size).value_or(false)) return false;
     }
     size = size + (*edges)[k].before + (*edges)[k].after;
+    if (!Reflect && !sym::known_less(0, size).value_or(false)) return false;
   }
   return push_image(*t, std::move(sizes), Dims == 1 ? 0 : Dims + 2, out);
 }
@@ -356,28 +358,72 @@ bool applies_diagonal_scatter(const ir::Graph& g, const ir::Node& n) {
 
 // ---- narrow_copy, rot90 ----
 
-// self, dim, start, length
+// Of self, dim, start, length: where it begins.
+std::optional<Expr> narrow_start(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  const auto dim = t ? a.dim(1, t->dim()) : std::nullopt;
+  const auto start = a.expr(2);
+  const auto negative = start ? sym::known_less(*start, 0) : std::nullopt;
+  if (!dim || !negative || t->dim() == 0) return std::nullopt;
+  return *negative ? t->sizes[static_cast<size_t>(*dim)] + *start : *start;
+}
+
+bool shape_narrow_copy(const Args& a, Types& out) {
+  const auto start = narrow_start(a), length = a.expr(3);
+  if (!start || !length) return false;
+  const TensorType& t = *a.tensor(0);
+  Sizes sizes = t.sizes;
+  Expr& size = sizes[static_cast<size_t>(*a.dim(1, t.dim()))];
+  for (Expr gap : {*start, *length, size - *start - *length})
+    if (sym::known_less(gap, 0) != false) return false;
+  size = *length;
+  return give(out, fresh(t, std::move(sizes)));
+}
+
 Scalar narrow_copy(Element& e) {
-  const TensorType& t = *e.args.tensor(0);
-  const int64_t dim = *e.args.dim(1, t.dim()), start = *e.args.integer(2);
   Index at = e.index;
-  at[dim] += start < 0 ? t.sizes[dim] + Expr(start) : Expr(start);
+  at[*e.args.dim(1, e.args.tensor(0)->dim())] += *narrow_start(e.args);
   return e.load(0, at);
 }
 
 bool applies_narrow_copy(const ir::Graph& g, const ir::Node& n) {
-  const Args a(g, n);
-  return has_computable_types(g, n) && a.integer(1) && a.integer(2);
+  return has_computable_types(g, n) && narrow_start(Args(g, n));
 }
 
-// self, k, dims: quarter turns from the first dimension to the second.
+// Of self, k, dims: quarter turns from the first dimension to the second.
+struct Turns {
+  int64_t turns = 0, from = 0, to = 1;
+};
+std::optional<Turns> turns_of(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  const auto k = a.integer(1, 1);
+  std::vector<int64_t> dims;
+  if (!t || !k || (!a.missing(2) && !a.integers(2, dims))) return std::nullopt;
+  if (a.missing(2)) dims = {0, 1};
+  if (dims.size() != 2) return std::nullopt;
+  const auto from = wrap_dim(dims[0], t->dim()), to = wrap_dim(dims[1], t->dim());
+  if (t->dim() < 2 || !from || !to || *from == *to) return std::nullopt;
+  return Turns{((*k % 4) + 4) % 4, *from, *to};
+}
+
+// ATen flips, and exchanges the dimensions of what that gives.
+bool shape_rot90(const Args& a, Types& out) {
+  const auto turns = turns_of(a);
+  if (!turns) return false;
+  const TensorType& t = *a.tensor(0);
+  if (turns->turns == 0) return give(out, fresh(t, t.sizes));
+  auto flipped = empty_like(t);
+  if (flipped && turns->turns != 2) {
+    const auto x = static_cast<size_t>(turns->from), y = static_cast<size_t>(turns->to);
+    std::swap(flipped->sizes[x], flipped->sizes[y]);
+    std::swap(flipped->strides[x], flipped->strides[y]);
+  }
+  return give(out, std::move(flipped));
+}
+
 Scalar rot90(Element& e) {
   const TensorType& t = *e.args.tensor(0);
-  std::vector<int64_t> dims;
-  if (e.args.missing(2)) dims = {0, 1};
-  e.args.integers(2, dims);
-  const int64_t x = *wrap_dim(dims[0], t.dim()), y = *wrap_dim(dims[1], t.dim());
-  const int64_t turns = ((*e.args.integer(1, 1) % 4) + 4) % 4;
+  const auto [turns, x, y] = *turns_of(e.args);
   const Expr i = e.index[x], j = e.index[y];
   const Expr last_i = t.sizes[x] - Expr(1), last_j = t.sizes[y] - Expr(1);
   Index at = e.index;
@@ -478,8 +524,9 @@ bool shape_flip(const Args& a, Types& out) {
 // Shifts by dimension; an empty list of dimensions rolls the flattened tensor.
 bool shape_roll(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  std::vector<int64_t> shifts, dims;
-  if (!t || !a.integers(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
+  Sizes shifts;
+  std::vector<int64_t> dims;
+  if (!t || !a.exprs(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
   if (!t->is_row_major()) return false;
   if (dims.empty() ? shifts.size() != 1 : shifts.size() != dims.size()) return false;
   for (int64_t d : dims) {
@@ -490,19 +537,20 @@ bool shape_roll(const Args& a, Types& out) {
 
 Scalar roll(Element& e) {
   const TensorType& t = *e.args.tensor(0);
-  std::vector<int64_t> shifts, dims;
-  e.args.integers(1, shifts);
+  Sizes shifts;
+  std::vector<int64_t> dims;
+  e.args.exprs(1, shifts);
   if (!e.args.missing(2)) e.args.integers(2, dims);
   if (dims.empty()) {
     const Sizes flat{t.numel()};
     Index linear = reshape_index(flat, t.sizes, e.index);
-    linear[0] = sym::mod(linear[0] - Expr(shifts[0]), flat[0]);
+    linear[0] = sym::mod(linear[0] - shifts[0], flat[0]);
     return e.load(0, reshape_index(t.sizes, flat, linear));
   }
   Index i = e.index;
   for (size_t k = 0; k < dims.size(); ++k) {
     const int64_t d = *wrap_dim(dims[k], t.dim());
-    i[d] = sym::mod(i[d] - Expr(shifts[k]), t.sizes[d]);
+    i[d] = sym::mod(i[d] - shifts[k], t.sizes[d]);
   }
   return e.load(0, i);
 }

@@ -417,7 +417,7 @@ bool decompose_aminmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
   auto dims = named_dims(a);
   auto keepdim = a.boolean(2, false);
   if (!dims || !keepdim || !is_computable(t.dtype) || t.dim() == 0) return false;
-  if (!std::ranges::all_of(t.sizes, [](Expr s) { return s.is_const() && s.value() != 0; }))
+  if (!std::ranges::all_of(t.sizes, [](Expr s) { return sym::known_less(0, s) == true; }))
     return false;
   for (const char* op : {"aten.amin.default", "aten.amax.default"}) {
     out.push_back(r.call(op, {n.arg(0), list_of(*dims), *keepdim}));
@@ -430,6 +430,12 @@ bool decompose_count_nonzero(Rewriter& r, const ir::Node& n, std::vector<ValueId
   auto dims = named_dims(a);
   if (!dims || !is_computable(a.tensor(0)->dtype)) return false;
   return give(out, r.sum(r.call("aten.ne.Scalar", {n.arg(0), 0}), *dims, false));
+}
+
+bool shape_aminmax(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  return t && t->dtype != DType::B8 && shape_fold<Fold::Same, 1, 2, kNever>(a, out) &&
+         give(out, out[0].tensor);
 }
 
 // Shapes by where the arguments stand: all dimensions, or `dim, keepdim`, then `dtype`.

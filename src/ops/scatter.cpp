@@ -316,6 +316,14 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
 ValueId in_a_line(Rewriter& r, ValueId v, Expr count) { return r.view(r.row_major(v), {count}); }
 
 // Where the mask holds, the source's elements one after the other.
+// ATen expands self and mask to each other, and copies row by row.
+bool shape_masked_scatter(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(0), *mask = a.tensor(1), *source = a.tensor(2);
+  if (!t || !mask || !source || mask->dtype != DType::B8 || t->dtype != source->dtype) return false;
+  auto sizes = broadcast(t->sizes, mask->sizes);
+  return sizes && give(out, fresh(*t, std::move(*sizes)));
+}
+
 bool decompose_masked_scatter(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType self = r.type(n.arg(0).value()), mask = r.type(n.arg(1).value()),
                    source = r.type(n.arg(2).value());

@@ -112,6 +112,11 @@ bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   return give(out, r.call("aten.mul.Scalar", {n.arg(0), factor}));
 }
 
+bool shape_celu(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  return a.number(1, 1.0).value_or(0) != 0 && t && ir::is_floating(t->dtype) && unary_real(a, out);
+}
+
 bool decompose_celu(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto alpha = Args(r.graph(), n).number(1, 1.0);
   const DType d = r.type(n.arg(0).value()).dtype;
@@ -235,6 +240,12 @@ Scalar polygamma(Element& e) {
   const Scalar sum = e.finish(e.op(LoopOp::Zeta, e.c(order, DType::F64), x));
   const Scalar factor = e.c(n % 2 == 1 ? factorial : -factorial, e.compute());
   return e.finish(e.mul(factor, e.cast(sum, e.compute())));
+}
+
+bool shape_polygamma(const Args& a, Types& out) {
+  constexpr size_t kOperands[] = {1};
+  return a.integer(0).value_or(-1) >= 0 &&
+         give(out, elementwise_type(a, kOperands, ResultDType::Float));
 }
 
 bool applies_polygamma(const ir::Graph& g, const ir::Node& n) {

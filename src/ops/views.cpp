@@ -368,9 +368,10 @@ bool shape_diagonal(const Args& a, Types& out) {
   const Expr rows = t->sizes[d->dim1] + Expr(std::min<int64_t>(d->offset, 0));
   const Expr columns = t->sizes[d->dim2] - Expr(std::max<int64_t>(d->offset, 0));
   const Expr length = sym::max(sym::min(rows, columns), Expr(0));
-  if (!length.is_const()) return false;
+  const std::optional<bool> some = sym::known_less(0, length);
+  if (!some) return false;
   Expr offset = t->offset;
-  if (!length.is_const(0)) {
+  if (*some) {
     offset = d->offset >= 0 ? offset + Expr(d->offset) * t->strides[d->dim2]
                             : offset - Expr(d->offset) * t->strides[d->dim1];
   }

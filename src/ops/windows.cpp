@@ -84,7 +84,9 @@ bool is_image(const TensorType* t, size_t dims) {
   if (!t || !ir::is_floating(t->dtype)) return false;
   const size_t rank = t->sizes.size();
   if ((rank != dims + 1 && rank != dims + 2) || !t->is_row_major()) return false;
-  if (!std::ranges::all_of(t->sizes, is_positive)) return false;
+  // Eager takes an empty batch.
+  if (!std::all_of(t->sizes.begin() + (rank == dims + 2), t->sizes.end(), is_positive))
+    return false;
   return (rank != 4 && rank != 5) || suggests_channels_last(*t) == false;
 }
 

@@ -23,6 +23,19 @@ int64_t bytes_of(const ir::TensorType& t) {
   return bytes;
 }
 
+bool has_symbols(const ir::TensorType& t) {
+  auto symbolic = [](ir::Expr e) { return !e.is_const(); };
+  return std::ranges::any_of(t.sizes, symbolic) || std::ranges::any_of(t.strides, symbolic) ||
+         symbolic(t.offset);
+}
+
+bool has_symbols(const ir::Arg& a) {
+  if (const auto* e = a.get_if<ir::Expr>()) return !e->is_const();
+  bool found = false;
+  ir::for_each_child(a, [&](const ir::Arg& child) { found |= has_symbols(child); });
+  return found;
+}
+
 class Constants {
  public:
   Constants(const Graph& g, const std::vector<bool>& frozen)
@@ -62,7 +75,7 @@ class Constants {
     if (n.kind != NodeKind::CallOp || !is_mergeable(n)) return;
     What what = What::Made;
     int64_t read = 0;
-    bool varies = false;
+    bool varies = std::ranges::any_of(n.args, [](const ir::Arg& a) { return has_symbols(a); });
     for_each_value(n, [&](ValueId v) {
       what = std::max(what, what_[v.index]);
       varies |= what_[v.index] == What::Varies || !g_.value(v).type.is_tensor();
@@ -70,7 +83,8 @@ class Constants {
         __builtin_add_overflow(read, bytes_of(g_.tensor_type(v)), &read);
     });
     for (ValueId v : n.outputs) {
-      varies |= results_[v.index] || !g_.value(v).type.is_tensor();
+      varies |=
+          results_[v.index] || !g_.value(v).type.is_tensor() || has_symbols(g_.tensor_type(v));
       if (varies) return;
       const int64_t bytes = bytes_of(g_.tensor_type(v));
       varies |= bytes > tuning::freeze_small && !is_view(n) && bytes / tuning::freeze_growth > read;

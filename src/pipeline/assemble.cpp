@@ -276,7 +276,8 @@ class Assembler final : PlanWriter {
       first.gemm.kernel = gemm_kernel(thin, 0, few);
       plan_.steps.emplace_back(std::move(first));
     }
-    if (p.dtype == ir::DType::F32 && is_constant(s.b()) && !codegen::cpp::reads_as_it_lies(p)) {
+    if (p.dtype == ir::DType::F32 && is_constant(s.b()) && has_constant_layout(s.b()) &&
+        !codegen::cpp::reads_as_it_lies(p)) {
       step.gemm.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
@@ -316,6 +317,13 @@ class Assembler final : PlanWriter {
     if (buffer->kind == Buffer::Kind::Attribute) return !frozen_.empty();
     return buffer->kind == Buffer::Kind::Input && buffer->source < frozen_.size() &&
            frozen_[buffer->source];
+  }
+
+  bool has_constant_layout(BufferId b) const {
+    const ir::TensorType& t = program_.buffers[b].type;
+    auto constant = [](Expr e) { return e.is_const(); };
+    return std::ranges::all_of(t.sizes, constant) && std::ranges::all_of(t.strides, constant) &&
+           constant(t.offset);
   }
 
   // The attribute that holds the right side of `p` in panels.

@@ -53,7 +53,7 @@ std::shared_ptr<CompiledPlan> load_plan_text(const std::string& text,
 py::list run_plan(const CompiledPlan& plan, const py::tuple& args) {
   bridge::Executable& executable = plan.executable;
   const std::vector<bridge::Input> inputs = inputs_of(args);
-  if (!executable.accepts(inputs)) throw UserError("the plan is for other inputs");
+  if (!plan.accepts(inputs)) throw UserError("the plan is for other inputs");
   bridge::Outputs outputs;
   std::string reason;
   bool ok = false;
@@ -182,9 +182,27 @@ void bind_execution(py::module_& m) {
       py::arg("text"), "Reads the text of a plan and writes it again.");
   py::class_<UserPattern, std::shared_ptr<UserPattern>>(m, "Pattern", "What a replacement is for.")
       .def(py::init(&make_user_pattern), py::arg("search"), py::arg("numbers"), py::arg("record"));
-  m.def("compile", &compile_graph, py::arg("torch_graph"), py::arg("example_inputs"),
-        py::arg("settings"), py::arg("passes"), py::arg("freezing"),
-        "Records a call with inputs like these and plans it: a CompiledPlan, or (kind, reason).");
+  m.def(
+      "compile",
+      [](const std::shared_ptr<TorchIr>& ir, const py::tuple& args, const Settings& settings,
+         const py::list& passes, bool freezing, const py::dict& dynamic, std::vector<size_t> held) {
+        using Dims = std::vector<std::pair<int64_t, std::string>>;
+        RecordOptions options{.shape_rules = true, .dynamic = {}, .held = std::move(held)};
+        for (auto [key, value] : dynamic) {
+          DynamicInput& input = options.dynamic[key.cast<size_t>()];
+          auto [dims, group] = value.cast<std::pair<Dims, std::optional<std::string>>>();
+          for (auto& [dim, name] : dims) input.dims.push_back({dim, name});
+          input.number_group = group;
+        }
+        return compile_graph(ir, args, settings, passes, freezing, options);
+      },
+      py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"), py::arg("passes"),
+      py::arg("freezing"), py::arg("dynamic") = py::dict(), py::arg("held") = std::vector<size_t>(),
+      "Records a call with inputs like these and plans it: a CompiledPlan, or (kind, reason). "
+      "`dynamic`: by input the dimensions whose sizes are symbols, each with a group, and the "
+      "group of a number or None for a symbol of its own; sizes of one group that are equal share "
+      "a symbol. `held`: floats in tensors (the `numbers` of TorchGraph) that are taken as "
+      "constants.");
   m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
   m.def(
       "compile_everything_like",

@@ -122,8 +122,11 @@ void bind_torch_graph(py::module_& m) {
         "traceback.");
   py::class_<TorchIr, std::shared_ptr<TorchIr>>(m, "TorchGraph",
                                                 "Torch IR: the calls that the user's code makes.")
-      .def_static("from_fx", &torch_ir_from_fx, py::arg("graph_module"),
-                  "Torch IR of a torch.fx.GraphModule.")
+      .def_static(
+          "from_fx", &torch_ir_from_fx, py::arg("graph_module"),
+          py::arg("numbers") = std::vector<size_t>(),
+          "Torch IR of a torch.fx.GraphModule. `numbers`: its inputs that are tensors which "
+          "hold a number of Python's.")
       .def_static(
           "parse",
           [](const std::string& text, const py::object& module) {
@@ -146,16 +149,17 @@ void bind_torch_graph(py::module_& m) {
       .def(
           "forget_recording", [](TorchIr& ir) { ir.captured = nullptr; },
           "Drops what the capture recorded underneath, and the inputs that it holds.")
-      .def("captured_recording", &take_captured, py::arg("example_inputs"),
-           "Takes what the capture recorded underneath; None where there is nothing for these "
-           "inputs.")
+      .def(
+          "captured_recording",
+          [](TorchIr& ir, const py::object& args) { return take_captured(ir, args); },
+          py::arg("example_inputs"),
+          "Takes what the capture recorded underneath; None where there is nothing for these "
+          "inputs.")
       .def("describe", [](const TorchIr& ir, const py::object& reference) {
         return py::make_tuple(describe(ir.graph, &ir, &ir, reference),
                               argument(ir.graph.result, ir.objects, reference));
       });
 }
-
-using DynamicInputs = std::map<size_t, std::vector<int64_t>>;
 
 std::vector<std::string> facts_of(const Recording& r) {
   return r.facts ? r.facts->text() : std::vector<std::string>();
@@ -305,11 +309,16 @@ void bind_recording(py::module_& m) {
   bind_aten_graph(m);
   m.def(
       "record",
-      [](TorchIr& ir, const py::object& args, bool shape_rules, DynamicInputs dynamic) {
-        return record(ir, args, {.shape_rules = shape_rules, .dynamic = std::move(dynamic)});
+      [](TorchIr& ir, const py::object& args, bool shape_rules,
+         const std::map<size_t, std::vector<int64_t>>& dynamic) {
+        RecordOptions options{.shape_rules = shape_rules, .dynamic = {}, .held = {}};
+        for (const auto& [input, dims] : dynamic)
+          for (auto& into = options.dynamic[input].dims; const int64_t d : dims)
+            into.push_back({d});
+        return record(ir, args, options);
       },
       py::arg("graph"), py::arg("example_inputs"), py::arg("shape_rules") = true,
-      py::arg("dynamic") = DynamicInputs(),
+      py::arg("dynamic") = py::dict(),
       "Records one call as ATen ops. Raises Unsupported where that cannot be done. `dynamic` maps "
       "an input's position to its dimensions of symbolic size (a number's to an empty list).");
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <dlfcn.h>
 
+#include <cstring>
 #include <filesystem>
 
 #include "ir/text.h"
@@ -116,12 +117,41 @@ std::vector<pipeline::UserPass> user_passes(const py::list& registered, Recordin
 
 // ---- plans
 
-std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, const py::tuple& args,
-                                      const Settings& settings, const py::list& registered,
-                                      pipeline::Trace& trace) {
+// What a graph's inputs must fulfil where no guards look at them. Layouts apart, which plans know.
+std::optional<pipeline::SizeCheck> size_check_of(const Recording& r) {
+  if (!r.facts) return std::nullopt;
+  std::vector<pipeline::Reading> readings;
+  for (uint32_t i = 0; i < r.graph.inputs().size(); ++i) {
+    const ir::Type& type = r.graph.value(r.graph.inputs()[i]).type;
+    if (type.kind == ir::Type::Kind::Int)
+      readings.push_back({type.expr, runtime::SizeOp::InputNumber, i, 0});
+    for (size_t d = 0; type.is_tensor() && d < type.tensor.sizes.size(); ++d)
+      if (const sym::Expr size = type.tensor.sizes[d]; !size.is_const())
+        readings.push_back({size, runtime::SizeOp::InputSize, i, d});
+  }
+  return pipeline::make_size_check(readings, *r.facts, r.numbers);
+}
+
+bool evaluate(const pipeline::SizeCheck& check, std::span<const bridge::Input> inputs,
+              c10::SmallVectorImpl<int64_t>& slots) {
+  c10::SmallVector<runtime::SizeInput, 16> read;
+  for (const bridge::Input& in : inputs)
+    read.push_back(in.tensor
+                       ? runtime::SizeInput{in.tensor->sizes().data(), in.tensor->strides().data(),
+                                            in.tensor->storage_offset()}
+                       : runtime::SizeInput{nullptr, nullptr, in.number});
+  slots.resize(check.program.instructions.size());
+  return !pipeline::first_failure(check, {read.data(), read.size()}, slots.data());
+}
+
+// `checked`: calls ask the plan whether it is for their sizes.
+std::shared_ptr<CompiledPlan> plan_of(Recording r, bool checked, const TorchIr& torch_ir,
+                                      const py::tuple& args, const Settings& settings,
+                                      const py::list& registered, pipeline::Trace& trace) {
   const std::vector<bridge::Input> inputs = inputs_of(args);
   const std::vector<pipeline::UserPass> passes = user_passes(registered, r, args);
   const std::optional<Recording> original = passes.empty() ? std::nullopt : std::optional(r);
+  auto sizes = checked ? size_check_of(r) : std::nullopt;
   const auto restart = [&] {
     if (original) r = *original;
   };
@@ -133,7 +163,9 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, const TorchIr& torch_ir, cons
                       r.facts.get(), r.names_places},
                      trace);
   }
-  return std::make_shared<CompiledPlan>(std::move(made), r.result);
+  auto out = std::make_shared<CompiledPlan>(std::move(made), r.result);
+  out->sizes = std::move(sizes);
+  return out;
 }
 
 class RandomNumbersStay {
@@ -163,9 +195,9 @@ bool is_unsupported(const py::error_already_set& e) {
 
 // What torch raises while it runs on tensors without data may be the user's error or a limit of
 // torch's: the graph is left to eager, which tells.
-Recording record_or_leave(TorchIr& torch_ir, const py::tuple& args) {
+Recording record_or_leave(TorchIr& torch_ir, const py::tuple& args, const RecordOptions& options) {
   try {
-    return record(torch_ir, args);
+    return record(torch_ir, args, options);
   } catch (const py::error_already_set& e) {
     if (!e.matches(PyExc_Exception) || is_unsupported(e)) throw;
     throw Unsupported(one_line(e));
@@ -178,19 +210,23 @@ Recording record_or_leave(TorchIr& torch_ir, const py::tuple& args) {
 // Records and plans under one trace. What was reached before a failure stays in the folder, with
 // the reason.
 std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple& args,
-                                              const Settings& settings,
-                                              const py::list& registered) {
+                                              const Settings& settings, const py::list& registered,
+                                              const RecordOptions& options) {
   pipeline::Trace trace(settings, torch_ir.graph.name);
   try {
-    std::optional<Recording> recording = take_captured(torch_ir, args);
+    std::optional<Recording> recording = take_captured(torch_ir, args, settings.freezing);
+    const bool guarded = recording.has_value();
     if (!recording && torch_ir.recorded_pool)
       throw Unsupported("sizes that vary, in another state of torch than captured");
     if (!recording) {
       Phase phase(trace.timeline(), "record");
-      recording = record_or_leave(torch_ir, args);
+      recording = record_or_leave(torch_ir, args, options);
     }
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
-    auto compiled = plan_of(std::move(*recording), torch_ir, args, settings, registered, trace);
+    auto compiled =
+        plan_of(std::move(*recording), !guarded, torch_ir, args, settings, registered, trace);
+    for (const size_t i : options.held)
+      compiled->held.emplace_back(i, THPVariable_Unpack(args[i].ptr()).item<double>());
     trace.finish();
     return compiled;
   } catch (const std::exception& e) {
@@ -208,6 +244,25 @@ py::object no_plan(const char* type, const std::exception& e) {
 }
 
 }  // namespace
+
+bool CompiledPlan::accepts(std::span<const bridge::Input> inputs) const {
+  c10::SmallVector<int64_t, 64> slots;
+  auto is_held = [&](const auto& number) {
+    const auto* value = static_cast<const double*>(inputs[number.first].tensor->const_data_ptr());
+    return std::memcmp(value, &number.second, sizeof(double)) == 0;
+  };
+  return executable.accepts(inputs) && std::ranges::all_of(held, is_held) &&
+         (!sizes || evaluate(*sizes, inputs, slots));
+}
+
+std::vector<int64_t> CompiledPlan::numbers(std::span<const bridge::Input> inputs) const {
+  if (!sizes || sizes->wanted.empty()) return {};
+  c10::SmallVector<int64_t, 64> slots;
+  OXY_CHECK(evaluate(*sizes, inputs, slots), "sizes that the plan is not for");
+  std::vector<int64_t> out;
+  for (const runtime::Slot s : sizes->wanted) out.push_back(slots[s.index]);
+  return out;
+}
 
 std::shared_ptr<UserPattern> make_user_pattern(const Recording& search, const py::tuple& numbers,
                                                py::object record) {
@@ -241,19 +296,20 @@ std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr&
                                              const py::list& registered) {
   pipeline::Trace trace(settings, recording.graph.name);
   show_torch_graph(trace, torch_ir);
-  auto compiled = plan_of(std::move(recording), torch_ir, args, settings, registered, trace);
+  auto compiled = plan_of(std::move(recording), true, torch_ir, args, settings, registered, trace);
   trace.finish();
   return compiled;
 }
 
 py::object compile_graph(const std::shared_ptr<TorchIr>& torch_ir, const py::tuple& args,
-                         const Settings& settings, const py::list& registered, bool freezing) {
+                         const Settings& settings, const py::list& registered, bool freezing,
+                         const RecordOptions& options) {
   const CompileLock one_at_a_time(CompileLock::Wait::Unbounded);
   const RandomNumbersStay stay;
   Settings used = settings;
   used.freezing = used.freezing && freezing;
   try {
-    return py::cast(record_and_plan(*torch_ir, args, used, registered));
+    return py::cast(record_and_plan(*torch_ir, args, used, registered, options));
   } catch (const Unsupported& e) {
     return no_plan("unsupported", e.what());
   } catch (py::error_already_set& e) {

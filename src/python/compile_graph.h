@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "passes/match_pattern.h"
+#include "pipeline/size_slots.h"
 #include "python/replay.h"
 #include "torch_bridge/make_executable.h"
 
@@ -29,9 +30,18 @@ struct CompiledPlan {
   const std::unique_ptr<bridge::Executable> owned;
   bridge::Executable& executable;
   ResultTree result;
+  // Of a graph with symbolic sizes: whether it is for a call's, and the numbers in its result. Null
+  // where a capture's guards say that.
+  std::optional<pipeline::SizeCheck> sizes;
+  std::vector<std::pair<size_t, double>> held;  // inputs that are numbers, taken as constants
   pipeline::Report report;
   std::string choices;  // what max-autotune tried
   bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help
+
+  // Whether it was made for inputs like these.
+  bool accepts(std::span<const bridge::Input> inputs) const;
+  // What stands at the leaves of `result` beside the outputs. Of inputs that it accepts.
+  std::vector<int64_t> numbers(std::span<const bridge::Input> inputs) const;
 };
 
 // Runs a plan, without the GIL where it is `released`. Throws a Python exception where the user
@@ -65,7 +75,8 @@ std::shared_ptr<CompiledPlan> plan_recording(Recording recording, const TorchIr&
 // are drawn again. A CompiledPlan, or (kind, reason): "unsupported", or "failed" for a failure of
 // ours. `freezing`: false where parameters are no constants any more, whatever the settings say.
 py::object compile_graph(const std::shared_ptr<TorchIr>& torch_ir, const py::tuple& args,
-                         const Settings& settings, const py::list& registered, bool freezing);
+                         const Settings& settings, const py::list& registered, bool freezing,
+                         const RecordOptions& options);
 
 // How often a graph's parameters have changed while a plan took them for constants.
 class Thaws {

@@ -221,7 +221,7 @@ struct Captures {
         if (!self->shapes.wanted() || found_with_symbols || b.id == BreakId::undecided) throw;
         found_with_symbols = !runs_without_symbols(capture, break_at);
         if (found_with_symbols) throw;
-        say(self, "static", b.what());
+        say(self, "static", b.what(), b.stack);
         return;
       }
     }
@@ -438,8 +438,9 @@ std::string at_limit(const CompiledFunction* self, const GlobalState& state,
                      const BoundArguments& bound) {
   const std::shared_ptr<Artefact> e = self->entries.front();
   std::string out = why_not(*e, state, bound);
-  if (e->code.ptr() != bound.code) return out;
-  for (const auto& [source, dims] : e->guards->changed_sizes(bound.locals.data())) {
+  if (e->code.ptr() != bound.code || self->shapes.mode == DynamicShapes::Mode::Barred) return out;
+  for (const auto& [source, dims, before, strides] :
+       e->guards->changed_sizes(bound.locals.data())) {
     const bool never = self->shapes.mode == DynamicShapes::Mode::Never;
     for (const int64_t d : dims)
       cat_to(out, "\nOne capture may serve all sizes of dimension ", d, " of ", source,
@@ -465,8 +466,13 @@ void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* 
     self->varying.insert(std::move(source));
   }
   if (!dynamo_setting("automatic_dynamic_shapes", true)) return;
-  for (auto& [source, dims] : guards.changed_sizes(locals))
-    self->shapes.changed[source].insert(dims.begin(), dims.end());
+  for (auto& [source, dims, before, strides] : guards.changed_sizes(locals)) {
+    if (!dims.empty()) self->shapes.changed[source].insert(dims.begin(), dims.end());
+    if (!strides.empty())
+      self->shapes.changed_strides[source].insert(strides.begin(), strides.end());
+    self->shapes.sizes_before.insert(before.begin(), before.end());
+  }
+  for (std::string& source : guards.tensor_sources()) self->shapes.known.insert(std::move(source));
 }
 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at

@@ -106,7 +106,7 @@ Entry* find_entry(CompiledGraph* self, const Arguments& a, const GlobalState& st
   std::vector<Entry>& entries = self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     Entry& e = entries[i];
-    bool match = e.plan ? e.plan->executable.accepts(a.inputs) : e.eager_for->matches(a.inputs);
+    bool match = e.plan ? e.plan->accepts(a.inputs) : e.eager_for->matches(a.inputs);
     if (!match || e.kept_casts != bridge::kept_casts_now() || !(e.state == state) ||
         !attributes_match(self, e))
       continue;
@@ -158,23 +158,25 @@ PyObject* wrap_flat(const Arguments& a, const CompiledPlan& plan, bridge::Output
   return result.release().ptr();
 }
 
-PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs) {
+PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Outputs& outputs,
+                       std::span<const int64_t> numbers) {
   if (plan.flat) return wrap_flat(a, plan, outputs);
   std::vector<py::object> objects;
   for (size_t k = 0; k < outputs.size(); k++)
     objects.push_back(wrap_output(a.objects, plan.executable, k, std::move(outputs[k])));
-  return plan.result.build(objects).release().ptr();
+  return plan.result.build(objects, numbers).release().ptr();
 }
 
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
   bridge::Outputs outputs;
   std::string reason;
+  const std::vector<int64_t> numbers = plan->numbers(a.inputs);  // the plan may change the inputs
   const bool ok = run_executable(plan->executable, a.inputs, outputs, reason, true);
   if (!ok) return run_eager(self, a, nullptr, "failed", reason);
   if (plan->executable.has_notes())
     for (const std::string& text : plan->executable.take_notes()) self->report("note", text);
-  return wrap_outputs(a, *plan, outputs);
+  return wrap_outputs(a, *plan, outputs, numbers);
 }
 
 bool slots_require_grad(const CompiledGraph* self) {

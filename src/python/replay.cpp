@@ -21,6 +21,11 @@ constexpr std::array<std::string_view, 16> kMemoryMethods = {
     "share_memory_", "is_shared",       "pin_memory",     "set_",
     "__setstate__",  "__reduce_ex__",   "const_data_ptr", "_storage"};
 
+// Arithmetic in which a tensor that holds a number stands for the number.
+constexpr std::array<std::string_view, 8> kArithmetic = {
+    "operator.add", "operator.sub", "operator.mul", "operator.truediv",
+    "torch.add",    "torch.sub",    "torch.mul",    "torch.div"};
+
 std::vector<py::object> as_vector(py::handle args) {
   std::vector<py::object> out;
   for (py::handle a : py::reinterpret_borrow<py::sequence>(args)) out.push_back(borrow(a));
@@ -41,6 +46,7 @@ class Replayer {
         values_(graph.value_count()) {}
 
   ir::NodeId* reached = nullptr;
+  std::vector<bool> numbers;  // by value: a tensor that holds a number; may be shorter
 
   py::object run(const std::vector<py::object>& args) {
     const auto& inputs = graph_.inputs();
@@ -67,6 +73,11 @@ class Replayer {
           n.target, std::ranges::any_of(n.kwargs, [](auto& k) { return k.first == "out"; }));
     }
     if (reached) *reached = n.id;
+    if (reads_number(n)) {  // it stays in its tensor
+      numbers.resize(graph_.value_count());
+      numbers[n.outputs[0].index] = true;
+      return set(n, values_[n.args[0].value().index]);
+    }
     py::object result = n.kind == ir::NodeKind::Region ? py::object(run_regions(n))
                         : recorder_                    ? recorded_call(n)
                                                        : call(n);
@@ -81,6 +92,28 @@ class Replayer {
     };
     ir::for_each_value(n, release);
     for (ir::ValueId v : n.outputs) release(v);
+  }
+
+  bool is_number(ir::ValueId v) const { return v.index < numbers.size() && numbers[v.index]; }
+
+  // Whether it takes such a number out of its tensor. Unsupported where it does anything else with
+  // one than arithmetic with a tensor that decides the dtype.
+  bool reads_number(const ir::Node& n) const {
+    bool found = false;
+    ir::for_each_value(n, [&](ir::ValueId v) { found |= is_number(v); });
+    if (!found) return false;
+    if (n.kind == ir::NodeKind::CallMethod && n.target == "item") return true;
+    auto decides = [&](const ir::Arg& a) {
+      if (!a.is_value() || is_number(a.value())) return false;
+      PyObject* p = values_[a.value().index].ptr();
+      if (!THPVariable_Check(p)) return false;
+      const at::Tensor& t = THPVariable_Unpack(p);
+      return t.dim() > 0 && (t.scalar_type() == c10::kFloat || t.scalar_type() == c10::kDouble);
+    };
+    if (n.args.size() != 2 || !n.kwargs.empty() || std::ranges::count(kArithmetic, n.target) == 0 ||
+        !std::ranges::any_of(n.args, decides))
+      throw Unsupported(cat(n.target, " of a number that varies"));
+    return false;
   }
 
   void set(const ir::Node& n, py::object o) {
@@ -194,18 +227,23 @@ class Replayer {
     return out;
   }
 
-  // Each region is a recording of its own, on fakes like its operands.
+  // Each region is a recording of its own, on fakes like its operands. Numbers are no operands: the
+  // regions have the symbols of the graph around them.
   py::tuple record_regions(const ir::Node& n, const std::vector<py::object>& args) {
     const ir::RegionOp& op = ir::region_op(n);
     if (op.parameters > 0) throw Unsupported(cat("a recording of ", n.target));
+    const size_t optional = op.arguments + ir::first_optional_operand(n);
     std::vector<at::Tensor> tensors;
-    for (const py::object& o : args) {
-      if (!THPVariable_Check(o.ptr())) throw Unsupported(cat(n.target, " of what is no tensor"));
-      tensors.push_back(THPVariable_Unpack(o.ptr()));
+    for (size_t i = 0; i < args.size(); ++i) {
+      PyObject* p = args[i].ptr();
+      if (THPVariable_Check(p))
+        tensors.push_back(THPVariable_Unpack(p));
+      else if (i < optional || !is_int(p))
+        throw Unsupported(cat(n.target, " of what is no tensor"));
     }
     std::vector<bridge::RecordedRegion> recorded;
     for (size_t i = 0; i < n.regions.size(); ++i)
-      recorded.push_back(record_region(n, i, std::span(tensors).subspan(op.arguments)));
+      recorded.push_back(record_region(n, i, std::span(args).subspan(op.arguments)));
     const std::vector<at::Tensor> made =
         recorder_->add_regions(n.target, tensors, std::move(recorded));
     py::tuple out(made.size());
@@ -213,14 +251,20 @@ class Replayer {
     return out;
   }
 
+  static bool is_int(PyObject* p) {
+    return (PyLong_Check(p) && !PyBool_Check(p)) || torch::is_symint(p);
+  }
+
   bridge::RecordedRegion record_region(const ir::Node& n, size_t region,
-                                       std::span<const at::Tensor> operands) const {
+                                       std::span<const py::object> operands) const {
     bridge::Recorder inner(options_of_region(*recorder_));
     const ir::Graph& graph = n.regions[region];
     std::vector<py::object> fakes;
     for (size_t i = 0; i < operands.size(); ++i) {
       const std::string& name = graph.def(graph.inputs().at(i)).target;
-      fakes.push_back(wrap(inner.add_input(bridge::like(operands[i]), name)));
+      PyObject* p = operands[i].ptr();
+      fakes.push_back(THPVariable_Check(p) ? wrap(inner.add_operand(THPVariable_Unpack(p), name))
+                                           : operands[i]);
     }
     inner.enter();
     try {
@@ -276,16 +320,17 @@ py::object mode_object() {
   return py::type::of(base)("RecordingMode", py::make_tuple(base), members)();
 }
 
-// `dynamic`: the symbolic dimensions, or null where all is constant.
+// `dynamic`: what is symbolic of it, or null where all is constant.
 py::object fake_input(bridge::Recorder& recorder, py::handle real, const std::string& name,
-                      const std::vector<int64_t>* dynamic) {
+                      const DynamicInput* dynamic) {
   PyObject* p = real.ptr();
   if (THPVariable_Check(p)) {
-    const auto dims = dynamic ? std::span(*dynamic) : std::span<const int64_t>();
+    const auto dims = dynamic ? std::span(dynamic->dims) : std::span<const bridge::DynamicDim>();
     return owned(THPVariable_Wrap(recorder.add_input(THPVariable_Unpack(p), name, dims)));
   }
   if (dynamic && PyLong_Check(p) && !PyBool_Check(p))
-    return py::cast(recorder.add_symbolic_number(real.cast<int64_t>(), name));
+    return py::cast(
+        recorder.add_symbolic_number(real.cast<int64_t>(), name, dynamic->number_group));
   if (PyBool_Check(p) || p == Py_None || PyFloat_Check(p)) {
     recorder.add_number(0, name);
     return borrow(real);
@@ -322,13 +367,31 @@ bool adopt_symbols(TorchIr& ir, const std::shared_ptr<sym::ExprPool>& pool) {
   return true;
 }
 
+// Symbolic numbers among the constants of a result: an int goes to `numbers`, others are what they
+// are in this call.
+void take_numbers(ResultTree& tree, std::vector<sym::Expr>& numbers) {
+  for (ResultTree& item : tree.items) take_numbers(item, numbers);
+  if (tree.kind != ResultTree::Kind::Constant) return;
+  if (torch::is_symint(tree.constant)) {
+    tree.kind = ResultTree::Kind::Number;
+    tree.output = static_cast<uint32_t>(numbers.size());
+    numbers.push_back(bridge::expr_of(tree.constant.cast<c10::SymInt>()));
+  } else if (torch::is_symfloat(tree.constant)) {
+    tree.constant = py::float_(tree.constant);
+  } else if (torch::is_symbool(tree.constant)) {
+    tree.constant = py::bool_(tree.constant);
+  }
+}
+
 }  // namespace
 
-py::object ResultTree::build(const std::vector<py::object>& outputs) const {
+py::object ResultTree::build(const std::vector<py::object>& outputs,
+                             std::span<const int64_t> numbers) const {
   if (kind == Kind::Output) return outputs[output];
+  if (kind == Kind::Number) return py::int_(numbers[output]);
   if (kind == Kind::Constant) return constant;
   py::list made(items.size());
-  for (size_t i = 0; i < items.size(); ++i) made[i] = items[i].build(outputs);
+  for (size_t i = 0; i < items.size(); ++i) made[i] = items[i].build(outputs, numbers);
   if (kind == Kind::List) return std::move(made);
   if (kind == Kind::Tuple) return py::tuple(made);
   if (kind == Kind::NamedTuple) return constant(py::tuple(made));
@@ -375,13 +438,16 @@ py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached) {
   return replayer.run(as_vector(args));
 }
 
-std::optional<Recording> take_captured(TorchIr& ir, py::handle args) {
+std::optional<Recording> take_captured(TorchIr& ir, py::handle args, bool again) {
   const auto captured = std::exchange(ir.captured, nullptr);
   if (!captured || !(captured->state == GlobalState())) return std::nullopt;
-  const std::vector<py::object> given = as_vector(args);
   auto same = [](const py::object& a, const py::object& b) { return a.is(b); };
-  if (!std::ranges::equal(given, captured->inputs, same)) return std::nullopt;
-  return std::move(captured->recording);
+  if (captured->inputs && !std::ranges::equal(as_vector(args), *captured->inputs, same))
+    return std::nullopt;
+  if (!again || !captured->recording.facts) return std::move(captured->recording);
+  captured->inputs.reset();
+  ir.captured = captured;
+  return captured->recording;
 }
 
 bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic,
@@ -396,8 +462,9 @@ bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic,
 }
 
 bridge::Recorder::Options options_of_region(const bridge::Recorder& around) {
-  bridge::Recorder::Options options = recorder_options();
+  bridge::Recorder::Options options = recorder_options(true, around.facts() != nullptr);
   options.kept_casts = around.casts_in_regions();
+  options.around = &around;
   return options;
 }
 
@@ -410,10 +477,15 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
         cat("the graph takes ", ir.graph.inputs().size(), " inputs, not ", real.size()));
   }
   std::vector<py::object> fakes;
+  std::vector<bool> numbers(ir.graph.value_count());
   for (size_t i = 0; i < real.size(); ++i) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
     if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
-      const at::Tensor fake = recorder.add_runtime_number(THPVariable_Unpack(real[i].ptr()), name);
+      const at::Tensor& number = THPVariable_Unpack(real[i].ptr());
+      const bool held = std::ranges::count(options.held, i) > 0;
+      numbers[ir.graph.inputs()[i].index] = ir.module && !held;  // Dynamo's graphs take them out
+      const at::Tensor fake =
+          held ? recorder.add_held_number(number, name) : recorder.add_runtime_number(number, name);
       fakes.push_back(owned(THPVariable_Wrap(fake)));
     } else {
       const auto dynamic = options.dynamic.find(i);
@@ -428,11 +500,14 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   Recording out;
   recorder.enter();
   try {
-    py::object result = Replayer(ir, ir.graph, ir, &recorder, types).run(fakes);
+    Replayer replayer(ir, ir.graph, ir, &recorder, types);
+    replayer.numbers = std::move(numbers);
+    py::object result = replayer.run(fakes);
     if (c10::GradMode::is_enabled() != grad)
       throw Unsupported("a graph that leaves another grad mode");
     std::vector<at::Tensor> tensors;
     out.result = take_apart(result, tensors);
+    if (symbolic) take_numbers(out.result, out.numbers);
     out.visible_outputs = static_cast<uint32_t>(tensors.size());
     out.graph = recorder.finish(tensors);
   } catch (py::error_already_set&) {

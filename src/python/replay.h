@@ -13,15 +13,16 @@ namespace oxy::python {
 
 // The shape of what a compiled call returns: tensors among tuples, lists, dicts and constants.
 struct ResultTree {
-  enum class Kind : uint8_t { Output, Constant, Tuple, List, Dict, NamedTuple };
+  enum class Kind : uint8_t { Output, Number, Constant, Tuple, List, Dict, NamedTuple };
   Kind kind = Kind::Constant;
-  uint32_t output = 0;            // Output: position among the flat outputs
+  uint32_t output = 0;            // Output, Number: position among the flat ones
   py::object constant;            // Constant; NamedTuple: what makes one of a tuple
   std::vector<ResultTree> items;  // of containers
   std::vector<py::object> keys;   // Dict
 
   // The Python object with these outputs at the leaves.
-  py::object build(const std::vector<py::object>& outputs) const;
+  py::object build(const std::vector<py::object>& outputs,
+                   std::span<const int64_t> numbers = {}) const;
 };
 
 // Takes a returned object apart. Each tensor object gets one position in `tensors`, however often
@@ -36,29 +37,35 @@ py::object replay(const TorchIr& ir, py::handle args, ir::NodeId* reached = null
 struct Recording {
   ir::Graph graph{ir::Stage::Aten};
   std::vector<at::Tensor> attributes;  // behind the graph's attribute nodes, in order
-  ResultTree result;             // what to hand back: leaves are outputs of the graph, or constants
-  uint32_t visible_outputs = 0;  // outputs beyond these are memory that others are views of
+  ResultTree result;  // what to hand back: leaves are outputs of the graph, or constants
+  std::vector<sym::Expr> numbers;  // of sizes, among the results
+  uint32_t visible_outputs = 0;    // outputs beyond these are memory that others are views of
   std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
   bool names_places = false;                     // see bridge::Recorder
 };
 
-// A capture's own recording: good for one compilation, for the inputs and the state of torch that
-// the capture saw.
+// A capture's own recording, for the state of torch and the inputs that the capture saw. Where
+// sizes vary it is for all that the guards let through, once it has been compiled for those.
 struct CapturedRecording {
   Recording recording;
-  std::vector<py::object> inputs;
+  std::optional<std::vector<py::object>> inputs;
   GlobalState state;
 };
 
 // That recording where it fits `args` and the state of this moment; in any case `ir` keeps it no
-// longer.
-std::optional<Recording> take_captured(TorchIr& ir, py::handle args);
+// longer, but for one with symbolic sizes that is to be compiled `again`.
+std::optional<Recording> take_captured(TorchIr& ir, py::handle args, bool again = false);
+
+// What is symbolic of an input: some sizes of a tensor, or a number.
+struct DynamicInput {
+  std::vector<bridge::DynamicDim> dims;
+  std::optional<std::string> number_group = "";  // see Recorder::add_symbolic_number
+};
 
 struct RecordOptions {
   bool shape_rules = true;
-  // By input: the dimensions whose sizes are symbols; for a number an empty list, which makes it
-  // one.
-  std::map<size_t, std::vector<int64_t>> dynamic;
+  std::map<size_t, DynamicInput> dynamic;  // by input
+  std::vector<size_t> held;  // inputs among TorchIr::runtime_numbers whose values are constants
 };
 
 // How a recording at the command of Python code is set up.

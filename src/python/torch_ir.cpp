@@ -433,8 +433,12 @@ class FxImporter {
 
 }  // namespace
 
-std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module) {
-  return FxImporter(graph_module).run();
+std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module,
+                                          const std::vector<size_t>& numbers) {
+  auto ir = FxImporter(graph_module).run();
+  ir->runtime_numbers.resize(ir->graph.inputs().size());
+  for (const size_t i : numbers) ir->runtime_numbers.at(i) = true;
+  return ir;
 }
 
 }  // namespace oxy::python

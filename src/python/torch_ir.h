@@ -66,8 +66,10 @@ struct TorchIr : TorchHost {
 };
 
 // Of a torch.fx.GraphModule. call_module nodes become calls of the module as an object; the package
-// inlines them first where it can (python/oxyfuel/fx.py).
-std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module);
+// inlines them first where it can (python/oxyfuel/fx.py). `numbers`: its inputs that are tensors
+// which hold a number of Python's.
+std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module,
+                                          const std::vector<size_t>& numbers = {});
 
 // A name that finds this callable again ("torch.nn.functional.relu"), or nothing.
 std::string qualified_name(py::handle callable);

@@ -36,6 +36,6 @@ Size select(const Size& condition, const Size& yes, const Size& no) {
   return no + condition * (yes - no);
 }
 
-void append(std::string& out, const Size& s) { append(out, s.hint()); }
+void append(std::string& out, const Size& s) { oxy::append(out, s.hint()); }
 
 }  // namespace oxy::runtime

@@ -24,7 +24,24 @@ Expr rescale(ExprPool::Impl& pool, Sum s, int64_t by, int64_t constant) {
   return build(pool, s);
 }
 
+// What is 0 where `d` is, without a factor that never is: s2 - 8 of s0*s2 - 8*s0.
+Expr without_factor(Expr d) {
+  std::vector<Expr> symbols;
+  collect_symbols(d, symbols);
+  for (Expr s : symbols) {
+    const auto line = linear_in(d, s);
+    if (!line || line->first.is_const()) continue;
+    const auto [factor, rest] = *line;
+    const Range r = range_of(factor);
+    if (r.lo <= 0 && r.hi >= 0) continue;
+    const Expr quotient = floordiv(rest, factor);
+    if (quotient * factor == rest) return s + quotient;
+  }
+  return d;
+}
+
 Condition equal_to_zero(Expr d) {
+  d = without_factor(d);
   if (d.is_const()) return constant_condition(d.value() == 0);
   Range r = range_of(d);
   if (r.lo > 0 || r.hi < 0) return constant_condition(false);

@@ -283,7 +283,7 @@ Condition ShapeFacts::still_open(const Condition& c) const {
 }
 
 void ShapeFacts::facts_changed() {
-  changes_++;
+  ++changes_;
   followed_.clear();
   products_.clear();
   congruences_.clear();

@@ -104,7 +104,7 @@ class ShapeFacts {
   Expr replace_symbols(Expr e) const;
 
   const std::vector<Fact>& facts() const { return facts_; }
-  // Another one whenever they have changed.
+  // How often they have changed: what was simplified before may become simpler.
   size_t changes() const { return changes_; }
   // Those that calls check while they run, as far as they have what is in them.
   std::vector<Fact> checked_facts() const;

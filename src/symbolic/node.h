@@ -116,8 +116,7 @@ struct ExprPool::Impl {
 
   // The node of this kind and these operands, which must be in canonical form.
   Expr intern(Kind kind, std::span<const Expr> operands);
-  Expr make_symbol(std::string_view name, Range range, std::optional<int64_t> hint,
-                   Origin origin);
+  Expr make_symbol(std::string_view name, Range range, std::optional<int64_t> hint, Origin origin);
 
   // Results of recent operations; a slot is simply overwritten.
   struct Memo {

@@ -260,10 +260,10 @@ void Executable::bind_moves() {
   for (uint32_t b : results_)
     if (buffer(root(b)).kind != BufferKind::Arena) cleared_.push_back(b);
   auto is_new = [&](const PlanOutput& o) { return !o.conj && !o.neg; };
-  dispatches_ = !calls_.empty() || !regions_.empty() || !sizes_.empty() || !plan_.mutations.empty() ||
-                std::ranges::count(steps_, StepKind::View, &Step::kind) > 0 ||
-                std::ranges::count(moved_, false) > 0 ||
-                !std::ranges::all_of(plan_.outputs, is_new);
+  dispatches_ =
+      !calls_.empty() || !regions_.empty() || !sizes_.empty() || !plan_.mutations.empty() ||
+      std::ranges::count(steps_, StepKind::View, &Step::kind) > 0 ||
+      std::ranges::count(moved_, false) > 0 || !std::ranges::all_of(plan_.outputs, is_new);
 }
 
 void Executable::forget_unused_results() {

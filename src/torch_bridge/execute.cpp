@@ -101,8 +101,7 @@ runtime::SizeInput size_input(const Input& in) {
 std::vector<uint32_t> inputs_read_by(const runtime::SizeProgram& sizes) {
   std::vector<uint32_t> out;
   for (const runtime::SizeInstruction& i : sizes.instructions)
-    if (runtime::reads_input(i.op))
-      out.push_back(static_cast<uint32_t>(i.a));
+    if (runtime::reads_input(i.op)) out.push_back(static_cast<uint32_t>(i.a));
   std::ranges::sort(out);
   out.erase(std::ranges::unique(out).begin(), out.end());
   return out;

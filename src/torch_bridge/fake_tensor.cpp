@@ -64,12 +64,6 @@ at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) {
   return t;
 }
 
-at::Tensor like(const at::Tensor& t) {
-  at::Tensor out = make_fake(type_of(t));
-  if (t.requires_grad()) out.set_requires_grad(true);
-  return out;
-}
-
 at::Tensor make_meta(const at::Tensor& t) {
   c10::Device device(c10::kMeta);
   const size_t bytes = at::detail::computeStorageNbytes(t.sizes(), t.strides(), t.element_size(),
@@ -101,7 +95,6 @@ std::optional<std::string> why_not_recordable(const at::Tensor& t) {
   if (t.is_quantized()) return "a quantized tensor";
   if (t.is_mkldnn() || t.is_nested()) return "a nested or mkldnn tensor";
   if (!t.is_cpu() && !t.is_cuda()) return cat("a tensor on ", t.device().str());
-  if (is_symbolic(t)) return "a tensor with symbolic sizes";
   if (!is_dtype(static_cast<int8_t>(t.scalar_type()))) return "a tensor of an unknown dtype";
   return std::nullopt;
 }

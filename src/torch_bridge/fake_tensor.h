@@ -22,9 +22,6 @@ ir::TensorType type_of(const at::Tensor& t);
 // for its own.
 at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr);
 
-// A fake in the place of another tensor, fake or not.
-at::Tensor like(const at::Tensor& t);
-
 // A tensor on the meta device with the sizes, strides, offset and dtype of `t`; its storage is its
 // own.
 at::Tensor make_meta(const at::Tensor& t);

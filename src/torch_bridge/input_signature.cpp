@@ -194,12 +194,15 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
   return differs == 0;
 }
 
-std::vector<int64_t> InputSignature::changed_sizes(size_t i, const at::Tensor& t) const {
+InputSignature::Changed InputSignature::changed(size_t i, const at::Tensor& t) const {
   const Item& item = items_[i];
-  std::vector<int64_t> out;
+  Changed out;
   if (!is_alike(item, *t.unsafeGetTensorImpl())) return out;
-  for (int64_t d = 0; d < item.rank; d++)
-    if (t.sizes()[static_cast<size_t>(d)] != sizes(item)[static_cast<size_t>(d)]) out.push_back(d);
+  for (int64_t d = 0; d < item.rank; d++) {
+    const auto at = static_cast<size_t>(d);
+    if (t.sizes()[at] != sizes(item)[at]) out.sizes.push_back(d);
+    if (t.strides()[at] != strides(item)[at]) out.strides.push_back(d);
+  }
   return out;
 }
 

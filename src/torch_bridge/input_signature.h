@@ -82,8 +82,13 @@ class InputSignature {
   // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where
   // all is.
   std::string difference(size_t i, const at::Tensor& t) const;
-  // The dimensions whose sizes differ, of a tensor that is like it otherwise; strides apart.
-  std::vector<int64_t> changed_sizes(size_t i, const at::Tensor& t) const;
+  // The dimensions whose sizes differ, and those whose strides do, of a tensor that is like it
+  // otherwise.
+  struct Changed {
+    std::vector<int64_t> sizes, strides;
+  };
+  Changed changed(size_t i, const at::Tensor& t) const;
+  int64_t size(size_t i, int64_t dim) const { return sizes(items_[i])[static_cast<size_t>(dim)]; }
   // What it was: "float32[4, 4], requires grad".
   std::string text(size_t i) const;
   const StorageSharing& sharing() const { return sharing_; }

@@ -21,7 +21,8 @@ std::vector<bool> frozen_inputs(const Recorded& recorded) {
   for (size_t i = 0; i < inputs.size(); i++) {
     const at::Tensor* t = inputs[i].tensor;
     frozen[i] = i < recorded.module_state.size() && recorded.module_state[i] && t != nullptr &&
-                FrozenTensors::can_be_frozen(*t);
+                FrozenTensors::can_be_frozen(*t) &&
+                !is_symbolic(recorded.graph.tensor_type(recorded.graph.inputs().at(i)));
     for (const ir::Mutation& m : recorded.graph.mutations)
       if (frozen[i] && inputs[m.input].tensor->storage().is_alias_of(t->storage()))
         frozen[i] = false;

@@ -341,7 +341,12 @@ void OpRecorder::resolve_marks(torch::jit::Stack& s, size_t base) {
 // The number in a tensor that is one.
 bool OpRecorder::read_number(torch::jit::Stack& s) const {
   const ir::ValueId* v = r_.find(s.back().toTensor().unsafeGetTensorImpl());
-  if (!v || !runtime_numbers_.contains(v->index)) return false;
+  if (!v) return false;
+  if (const auto held = held_numbers_.find(v->index); held != held_numbers_.end()) {
+    s.back() = c10::Scalar(held->second);
+    return true;
+  }
+  if (!runtime_numbers_.contains(v->index)) return false;
   s.back() = runtime_number(*v, !ir::is_floating(r_.graph.tensor_type(*v).dtype));
   return true;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ir/graph.h"
+#include "ir/specialize.h"
 #include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/recorder.h"
@@ -83,9 +84,20 @@ void make_region(ir::Graph& graph, const std::shared_ptr<sym::ExprPool>& pool) {
   ir::for_each_region(graph, [&](ir::Graph& region) { region.pool = pool; });
 }
 
+// Whether they are laid out alike; of sizes that vary that becomes a fact.
+bool alike(const Recording& r, const ir::Type& a, const ir::Type& b) {
+  const ir::TensorType &x = a.tensor, &y = b.tensor;
+  const bool comparable = x.dtype == y.dtype && x.device == y.device &&
+                          x.sizes.size() == y.sizes.size() && r.shapes.has_value();
+  if (!comparable) return same_layout(x, y);
+  auto equal = [&](ir::Expr e, ir::Expr f) { return r.shapes->facts()->decide(sym::equal(e, f)); };
+  return std::ranges::equal(x.sizes, y.sizes, equal) &&
+         std::ranges::equal(x.strides, y.strides, equal);
+}
+
 // What a node with these regions gives. Unsupported where a branch or a round would give something
 // else.
-std::vector<ir::Type> result_types(const ir::RegionOp& op,
+std::vector<ir::Type> result_types(const Recording& r, const ir::RegionOp& op,
                                    const std::vector<RecordedRegion>& regions) {
   const ir::Graph &last = regions.back().graph, &first = regions.front().graph;
   std::vector<ir::Type> out;
@@ -93,12 +105,13 @@ std::vector<ir::Type> result_types(const ir::RegionOp& op,
     ir::Type& type = out.emplace_back(result_type(last, last.outputs[i]));
     type.tensor.offset = 0;
     type.tensor.requires_grad = false;
-    const bool same =
-        op.carries || (i < first.outputs.size() &&
-                       same_layout(result_type(first, first.outputs[i]).tensor, type.tensor));
+    if (r.shapes) r.shapes->simplify(type.tensor);
+    const bool same = op.carries || (i < first.outputs.size() &&
+                                     alike(r, result_type(first, first.outputs[i]), type));
     if (!same) throw Unsupported("branches whose results differ in size, strides or dtype");
-    if (op.carries && !same_layout(last.tensor_type(last.inputs()[i]), type.tensor))
-      throw Unsupported("a loop whose results differ from what it carries");
+    if (op.carries && !alike(r, last.value(last.inputs()[i]).type, type))
+      throw Unsupported(
+          "a loop whose results differ from what it carries in size, strides or dtype");
   }
   if (!op.carries && first.outputs.size() != out.size())
     throw Unsupported("branches with unequal many results");
@@ -120,10 +133,14 @@ ir::Arg operand(Recording& r, const at::Tensor& t, const ir::Type& wanted) {
 std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
                                     std::vector<at::Tensor> args,
                                     std::vector<RecordedRegion> regions) {
-  if (r.shapes) throw Unsupported("a branch or loop of symbolic sizes");
   for (const at::Tensor& t : lift_attributes(regions)) args.push_back(r.constant(t).wrapper);
   for (RecordedRegion& region : regions) make_region(region.graph, r.graph.pool);
   const ir::RegionOp& row = *ir::find_region_op(op);
+  const std::vector<ir::Type> results = result_types(r, row, regions);
+  r.simplify_sizes();
+  for (RecordedRegion& region : regions)
+    if (r.shapes)
+      ir::map_exprs(region.graph, [&](ir::Expr e) { return r.shapes->facts()->simplify(e); });
   const ir::Graph& last = regions.back().graph;
   std::vector<ir::Arg> values;
   for (size_t i = 0; i < args.size(); ++i)
@@ -131,7 +148,7 @@ std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
         i < row.arguments
             ? r.arg_of(args[i])
             : operand(r, args[i], last.value(last.inputs().at(i - row.arguments)).type));
-  ir::Node& n = r.add_call(ir::NodeKind::Region, op, std::move(values), result_types(row, regions));
+  ir::Node& n = r.add_call(ir::NodeKind::Region, op, std::move(values), results);
   for (RecordedRegion& region : regions) n.regions.push_back(std::move(region.graph));
   std::vector<at::Tensor> out;
   for (ir::ValueId v : n.outputs) {

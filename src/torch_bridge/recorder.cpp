@@ -45,7 +45,8 @@ class Recorder::ThreadState {
 };
 
 Recorder::Recorder(Options o)
-    : recording_(o.symbolic, std::move(o.symbolic_number)),
+    : recording_(o.symbolic, std::move(o.symbolic_number),
+                 o.around ? &o.around->recording_ : nullptr),
       ops_(recording_, o.shape_rules, o.of_data),
       casts_(o.kept_casts),
       mode_(make_mode(o.mode_object, ops_)) {}
@@ -63,9 +64,16 @@ at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::strin
   return input.wrapper;
 }
 
-c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name, bool own) {
+at::Tensor Recorder::add_held_number(const at::Tensor& real, const std::string& name) {
+  const RecordedSource& input = recording_.add_input(real, name, {});
+  ops_.add_held_number(input.value, real.item<double>());
+  return input.wrapper;
+}
+
+c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name,
+                                          const std::optional<std::string>& group) {
   SymbolicShapes& shapes = recording_.shapes.value();
-  const ir::Expr e = own ? shapes.symbol_of_number(hint) : shapes.symbol_for(hint);
+  const ir::Expr e = group ? shapes.symbol_for(hint, *group) : shapes.symbol_of_number(hint);
   recording_.add_number(e, name);
   return to_sym_int(e, recording_.shapes->facts());
 }

@@ -44,6 +44,8 @@ class Recorder {
     // Then: the number behind a tensor that torch made of a symbolic one, whose own value says
     // nothing.
     Recording::NumberOf symbolic_number;
+    // Of a branch or loop: the recording that it is in, whose symbols and facts it shares.
+    const Recorder* around = nullptr;
   };
   explicit Recorder(Options options);
   ~Recorder();
@@ -51,21 +53,26 @@ class Recorder {
 
   // A fake that stands for a real input: same metadata and requires_grad. A tensor that comes twice
   // is two inputs that share memory. Unsupported for what cannot be recorded (sparse, quantized, a
-  // subclass). `dynamic_dims`: the dimensions whose sizes are symbols.
-  // `unbacked_dims`: those whose sizes are symbols without a hint.
+  // subclass). `dynamic_dims`: what is symbols.
   at::Tensor add_input(const at::Tensor& real, const std::string& name,
-                       std::span<const int64_t> dynamic_dims = {},
-                       std::span<const int64_t> unbacked_dims = {}) {
-    return recording_.add_input(real, name, dynamic_dims, unbacked_dims).wrapper;
+                       std::span<const DynamicDim> dynamic_dims = {}) {
+    return recording_.add_input(real, name, dynamic_dims).wrapper;
+  }
+  // One for a tensor of the recording around.
+  at::Tensor add_operand(const at::Tensor& outside, const std::string& name) {
+    return recording_.add_input(recording_.like(outside), name, {}).wrapper;
   }
   // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where
   // their rules allow it.
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
+  // The same of an f64 whose value is taken as constant where it is read.
+  at::Tensor add_held_number(const at::Tensor& real, const std::string& name);
   // An input that is not a tensor: its position counts, its value is taken as constant.
   void add_number(int64_t value, const std::string& name) { recording_.add_number(value, name); }
-  // One whose value is a symbol, that of a size with this value (0 and 1 are constants) or one of
-  // its own; what the computation sees of it.
-  c10::SymInt add_symbolic_number(int64_t hint, const std::string& name, bool own = false);
+  // One whose value is a symbol: that of the sizes of a group with this value (0 and 1 are
+  // constants), or one of its own. What the computation sees of it.
+  c10::SymInt add_symbolic_number(int64_t hint, const std::string& name,
+                                  const std::optional<std::string>& group);
   // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives
   // the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name) {

@@ -14,15 +14,19 @@ namespace oxy::bridge {
 
 namespace functional = at::functionalization::impl;
 
-Recording::Recording(bool symbolic, NumberOf symbolic_number)
-    : symbolic_number_(std::move(symbolic_number)) {
-  if (!symbolic) return;
+Recording::Recording(bool symbolic, NumberOf symbolic_number, const Recording* around)
+    : symbolic_number_(std::move(symbolic_number)), owns_facts_(around == nullptr) {
+  if (around) {
+    graph.pool = around->graph.pool;
+    shapes = around->shapes;
+  }
+  if (!symbolic || around) return;
   shapes.emplace(graph.pool);
   shapes->facts()->set_position([this] { return print_position(); });
 }
 
 Recording::~Recording() {
-  if (shapes) shapes->facts()->close();
+  if (shapes && owns_facts_) shapes->facts()->close();
 }
 
 std::string Recording::print_position() const {
@@ -35,12 +39,10 @@ std::string Recording::print_position() const {
 // ---- what enters
 
 RecordedSource Recording::make_source(const at::Tensor& real, const std::string& name,
-                                      bool is_input, std::span<const int64_t> dynamic_dims,
-                                      std::span<const int64_t> unbacked_dims) {
+                                      bool is_input, std::span<const DynamicDim> dynamic_dims) {
+  if (is_symbolic(real) && !shapes) throw Unsupported("a tensor with symbolic sizes");
   if (auto why = why_not_recordable(real)) throw Unsupported(*why);
-  auto type = dynamic_dims.empty() && unbacked_dims.empty()
-                  ? type_of(real)
-                  : shapes.value().input_type(real, dynamic_dims, unbacked_dims);
+  auto type = dynamic_dims.empty() ? type_of(real) : shapes.value().input_type(real, dynamic_dims);
   RecordedSource s;
   s.real = real;
   // Under inference mode functionalisation cannot make views of normal tensors, and both kinds may
@@ -59,13 +61,12 @@ RecordedSource Recording::make_source(const at::Tensor& real, const std::string&
 }
 
 const RecordedSource& Recording::add_input(const at::Tensor& real, const std::string& name,
-                                           std::span<const int64_t> dynamic_dims,
-                                           std::span<const int64_t> unbacked_dims) {
+                                           std::span<const DynamicDim> dynamic_dims) {
   for (const RecordedSource& s : inputs)
     if (s.wrapper.defined() && wrapper_of(s.wrapper)->has_data_mutation() &&
         may_overlap(s.real, real))
       throw Unsupported("an input that shares memory with one that has changed");
-  return inputs.emplace_back(make_source(real, name, true, dynamic_dims, unbacked_dims));
+  return inputs.emplace_back(make_source(real, name, true, dynamic_dims));
 }
 
 void Recording::add_number(ir::Expr value, const std::string& name) {
@@ -75,7 +76,7 @@ void Recording::add_number(ir::Expr value, const std::string& name) {
 RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& name) {
   const auto found = attribute_of_.find(real.unsafeGetTensorImpl());
   if (found != attribute_of_.end()) return attributes[found->second];
-  attributes.push_back(make_source(real, name, false, {}, {}));
+  attributes.push_back(make_source(real, name, false, {}));
   attribute_of_.emplace(real.unsafeGetTensorImpl(), attributes.size() - 1);
   return attributes.back();
 }
@@ -97,6 +98,12 @@ at::Tensor Recording::another_fake(ir::ValueId v) {
   at::Tensor fake = new_fake(graph.tensor_type(v));
   bind(fake, v);
   return fake;
+}
+
+at::Tensor Recording::like(const at::Tensor& t) const {
+  at::Tensor out = new_fake(type_of(t));
+  if (t.requires_grad()) out.set_requires_grad(true);
+  return out;
 }
 
 at::Tensor Recording::marked(const at::Tensor& fake, LazyMarks marks) {

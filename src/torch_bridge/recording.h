@@ -30,7 +30,8 @@ struct RecordedSource {
 class Recording {
  public:
   using NumberOf = std::function<std::optional<c10::Scalar>(const at::Tensor&)>;
-  Recording(bool symbolic, NumberOf symbolic_number);
+  // `around`: of the recording of a branch or loop, whose symbols it shares.
+  Recording(bool symbolic, NumberOf symbolic_number, const Recording* around = nullptr);
   ~Recording();
   C10_DISABLE_COPY_AND_ASSIGN(Recording);
 
@@ -49,8 +50,7 @@ class Recording {
 
   // See Recorder.
   const RecordedSource& add_input(const at::Tensor& real, const std::string& name,
-                                  std::span<const int64_t> dynamic_dims,
-                                  std::span<const int64_t> unbacked_dims = {});
+                                  std::span<const DynamicDim> dynamic_dims);
   void add_number(ir::Expr value, const std::string& name);
   RecordedSource& attribute(const at::Tensor& real, const std::string& name);
   RecordedSource& constant(const at::Tensor& real) {
@@ -59,6 +59,8 @@ class Recording {
 
   at::Tensor new_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr) const;
   at::Tensor another_fake(ir::ValueId v);
+  // A fake in the place of another tensor, fake or not.
+  at::Tensor like(const at::Tensor& t) const;
   // The same memory and value under other marks.
   at::Tensor marked(const at::Tensor& fake, LazyMarks marks);
   // From now on the fake stands for this value. It lives as long as the recording, so that its
@@ -86,11 +88,11 @@ class Recording {
 
  private:
   RecordedSource make_source(const at::Tensor& real, const std::string& name, bool is_input,
-                             std::span<const int64_t> dynamic_dims,
-                             std::span<const int64_t> unbacked_dims);
+                             std::span<const DynamicDim> dynamic_dims);
   std::string print_position() const;
 
   const NumberOf symbolic_number_;
+  const bool owns_facts_;
   std::unordered_map<const c10::TensorImpl*, ir::ValueId> values_;   // of fakes; never walked
   std::vector<at::Tensor> kept_;                                     // every fake
   std::unordered_map<const c10::TensorImpl*, size_t> attribute_of_;  // of real tensors

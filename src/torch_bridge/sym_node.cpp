@@ -96,9 +96,7 @@ class Node final : public c10::SymNodeImpl {
   bool is_int() override { return std::holds_alternative<Expr>(value_); }
   bool is_bool() override { return std::holds_alternative<Condition>(value_); }
   bool is_float() override { return !is_int() && !is_bool(); }
-  bool has_hint() override {
-    return !is_expr() || sym::origin_of(expr()) == sym::Origin::Hinted;
-  }
+  bool has_hint() override { return !is_expr() || sym::origin_of(expr()) == sym::Origin::Hinted; }
   std::string str() override {
     if (auto* d = std::get_if<double>(&value_)) return cat(*d);
     if (auto* q = std::get_if<Quotient>(&value_)) return cat('(', q->n, ")/(", q->d, ')');

@@ -3,6 +3,8 @@
 
 #include <ATen/Operators.h>
 
+#include <algorithm>
+
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -54,17 +56,22 @@ at::Tensor resized(const at::Tensor& input, at::OptionalSymIntArrayRef given,
                        factor(factors, 2));
 }
 
+bool varies(const at::Tensor& input, at::OptionalSymIntArrayRef size) {
+  auto is_symbol = [](const c10::SymInt& s) { return s.is_symbolic(); };
+  return is_symbolic(input) || (size && std::ranges::any_of(*size, is_symbol));
+}
+
 template <class Vec, class Plain, size_t Dims>
 at::Tensor nearest(c10::DispatchKeySet keys, const at::Tensor& input,
                    at::OptionalSymIntArrayRef size, Factors factors) {
-  if (symbolic_sizes(input, size)) return resized<Plain, Dims>(input, size, factors);
+  if (varies(input, size)) return resized<Plain, Dims>(input, size, factors);
   return Vec::redispatch(keys & keys_below, input, size, factors);
 }
 
 template <class Vec, class Plain, size_t Dims>
 at::Tensor smooth(c10::DispatchKeySet keys, const at::Tensor& input,
                   at::OptionalSymIntArrayRef size, bool corners, Factors factors) {
-  if (symbolic_sizes(input, size)) return resized<Plain, Dims>(input, size, factors, corners);
+  if (varies(input, size)) return resized<Plain, Dims>(input, size, factors, corners);
   return Vec::redispatch(keys & keys_below, input, size, corners, factors);
 }
 
@@ -78,6 +85,18 @@ std::vector<at::Tensor> unsafe_chunk(c10::DispatchKeySet keys, const at::Tensor&
     return ops::unsafe_split_with_sizes::call(
         input, std::vector<c10::SymInt>(static_cast<size_t>(chunks), 0), dim);
   return ops::unsafe_split_Tensor::call(input, part, dim);
+}
+
+// torch has a kernel of its own for plain tensors; its result lies row by row.
+at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::IntArrayRef kernel,
+                      at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
+                      bool ceil) {
+  if (!is_symbolic(input))
+    return ops::max_pool1d::redispatch(keys & keys_below, input, kernel, stride, padding, dilation,
+                                       ceil);
+  return std::get<0>(
+             ops::max_pool1d_with_indices::call(input, kernel, stride, padding, dilation, ceil))
+      .contiguous();
 }
 
 }  // namespace
@@ -101,6 +120,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   SMOOTH(_upsample_bilinear2d_aa, 2);
   SMOOTH(_upsample_bicubic2d_aa, 2);
   aten.impl("unsafe_chunk", TORCH_FN(unsafe_chunk));
+  aten.impl("max_pool1d", TORCH_FN(max_pool1d));
 #undef NEAREST
 #undef SMOOTH
 }

@@ -1,5 +1,5 @@
-// Composite ops of torch whose kernels read sizes as numbers, for tensors of symbolic sizes: images
-// that are made larger or smaller by a factor, or to a size.
+// Composite ops of torch whose kernels read sizes as numbers, for tensors of symbolic sizes:
+// pooling along one dimension, images that are made larger or smaller by a factor, or to a size.
 #pragma once
 
 #include <torch/library.h>

@@ -90,9 +90,9 @@ void read_symbolic_sizes(const at::Tensor& t, ir::TensorType& type) {
   type.offset = expr_of(t.sym_storage_offset());
 }
 
-Expr SymbolicShapes::symbol_for(int64_t hint) {
+Expr SymbolicShapes::symbol_for(int64_t hint, const std::string& group) {
   if (hint < 2) return hint;
-  auto [it, is_new] = symbols_.try_emplace(hint);
+  auto [it, is_new] = symbols_.try_emplace({group, hint});
   if (is_new) it->second = facts_->pool().symbol(cat("s", made_++), {2, INT64_MAX}, hint);
   return it->second;
 }
@@ -110,43 +110,41 @@ Expr SymbolicShapes::number_of_data() {
   return facts_->pool().symbol(cat("u", unbacked_++), {}, 2, sym::Origin::Data);
 }
 
-ir::TensorType SymbolicShapes::input_type(const at::Tensor& real, std::span<const int64_t> dims,
-                                          std::span<const int64_t> unbacked) {
+ir::TensorType SymbolicShapes::input_type(const at::Tensor& real,
+                                          std::span<const DynamicDim> dims) {
+  using Kind = DynamicDim::Kind;
   ir::TensorType type = type_of(real);
   const int64_t rank = real.dim();
-  auto chosen = [&](std::span<const int64_t> list) {
-    std::vector<bool> out(type.sizes.size());
-    for (int64_t d : list) {
-      if (d < -rank || d >= rank)
-        throw UserError(cat("an input of ", rank, " dimensions has no dimension ", d));
-      out[static_cast<size_t>(d < 0 ? d + rank : d)] = true;
-    }
-    return out;
-  };
-  const std::vector<bool> hinted = chosen(dims), free = chosen(unbacked);
-  for (size_t d = 0; d < hinted.size(); ++d) {
+  std::vector<bool> strides(type.sizes.size());
+  for (const DynamicDim& chosen : dims) {
+    if (chosen.dim < -rank || chosen.dim >= rank)
+      throw UserError(cat("an input of ", rank, " dimensions has no dimension ", chosen.dim));
+    const auto d = static_cast<size_t>(chosen.dim < 0 ? chosen.dim + rank : chosen.dim);
     const int64_t size = real.size(static_cast<int64_t>(d));
-    if (free[d])
+    if (chosen.kind == Kind::Stride)
+      strides[d] = true;
+    else if (chosen.kind == Kind::Size)
+      type.sizes[d] = symbol_for(size, chosen.group);
+    else
       type.sizes[d] = facts_->pool().symbol(cat("u", unbacked_++), {0, INT64_MAX},
                                             std::max<int64_t>(size, 2), sym::Origin::Unbacked);
-    else if (hinted[d])
-      type.sizes[d] = symbol_for(size);
   }
-  // A stride that is where another dimension ends is that product; others are numbers.
+  // A stride that is where another dimension ends is that product.
   std::vector<size_t> order(type.sizes.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
   auto stride = [&](size_t d) { return real.stride(static_cast<int64_t>(d)); };
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return stride(a) < stride(b); });
-  for (size_t i = 1; i < order.size(); ++i) {
-    for (size_t j = i; j-- > 0;) {
-      const size_t inner = order[j];
-      if (stride(order[i]) == 0 ||
-          stride(inner) * real.size(static_cast<int64_t>(inner)) != stride(order[i]))
-        continue;
-      type.strides[order[i]] = type.strides[inner] * type.sizes[inner];
-      break;
-    }
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t d = order[i];
+    std::optional<size_t> inner;
+    for (size_t j = i; j-- > 0 && !inner && stride(d) != 0;)
+      if (stride(order[j]) * real.size(static_cast<int64_t>(order[j])) == stride(d))
+        inner = order[j];
+    if (inner)
+      type.strides[d] = type.strides[*inner] * type.sizes[*inner];
+    else if (strides[d] && stride(d) > 1)
+      type.strides[d] = facts_->pool().symbol(cat("s", made_++), {2, INT64_MAX}, stride(d));
   }
   return type;
 }

@@ -1,6 +1,6 @@
 // The sizes of one recording that are symbols: which dimensions of the inputs have one, and fakes
-// of symbolic sizes. Dimensions with the same hint share a symbol; sizes of 0 and 1 are always
-// numbers.
+// of symbolic sizes. Dimensions with the same hint share a symbol, unless they are of different
+// groups; sizes of 0 and 1 are always numbers.
 //
 // torch sees SymInts whose nodes are our expressions. Arithmetic stays symbolic. A question about a
 // size (is it equal, less) is answered at the hints and becomes a fact of the recording; so does
@@ -43,6 +43,15 @@ c10::Scalar runtime_number(ir::ValueId value, bool integer);
 // The tensor behind such a number; nothing for any other.
 std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s);
 
+// A dimension whose size is a symbol, perhaps without a hint, or whose stride is, where it is not a
+// product of other dimensions.
+struct DynamicDim {
+  enum class Kind : uint8_t { Size, Unbacked, Stride };
+  int64_t dim;             // counts from the end where it is negative
+  std::string group = {};  // sizes of a group that have the same hint share a symbol
+  Kind kind = Kind::Size;
+};
+
 class SymbolicShapes {
  public:
   explicit SymbolicShapes(std::shared_ptr<sym::ExprPool> pool)
@@ -51,24 +60,22 @@ class SymbolicShapes {
   const std::shared_ptr<sym::ShapeFacts>& facts() const { return facts_; }
 
   // The symbol for a size or a number with this hint, or the number itself.
-  sym::Expr symbol_for(int64_t hint);
+  sym::Expr symbol_for(int64_t hint, const std::string& group = "");
   // One of its own for a number that is no size: 0 and 1 are nothing special.
   sym::Expr symbol_of_number(int64_t hint);
   // One that a call knows once a step has run: a size, or any number. `guess` is what it may be, at
   // least 2 (what is asked of sizes is mostly whether they are 0 or 1).
   sym::Expr size_of_data(int64_t guess);
   sym::Expr number_of_data();
-  // The type of an input of which these dimensions (negative ones count from the end) are symbolic,
-  // and those without a hint. UserError for one that it does not have.
-  ir::TensorType input_type(const at::Tensor& real, std::span<const int64_t> dims,
-                            std::span<const int64_t> unbacked = {});
+  // The type of an input of which this is symbols. UserError for dimensions that it does not have.
+  ir::TensorType input_type(const at::Tensor& real, std::span<const DynamicDim> dims);
   at::Tensor make_fake(const ir::TensorType& type, const c10::Storage* storage) const;
 
   void simplify(ir::TensorType& type) const;
 
  private:
   std::shared_ptr<sym::ShapeFacts> facts_;
-  std::map<int64_t, sym::Expr> symbols_;  // by hint
+  std::map<std::pair<std::string, int64_t>, sym::Expr> symbols_;  // by group and hint
   size_t made_ = 0, unbacked_ = 0;
 };
 

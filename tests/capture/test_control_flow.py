@@ -610,3 +610,157 @@ def test_an_interrupt_stops_a_loop():
     assert x.tolist() == [1.0] * 4
     assert compiled(-3 * torch.ones(4))[0].tolist() == [-2.0] * 4
     assert oxyfuel.stats()["graphs"] == 1
+
+
+# ---- sizes that vary
+
+
+def uses_sizes(x, cond, loop):
+    return cond(
+        x.sum() > 0, lambda a: a * a.shape[0] + a.shape[1], lambda a: a[: a.shape[0]] / 2, (x,)
+    )
+
+
+def takes_sizes_from_outside(x, cond, loop):
+    n = x.shape[0]
+    y = x * 2
+    return cond(x.sum() > 0, lambda a: a + torch.arange(n)[:, None], lambda a: y - n, (x,)) + n
+
+
+def of_a_part(x, cond, loop):
+    half = x.shape[0] // 2
+    out = cond(x.sum() > 0, lambda a: a[:half] + 1, lambda a: a[half : half * 2] * 2, (x,))
+    return out, x + 1
+
+
+def reshapes(x, cond, loop):
+    return cond(
+        x.mean() > 0,
+        lambda a: a.view(a.shape[0] * 2, 2).exp(),
+        lambda a: torch.cat([a[:, :2], a[:, 2:]], 0).sin(),
+        (x,),
+    )
+
+
+def products(x, cond, loop):
+    return cond(x.sum() > 0, lambda a: (a @ a.t()).softmax(-1), lambda a: a @ (a + 1).t(), (x,))
+
+
+def a_branch_decides(x, cond, loop):
+    return cond(x.sum() > 0, lambda a: a * 2 if a.shape[0] > 6 else a * 3, lambda a: a - 1, (x,))
+
+
+def nested_sizes(x, cond, loop):
+    def inner(a):
+        return cond(a.sum() > 3, lambda t: t * t.shape[0], lambda t: t + x.shape[0], (a + 1,))
+
+    return cond(x.sum() > 0, inner, lambda a: a.sin(), (x,))
+
+
+def loop_of_rows(x, cond, loop):
+    def body(i, t):
+        return i + 1, t * 0.5 + t.shape[0]
+
+    return loop(lambda i, t: i < 3, body, (torch.tensor(0), x))[1]
+
+
+def loop_by_size(x, cond, loop):
+    n = x.shape[0]
+
+    def body(i, t, total):
+        return i + 1, t.roll(1, 0), total + t[:1].sum(0)
+
+    return loop(lambda i, t, total: i < n, body, (torch.tensor(0), x, torch.zeros(x.shape[1])))[2]
+
+
+def loop_of_products(x, cond, loop):
+    weights = x.t() @ x
+
+    def body(i, t):
+        return i + 1, torch.tanh(t @ weights) + cond(
+            t.sum() > 0, lambda a: a * 2, lambda a: a - a.shape[0], (t,)
+        )
+
+    return loop(lambda i, t: i < 2, body, (torch.tensor(0), x))
+
+
+VARYING = (
+    uses_sizes,
+    takes_sizes_from_outside,
+    of_a_part,
+    reshapes,
+    products,
+    nested_sizes,
+    loop_of_rows,
+    loop_by_size,
+    loop_of_products,
+)
+LENGTHS = (5, 7, 12, 3, 64, 2, 1, 0, 31)
+
+
+def run_at(function, compiled, lengths):
+    for n in lengths:
+        for sign in (1, -1):
+            torch.manual_seed(n)
+            x = (torch.rand(n, 4) - 0.1) * sign
+            same(compiled(x.clone()), function(x.clone(), choice, plain_loop))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [*VARYING, a_branch_decides], ids=lambda f: f.__name__)
+def test_sizes_that_vary(function, dynamic):
+    compiled = oxyfuel.compile(
+        lambda x: function(x, torch.cond, while_loop), fullgraph=True, dynamic=dynamic
+    )
+    run_at(function, compiled, LENGTHS)
+    stats = oxyfuel.stats()
+    assert stats["static_captures"] == stats["fallbacks"] == stats["unsupported"] == 0
+
+
+@pytest.mark.parametrize("function", VARYING, ids=lambda f: f.__name__)
+def test_one_capture_for_all_lengths(function):
+    compiled = oxyfuel.compile(
+        lambda x: function(x, torch.cond, while_loop), fullgraph=True, dynamic=True
+    )
+    run_at(function, compiled, (5, 7, 12, 64, 31, 9))
+    assert oxyfuel.stats()["graphs"] == 1
+
+
+def test_what_a_branch_decides_is_a_guard():
+    compiled = oxyfuel.compile(
+        lambda x: a_branch_decides(x, torch.cond, while_loop), fullgraph=True, dynamic=True
+    )
+    run_at(a_branch_decides, compiled, (5, 9, 3, 12, 6, 7))
+    assert oxyfuel.stats()["graphs"] == 2
+
+
+def test_branches_of_sizes_that_are_equal_now():
+    """Results of different expressions are laid out alike for some sizes alone."""
+
+    def run(x, y):
+        return torch.cond(x.sum() > 0, lambda a, b: a * 2, lambda a, b: b + 1, (x, y))
+
+    compiled = oxyfuel.compile(run, dynamic=True)
+    for n in (5, 8, 3):
+        for x in (torch.ones(n, 2), -torch.ones(n, 2)):
+            y = torch.randn(n, 2)
+            same(
+                compiled(x, y), choice(x.sum() > 0, lambda a, b: a * 2, lambda a, b: b + 1, (x, y))
+            )
+    assert oxyfuel.stats()["graphs"] == 1
+    x, y = torch.ones(4, 2), torch.randn(6, 2)
+    same(compiled(x, y), x * 2)
+
+
+def test_an_int_that_varies_in_a_branch():
+    def run(x, n):
+        return torch.cond(x.sum() > 0, lambda a: a * n + n, lambda a: a[:n].sum() - a, (x,))
+
+    def plain(x, n):
+        return choice(x.sum() > 0, lambda a: a * n + n, lambda a: a[:n].sum() - a, (x,))
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    for n in (3, 4, 2, 7):
+        for x in (torch.ones(9), -torch.ones(9)):
+            same(compiled(x, n), plain(x, n))
+    assert oxyfuel.stats()["graphs"] <= 3

@@ -58,15 +58,6 @@ NOT_SYMBOLIC = by_name(
             nn.functional.max_unpool3d.grad nn.functional.ctc_loss""",
         "the size says how many results or steps there are": """
             chunk unsafe_chunk unbind unbind_copy _chunk_cat block_diag""",
-        "torch says the shape, and a loop or a view takes it as it is: no guess is compared": """
-            diagonal diagonal_copy diagonal_scatter masked_scatter aminmax
-            nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool3d
-            nn.functional.pad.replicate_negative nn.functional.celu narrow_copy rot90
-            polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2
-            polygamma.polygamma_n_3 polygamma.polygamma_n_4 linalg.diagonal
-            special.polygamma.special_polygamma_n_0""",
-        "a list of sizes reaches a kernel of torch's that wants numbers, and torch raises": """
-            fft.fftshift fft.ifftshift""",
         "the operator wants this size": """
             cross linalg.cross nn.functional.grid_sample grid_sampler_2d grid_sampler_3d
             view_as_complex""",

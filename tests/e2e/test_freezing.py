@@ -337,3 +337,101 @@ def test_what_keeps_changing_is_no_constant():
                 check(model, compiled, torch.randn(2, 4))
         assert oxyfuel.stats()["thaws"] == 8
         assert sum("have changed 8 times" in str(w.message) for w in said) == 1
+
+
+# ---- sizes that vary ----
+
+LENGTHS = (6, 9, 3, 40, 2, 300, 1, 0)
+
+
+def transformer():
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    return torch.nn.Sequential(torch.nn.Embedding(50, 32), layer, torch.nn.Linear(32, 7))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_lengths(dynamic):
+    model = Small().eval()
+    compiled = oxyfuel.compile(model, dynamic=dynamic, options={"freezing": True, "strict": True})
+    for n in LENGTHS:
+        check(model, compiled, torch.randn(n, 40))
+    stats = oxyfuel.stats()
+    assert stats["static_captures"] == stats["fallbacks"] == 0
+    assert stats["plans"] == (4 if dynamic is None else 3)  # 0 and 1 are numbers
+
+
+def test_lengths_of_other_models():
+    model = ConvNorm().eval()
+    compiled = oxyfuel.compile(model, dynamic=True, options={"freezing": True, "strict": True})
+    for b, h, w in ((2, 13, 9), (3, 20, 17), (5, 6, 33)):
+        check(model, compiled, torch.randn(b, 8, h, w), tolerance=1e-4)
+    assert oxyfuel.stats()["plans"] == 1
+    oxyfuel.reset()
+    model = transformer().eval()
+    compiled = oxyfuel.compile(model, dynamic=True, options={"freezing": True, "strict": True})
+    for n in LENGTHS[:-1]:
+        check(model, compiled, torch.randint(0, 50, (2, n)), tolerance=1e-4)
+    assert oxyfuel.stats()["static_captures"] == 0
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_a_change_is_noticed_at_all_lengths(change):
+    model = Small().eval()
+    compiled = oxyfuel.compile(model, dynamic=True, options={"freezing": True, "strict": True})
+    check(model, compiled, torch.randn(6, 40))
+    for n in (6, 9, 4):
+        change(model)
+        check(model, compiled, torch.randn(n, 40))
+        check(model, compiled, torch.randn(n + 5, 40))
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == stats["unsupported"] == 0
+
+
+def test_many_changes_end_freezing_at_all_lengths():
+    model = Small().eval()
+    compiled = oxyfuel.compile(model, dynamic=True, options={"freezing": True, "strict": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in range(2, 16):
+            with torch.no_grad():
+                model.first.weight.mul_(1.01)
+            check(model, compiled, torch.randn(n, 40), tolerance=1e-4)
+    plans = oxyfuel.stats()["plans"]
+    assert plans <= 9
+    check(model, compiled, torch.randn(77, 40), tolerance=1e-4)
+    assert oxyfuel.stats()["plans"] == plans
+
+
+def test_slices_of_parameters_by_sizes_are_no_constants():
+    class Positions(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(64, 8))
+            self.scale = torch.nn.Parameter(torch.randn(8))
+
+        def forward(self, x):
+            places = (self.table * 2)[: x.shape[0]] + self.scale.exp()
+            return x * places + self.scale.expand(x.shape[0], 8)
+
+    model = Positions().eval()
+    compiled = oxyfuel.compile(model, dynamic=True, options={"freezing": True, "strict": True})
+    for n in (5, 9, 64, 2):
+        check(model, compiled, torch.randn(n, 8))
+    assert oxyfuel.stats()["plans"] == 1
+
+
+def test_parameters_that_vary_are_not_frozen():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x):
+            return x + self.w.exp().sum()
+
+    model = Scaled().eval()
+    compiled = oxyfuel.compile(model, options={"freezing": True, "strict": True})
+    for n in (4, 7, 9, 5):
+        model.w = torch.nn.Parameter(torch.randn(n))
+        check(model, compiled, torch.randn(3))
+    assert oxyfuel.stats()["recompiles"] == 1

@@ -128,6 +128,112 @@ def check(case: Case, calls: int = 2, **options: Any) -> Found:
     return Found(difference, counted[0], reasons)
 
 
+# ---- sizes that vary ----
+
+Inputs = dict[str, torch.Tensor]
+
+
+def longer(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """A text or a sound with some more steps; else the tensor itself."""
+    if x.dim() < 2 or (x.is_floating_point() and x.dim() > 2):
+        return x
+    more = steps * 4 if not x.is_floating_point() else steps * 400
+    return torch.cat([x, x[:, :more]], 1)
+
+
+def larger(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """A picture of more pixels."""
+    if x.dim() < 4 or not x.is_floating_point():
+        return x
+    size = x.shape[-1] + steps * x.shape[-1] // 2
+    return torch.cat([torch.cat([x, x], -1)[..., :size]] * 2, -2)[..., :size, :]
+
+
+def more_of_them(x: torch.Tensor, steps: int) -> torch.Tensor:
+    """A larger batch."""
+    return torch.cat([x, x[:1].expand(steps, *x.shape[1:])]) if x.dim() > 0 else x
+
+
+WAYS = {"length": longer, "image": larger, "batch": more_of_them}
+
+
+class FoundSizes(NamedTuple):
+    """What came of calls at several sizes."""
+
+    difference: str
+    way: str  # what varies
+    graphs: int = 0  # of the first call
+    breaks: int = 0
+    captures: int = 0  # of all calls
+    all_breaks: int = 0
+    static: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+def sizes_of(case: Case) -> tuple[str, list[Inputs]]:
+    """Inputs of two or three sizes that the model takes in eager, and what differs in them."""
+    _, _, first = case.make()
+    for way, grow in WAYS.items():
+        found = [first]
+        for steps in (2, 1):
+            grown = {
+                k: grow(v, steps) if isinstance(v, torch.Tensor) else v for k, v in first.items()
+            }
+            if all(v is first[k] for k, v in grown.items()):
+                break
+            try:
+                case.make()[0](**copied(grown))
+            except Exception:
+                continue
+            found.append(grown)
+        if len(found) > 1:
+            return way, found
+    return "", [first]
+
+
+def copied(inputs: Inputs) -> Inputs:
+    """The same values in memory of their own."""
+    return {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in inputs.items()}
+
+
+def check_sizes(case: Case, **options: Any) -> FoundSizes:
+    """The case at several sizes through one `oxyfuel.compile`."""
+    oxyfuel.reset()
+    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        way, inputs = sizes_of(case)
+        if not way:
+            return FoundSizes("", "nothing")
+        inputs = [*inputs, inputs[0]]
+        eager, compiled = case.make()[0], oxyfuel.compile(case.make()[0], **options)
+        difference, first = "", {}
+        for i, given in enumerate(inputs):
+            results = []
+            for run in (eager, compiled):
+                torch.manual_seed(1)
+                results.append([run(**copied(given)), torch.get_rng_state()])
+            shapes = [list(v.shape) for v in given.values() if isinstance(v, torch.Tensor)]
+            difference = difference or first_difference(results[1], results[0], f"{shapes}")
+            if i == 0:
+                first = oxyfuel.stats()
+        left = first_difference(state_of(compiled), state_of(eager), "state")
+    stats = oxyfuel.stats()
+    reasons = [str(w.message) for w in said if str(w.message).startswith("oxyfuel")]
+    difference = difference or left
+    if not difference and stats["fallbacks"] + stats["unsupported"]:
+        difference = "a graph ran in eager: " + "; ".join(reasons)
+    return FoundSizes(
+        difference,
+        way,
+        first["graphs"],
+        first["graph_breaks"],
+        stats["graphs"],
+        stats["graph_breaks"],
+        stats["static_captures"],
+        tuple(reasons),
+    )
+
+
 def dynamo_counts(case: Case) -> Counted:
     """What TorchDynamo makes of one call."""
     from torch._dynamo.utils import counters

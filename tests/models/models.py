@@ -1,11 +1,12 @@
 """Architectures of transformers through oxyfuel.compile, against eager and against TorchDynamo's
 recorded cuts.
 
-usage: python tests/models/models.py [--record] [--backend NAME] [--jobs N] [--write FILE] [NAME
-...]
+usage: python tests/models/models.py [--record | --lengths] [--backend NAME] [--jobs N]
+[--write FILE] [NAME ...]
 
 Without NAME: all of them. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt;
-every other run reads them there.
+every other run reads them there. --lengths calls each at three sizes (lengths of text or sound,
+else image sizes, else batches), which is to take one recompile of each graph.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ Written by `./dev models`. Small configurations with random weights, two calls o
 dtypes, strides and structure of the result and the state left behind are compared with eager.
 Graphs and breaks of the first call, beside those of `torch.compile(backend="eager")` as recorded in
 `tests/models/dynamo.txt`.
+
+"""
+
+
+HEADING_OF_SIZES = """# Architectures of transformers at several sizes
+
+Written by `./dev models --lengths --write docs/models_sizes.md`. The models of
+[models.md](models.md), each called at three sizes (two where it takes no third one) and at the
+first one again through one `oxyfuel.compile`: the results and the state left behind are compared
+with eager. Graphs and breaks of the first call, and of all four: the first size is captured with
+numbers, the second with symbols, and that serves the others.
 
 """
 
@@ -53,7 +65,7 @@ def work(task: tuple[str, str]) -> tuple[str, Any]:
     import torch
     import transformers
     from model_cases import CASES
-    from model_check import check, dynamo_counts
+    from model_check import check, check_sizes, dynamo_counts
 
     name, what = task
     warnings.simplefilter("ignore")
@@ -62,7 +74,9 @@ def work(task: tuple[str, str]) -> tuple[str, Any]:
     torch.set_num_threads(1)
     case = next(c for c in CASES if c.name == name)
     try:
-        return name, tuple(dynamo_counts(case)) if what == "dynamo" else check(case, backend=what)
+        if what == "dynamo":
+            return name, tuple(dynamo_counts(case))
+        return name, check_sizes(case) if what == "lengths" else check(case, backend=what)
     except Exception as e:
         return name, f"{type(e).__name__}: " + " ".join(str(e).split())[:300]
 
@@ -81,6 +95,42 @@ def verdict(found: Any, theirs: tuple[int, int] | None) -> str:
     if theirs == (1, 0) and graphs != 1:
         return f"{graphs} graphs, TorchDynamo has one"
     return ""
+
+
+def verdict_of_sizes(found: Any) -> str:
+    """The same of a case at several sizes."""
+    if isinstance(found, str):
+        return found
+    if found.difference:
+        return found.difference
+    if found.way == "nothing":
+        return "no other size"
+    if found.static:
+        return f"{found.static} captures of single sizes"
+    if found.captures > 2 * found.graphs:
+        return f"{found.captures} graphs in all"
+    if found.all_breaks > 2 * found.breaks:
+        return f"{found.all_breaks} breaks in all"
+    return ""
+
+
+def table_of_sizes(rows: list[tuple[Any, Any]]) -> str:
+    """The table of all cases at several sizes, and its sums."""
+    lines = [
+        "| family | model | what varies | graphs | in all | breaks | in all | |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for case, found in rows:
+        counts = ("",) * 5
+        if not isinstance(found, str):
+            counts = (found.way, found.graphs, found.captures, found.breaks, found.all_breaks)
+        cells = (case.family, case.name, *counts, verdict_of_sizes(found))
+        lines.append("| " + " | ".join(str(c).replace("|", "/") for c in cells) + " |")
+    right = sum(not isinstance(found, str) and not found.difference for _, found in rows)
+    good = sum(not verdict_of_sizes(found) for _, found in rows)
+    return "\n".join(lines) + (
+        f"\n\n{len(rows)} models: {right} right, {good} by one recompile of each graph at most.\n"
+    )
 
 
 def table(rows: list[tuple[Any, Any, tuple[int, int] | None]]) -> str:
@@ -108,6 +158,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--record", action="store_true", help="run TorchDynamo, write its counts")
+    parser.add_argument("--lengths", action="store_true", help="calls at several sizes")
     parser.add_argument("--backend", default="native", help="of oxyfuel.compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--write", metavar="FILE", help="put the table into this file")
@@ -120,21 +171,31 @@ def main() -> int:
     found: dict[str, Any] = {}
     context = multiprocessing.get_context("spawn")
     with context.Pool(a.jobs, maxtasksperchild=40) as pool:
-        tasks = [(c.name, "dynamo" if a.record else a.backend) for c in cases]
-        for name, result in pool.imap_unordered(work, tasks):
+        what = "dynamo" if a.record else "lengths" if a.lengths else a.backend
+        for name, result in pool.imap_unordered(work, [(c.name, what) for c in cases]):
             found[name] = result
-            text = result if a.record else verdict(result, recorded().get(name))
+            text = result
+            if a.lengths:
+                text = verdict_of_sizes(result)
+            elif not a.record:
+                text = verdict(result, recorded().get(name))
             print(f"{name}: {text or 'as in eager'}", flush=True)
     print(f"{time.monotonic() - start:.0f} seconds")
     if a.record:
         write_recorded({n: r for n, r in found.items() if isinstance(r, tuple)})
         return 0
-    rows = [(c, found[c.name], recorded().get(c.name)) for c in cases]
-    text = table(rows)
+    if a.lengths:
+        pairs = [(c, found[c.name]) for c in cases]
+        text = table_of_sizes(pairs)
+        bad = any(verdict_of_sizes(r) for _, r in pairs)
+    else:
+        rows = [(c, found[c.name], recorded().get(c.name)) for c in cases]
+        text = table(rows)
+        bad = any(verdict(r, t) for _, r, t in rows)
     print(text, end="")
     if a.write:
-        Path(a.write).write_text(HEADING + text)
-    return 1 if any(verdict(r, t) for _, r, t in rows) else 0
+        Path(a.write).write_text((HEADING_OF_SIZES if a.lengths else HEADING) + text)
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ namespace oxy::python {
 // A graph inside of the graph that a capture makes (inner_graphs.cpp).
 struct InnerGraph {
   InnerGraph(size_t number, InnerGraph* around, const bridge::Recorder& recorder_around)
-      : number(number), around(around), recorder(options_of_region(recorder_around)) {}
+      : number(number), around(around), recorder(options_of_region(recorder_around)) {
+    if (recorder.facts()) ir->graph.pool = ir->recorded_pool = recorder.pool();
+  }
   const size_t number;  // from 1
   InnerGraph* const around;
   std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();

@@ -342,10 +342,8 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
       guard(GuardKind::IdIs, sources.attribute(source, py::str(kind)), real.attr(kind));
     throw Break(BreakId::input_kind, what);
   }
-  const std::vector<int64_t> dims = sizes().dims_of(real, source);
-  const std::vector<int64_t> unbacked = sizes().unbacked_dims_of(real);
-  const bool plain = dims.empty() && unbacked.empty();
-  guard(plain ? GuardKind::Tensor : GuardKind::SizedTensor, source, real);
+  const std::vector<bridge::DynamicDim> dims = sizes().dims_of(real, source);
+  guard(dims.empty() ? GuardKind::Tensor : GuardKind::SizedTensor, source, real);
   if (what != nullptr) throw Break(BreakId::input_kind, what);
   if (t.is_inference() && !c10::InferenceMode::is_enabled())
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
@@ -353,14 +351,14 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   py::object fake;
   try {
-    fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name, dims, unbacked)));
+    fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name, dims)));
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
   Tracked k;
   k.source = source;
   k.original = borrow(real);
-  const ir::TensorType type = bridge::type_of(plain ? t : THPVariable_Unpack(fake.ptr()));
+  const ir::TensorType type = bridge::type_of(dims.empty() ? t : THPVariable_Unpack(fake.ptr()));
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(type));
   tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
@@ -368,7 +366,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(is_module_state(source));
-  if (!plain) sizes().add_tensor(real, type);
+  if (!dims.empty()) sizes().add_tensor(real, type);
   return fake;
 }
 

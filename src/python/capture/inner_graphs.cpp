@@ -75,7 +75,7 @@ py::object Graphs::add_inner_input(const py::object& outside) {
   const at::Tensor& t = THPVariable_Unpack(outside.ptr());
   if (bridge::marks_of(t).any()) refuse("a lazily conjugated or negated tensor");
   const std::string name = cat("operand_", inner_->given.size());
-  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_input(bridge::like(t), name)));
+  py::object fake = steal(THPVariable_Wrap(inner_->recorder.add_operand(t, name)));
   Tracked k;
   k.value = inner_->ir->graph.add_input(name, ir::Type::of(bridge::type_of(t)));
   k.graph = inner_->number;
@@ -331,8 +331,6 @@ py::object Graphs::choose_in_graph(const Arguments& args) {
   Captured yes = capture_inner(args[1], operands, false);
   Captured no = capture_inner(args[2], operands, false);
   if (yes.form != no.form) refuse("branches whose results differ in their form");
-  if (!std::ranges::equal(yes.results, no.results, ir::same_layout))
-    refuse("branches whose results differ in size, strides or dtype");
   if (yes.results.empty()) refuse("branches without tensors as results");
   const py::object form = yes.result;
   return record_regions("cond", {args[0]}, 0, {std::move(yes), std::move(no)}, form);
@@ -351,13 +349,9 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
     refuse("a condition that is no boolean tensor without dimensions");
   Captured body = capture_inner(args[1], carried, true);
   if (body.form != cat('(', form, ']')) refuse("a loop whose results have another form");
-  std::vector<ir::TensorType> given;
-  for (const py::object& o : leaves) {
-    given.push_back(bridge::type_of(THPVariable_Unpack(o.ptr())));
-    if (!given.back().is_dense()) refuse("a loop that carries a tensor with gaps");
-  }
-  if (!std::ranges::equal(given, body.results, ir::same_layout))
-    refuse("a loop whose results differ from what it carries in size, strides or dtype");
+  for (const py::object& o : leaves)
+    if (!bridge::type_of(THPVariable_Unpack(o.ptr())).is_dense())
+      refuse("a loop that carries a tensor with gaps");
   const py::object result = body.result;
   return record_regions("while_loop", {}, leaves.size(), {std::move(condition), std::move(body)},
                         result);
@@ -365,7 +359,6 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
-  if (sizes().symbolic()) throw WithoutSymbols{"a choice or loop of torch's"};
   const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
     why_left_alone = it->second;

@@ -204,8 +204,9 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
   if (heap().is_tensor(o)) {
     const py::object selected = sizes().select(borrow(o), borrow(key));
-    operate(member_of<"operator", "setitem">(),
-            {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), borrow(value)});
+    operate(
+        member_of<"operator", "setitem">(),
+        {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), borrow(value)});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {

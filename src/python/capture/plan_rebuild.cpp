@@ -115,7 +115,8 @@ uint32_t RebuildPlan::place(py::handle o) {
 // What depends on data is computed by the graph, all else by the guards.
 uint32_t RebuildPlan::place_size(py::handle o) {
   if (is_symbolic_bool(o)) {
-    const py::object number = symbolic_int(as_number(condition_of(o)), capture_.graphs.recorder().facts());
+    const py::object number =
+        symbolic_int(as_number(condition_of(o)), capture_.graphs.recorder().facts());
     kept_.push_back(number);
     return place_call(o, type_object(&PyBool_Type), {number});
   }

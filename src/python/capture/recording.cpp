@@ -65,8 +65,8 @@ bool autocast_differs(const TorchModes& a, TorchModes b) {
 
 Graphs::Graphs(Capture& capture)
     : Part(capture),
-      recorder_(std::make_unique<bridge::Recorder>(
-          recorder_options(/*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.of_data()))) {
+      recorder_(std::make_unique<bridge::Recorder>(recorder_options(
+          /*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.of_data()))) {
   if (const auto facts = recorder_->facts()) {
     facts->set_position([this] { return stack_text(frames().user_stack()); });
     ir->graph.pool = ir->recorded_pool = recorder_->pool();

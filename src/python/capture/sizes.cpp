@@ -4,7 +4,6 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include "python/capture/capture.h"
-#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::python {
 namespace {
@@ -23,7 +22,8 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
 }  // namespace
 
 py::object from_torch(const py::object& o) {
-  if (torch::is_symint(o)) {
+  // By type: isinstance would ask the object, whose class may answer with Python code.
+  if (PyObject_TypeCheck(o.ptr(), as_type(member_of<"torch", "SymInt">()))) {
     const auto s = o.cast<c10::SymInt>();
     if (auto constant = s.maybe_as_int()) return py::int_(*constant);
     return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
@@ -47,33 +47,37 @@ py::object with_numbers(const py::object& o) {
   return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
 }
 
-std::vector<int64_t> Sizes::dims_of(py::handle tensor, SourceId source) {
+std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (policy_ == nullptr || policy_->off()) return {};
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
   dims.merge(marked_dims(tensor, "_dynamo_weak_dynamic_indices"));
+  std::set<int64_t> unbacked = marked_dims(tensor, "_dynamo_unbacked_indices");
   if (!symbolic()) {
-    if (!dims.empty() || !marked_dims(tensor, "_dynamo_unbacked_indices").empty())
-      throw WithSymbols{};
+    if (!dims.empty() || !unbacked.empty()) throw WithSymbols{};
     return {};
   }
   const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
   if (policy_->all() && !heap().is_module_state(source))
     for (int64_t d = 0; d < rank; d++) dims.insert(d);
-  if (auto it = policy_->changed.find(heap().sources.text(source)); it != policy_->changed.end())
+  const std::string name = heap().sources.text(source);
+  if (auto it = policy_->changed.find(name); it != policy_->changed.end())
     dims.insert(it->second.begin(), it->second.end());
-  for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
-  std::erase_if(dims, [rank](int64_t d) { return d >= rank; });  // a mark of what it was before
-  return {dims.begin(), dims.end()};
-}
-
-std::vector<int64_t> Sizes::unbacked_dims_of(py::handle tensor) const {
-  if (!symbolic() || policy_->off()) return {};
-  const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
-  std::set<int64_t> dims;
-  for (const int64_t d : marked_dims(tensor, "_dynamo_unbacked_indices"))
-    if (d >= -rank && d < rank) dims.insert(d < 0 ? d + rank : d);
-  for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices")) dims.erase(d);
-  return {dims.begin(), dims.end()};
+  else if (!policy_->known.contains(name) && !heap().is_module_state(source))
+    for (int64_t d = 0; d < rank; d++)
+      if (policy_->sizes_before.contains(THPVariable_Unpack(tensor.ptr()).size(d))) dims.insert(d);
+  for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices"))
+    dims.erase(d), unbacked.erase(d);
+  std::vector<bridge::DynamicDim> out;
+  auto add = [&](const std::set<int64_t>& some, bridge::DynamicDim::Kind kind) {
+    for (const int64_t d : some)
+      if (d >= -rank && d < rank)
+        out.push_back({d, {}, kind});  // else a mark of what it was before
+  };
+  add(dims, bridge::DynamicDim::Kind::Size);
+  add(unbacked, bridge::DynamicDim::Kind::Unbacked);
+  if (auto it = policy_->changed_strides.find(name); it != policy_->changed_strides.end())
+    add(it->second, bridge::DynamicDim::Kind::Stride);
+  return out;
 }
 
 bridge::OfData Sizes::of_data() const {
@@ -97,7 +101,8 @@ py::object Sizes::list_of(const py::object& tensor) {
     return {};
   py::list out;
   for (int64_t i = 0; i < t.size(0); i++) {
-    const py::object item = list_of(calls().call_method(tensor, "select", {py::int_(0), py::int_(i)}, {}));
+    const py::object item =
+        list_of(calls().call_method(tensor, "select", {py::int_(0), py::int_(i)}, {}));
     if (!item) return {};
     out.append(item);
   }
@@ -184,7 +189,8 @@ std::vector<std::string> Sizes::checks() const {
   if (!symbolic()) return out;
   for (const sym::ShapeFacts::Fact& f : graphs().recorder().facts()->checked_facts())
     out.push_back(cat(sym::print(f.condition), " is checked by each call",
-                      f.op.empty() ? "" : cat(", for ", f.op), f.where.empty() ? "" : "\n", f.where));
+                      f.op.empty() ? "" : cat(", for ", f.op), f.where.empty() ? "" : "\n",
+                      f.where));
   return out;
 }
 
@@ -227,7 +233,6 @@ std::string Sizes::violations() const {
 
 py::object Sizes::number(py::handle real, SourceId source) {
   if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() ||
-      graphs().inner() != nullptr ||
       !policy_->numbers.contains(heap().sources.text(source)))
     return {};
   int overflow = 0;
@@ -236,7 +241,7 @@ py::object Sizes::number(py::handle real, SourceId source) {
   if (overflow != 0 || value > kMost || value < -kMost) return {};
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   const std::string name = cat("n", inputs_.size());
-  const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, true);
+  const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, std::nullopt);
   const ir::Type type = ir::Type::integer(bridge::expr_of(s));
   graphs().ir->graph.add_input(name, type);
   graphs().fetch.push_back(source);

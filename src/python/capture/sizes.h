@@ -11,6 +11,7 @@
 #include "python/guards/shape_guards.h"
 #include "python/symbolic_int.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::python {
 
@@ -29,19 +30,25 @@ struct DynamicShapes {
   enum class Mode : uint8_t { Never, Automatic, Always, Barred };
   Mode mode = Mode::Never;
   std::unordered_map<std::string, std::set<int64_t>> changed;  // dimensions, by source
+  std::unordered_map<std::string, std::set<int64_t>> changed_strides;
+  std::unordered_set<std::string> known;  // sources of tensors that captures have looked at
+  // What the changed dimensions were in the calls that were captured. A dimension of this size of a
+  // tensor that is new to captures (a cache, filled meanwhile) is a symbol, too.
+  std::set<int64_t> sizes_before;
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
-  bridge::OfData of_data;                   // torch._dynamo.config.capture_scalar_outputs and the like
-  bool met_data = false;                    // a size or number depends on data
-  bool data_refused = false;                // a capture with such symbols could not be had
+  bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
+  bool met_data = false;      // a size or number depends on data
+  bool data_refused = false;  // a capture with such symbols could not be had
 
   bool off() const { return mode == Mode::Never || mode == Mode::Barred || refused; }
   bool all() const { return mode == Mode::Always || (mode == Mode::Automatic && assumed); }
   bool wanted() const {
     if (has_data()) return true;
-    return !off() && (all() || marked || !changed.empty() || !numbers.empty());
+    return !off() &&
+           (all() || marked || !changed.empty() || !changed_strides.empty() || !numbers.empty());
   }
   bool takes_data() const { return mode != Mode::Barred && !refused && !data_refused; }
   bool has_data() const { return takes_data() && met_data; }
@@ -66,10 +73,8 @@ class Sizes : public Part {
   bool symbolic() const { return symbolic_; }
   // What of data may be symbols.
   bridge::OfData of_data() const;
-  // The dimensions of a tensor from before the call whose sizes are symbols.
-  std::vector<int64_t> dims_of(py::handle tensor, SourceId source);
-  // Those that are symbols without a hint.
-  std::vector<int64_t> unbacked_dims_of(py::handle tensor) const;
+  // What of a tensor from before the call is symbols.
+  std::vector<bridge::DynamicDim> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
   // What stands for an int that varies and that Python looks at; null for all else.

@@ -135,9 +135,20 @@ std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(PyObject* co
     const SourceId source = walk_.guards()[walk_.tensor_guards()[i]].source;
     PyObject* has = values[source.index];
     if (has == nullptr || !THPVariable_Check(has)) continue;
-    std::vector<int64_t> dims = walk_.tensors().changed_sizes(i, THPVariable_Unpack(has));
-    if (!dims.empty()) out.push_back({walk_.sources().text(source), std::move(dims)});
+    auto [dims, strides] = walk_.tensors().changed(i, THPVariable_Unpack(has));
+    if (dims.empty() && strides.empty()) continue;
+    std::vector<int64_t> before;
+    for (const int64_t d : dims) before.push_back(walk_.tensors().size(i, d));
+    out.push_back(
+        {walk_.sources().text(source), std::move(dims), std::move(before), std::move(strides)});
   }
+  return out;
+}
+
+std::vector<std::string> GuardProgram::tensor_sources() const {
+  std::vector<std::string> out;
+  for (const uint32_t guard : walk_.tensor_guards())
+    out.push_back(walk_.sources().text(walk_.guards()[guard].source));
   return out;
 }
 

@@ -82,7 +82,8 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
   std::vector<sym::Condition> conditions;
   std::vector<std::string> asked_by;
   for (const sym::ShapeFacts::Fact& f : facts.facts()) {
-    if (sym::origin_of(f.condition) != sym::Origin::Hinted) continue;  // calls check it on their way
+    if (sym::origin_of(f.condition) != sym::Origin::Hinted)
+      continue;  // calls check it on their way
     conditions.push_back(f.condition);
     asked_by.push_back(f.where);
   }
