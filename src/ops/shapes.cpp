@@ -387,7 +387,8 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
     if (e.is_const() && e.value() <= -kNoBound) return Expr(0);
     const auto from_front = counted_from_front(e, size);
     if (!from_front) return std::nullopt;
-    if (sym::certain_less(*from_front, 0) != false) e = sym::max(*from_front, Expr(0));
+    e = *from_front;
+    if (sym::certain_less(e, 0) != false) e = sym::max(e, Expr(0));
     return sym::min(e, size);
   };
   auto first = clamp(start.value_or(Expr(0)));

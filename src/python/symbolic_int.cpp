@@ -382,6 +382,10 @@ py::object symbolic_int(Expr e, const Facts& facts) {
   return out;
 }
 
+bool has_hint(py::handle symbolic) {
+  return sym::origin_of(expr_of(symbolic)) == sym::Origin::Hinted;
+}
+
 Expr expr_of(py::handle symbolic) { return bridge::expr_of(sym_int_of(symbolic)); }
 
 std::optional<Expr> integer_expr(py::handle o) {
