@@ -400,8 +400,8 @@ std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
 
 std::optional<Expr> wrap_index(Expr index, Expr size) {
   const auto at = counted_from_front(index, size);
-  const bool fits = at && !sym::known_less(*at, 0).value_or(true) &&
-                    sym::known_less(*at, size).value_or(false);
+  const bool fits =
+      at && !sym::known_less(*at, 0).value_or(true) && sym::known_less(*at, size).value_or(false);
   return fits ? at : std::nullopt;
 }
 
@@ -423,7 +423,8 @@ Index reshape_index(const Sizes& from, const Sizes& to, const Index& index) {
     Expr have = 1, want = 1;
     if (i_end < from.size()) have = from[i_end++];
     if (j_end < to.size()) want = to[j_end++];
-    while (!known(have, want)) {
+    // The runs that are left are equal, also where nobody can tell: so are all those before them.
+    while (!known(have, want) && (i_end < from.size() || j_end < to.size())) {
       const bool grow_from = j_end == to.size() ||
                              (i_end < from.size() && sym::layout_less(have, want).value_or(false));
       if (grow_from) {

@@ -336,8 +336,7 @@ bool is_symbolic_bool(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_bool_t
 
 py::object symbolic_bool(const sym::Condition& c, const std::string& text, const Facts& facts) {
   if (const std::optional<bool> known = facts->known(c)) return py::bool_(*known);
-  if (sym::origin_of(facts->simplify(c)) == sym::Origin::Hinted)
-    return py::bool_(facts->decide(c));
+  if (sym::origin_of(facts->simplify(c)) == sym::Origin::Hinted) return py::bool_(facts->decide(c));
   PyTypeObject* type = symbolic_bool_type();
   py::object out = steal(type->tp_alloc(type, 0));
   const py::object node = py::cast(bridge::to_sym_bool(c, facts).toSymNodeImpl());

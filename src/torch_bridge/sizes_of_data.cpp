@@ -16,7 +16,7 @@ constexpr std::string_view kIndex = "aten.index.Tensor", kPut = "aten.index_put.
                            kRepeats = "aten.repeat_interleave.Tensor",
                            kBincount = "aten.bincount.default";
 constexpr std::string_view kUnique[] = {
-    "aten._unique.default",    "aten._unique2.default",             "aten.unique_consecutive.default",
+    "aten._unique.default", "aten._unique2.default", "aten.unique_consecutive.default",
     "aten.unique_dim.default", "aten.unique_dim_consecutive.default"};
 
 bool gives_sizes(std::string_view target) {
@@ -110,8 +110,8 @@ void OpRecorder::read_symbol(torch::jit::Stack& s) {
     r_.add_call(ir::NodeKind::CallOp, std::string(ops::kReadNumber), {v},
                 {ir::Type::integer(known->second)});
   }
-  s.back() = c10::Scalar(to_sym_int(r_.shapes->facts()->simplify(known->second),
-                                    r_.shapes->facts()));
+  s.back() =
+      c10::Scalar(to_sym_int(r_.shapes->facts()->simplify(known->second), r_.shapes->facts()));
 }
 
 // How many elements are not 0: the same for each time that is asked.
@@ -139,8 +139,7 @@ void OpRecorder::index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack
       dim++;
       continue;
     }
-    if (dim + index.dim() > self.dim())
-      throw Unsupported("too many indices for a tensor");
+    if (dim + index.dim() > self.dim()) throw Unsupported("too many indices for a tensor");
     for (int64_t d = 0; d < index.dim(); d++) {
       const Expr size = expr_of(index.sym_size(d)), indexed = expr_of(self.sym_size(dim + d));
       if (!r_.shapes->facts()->decide(sym::equal(size, indexed), true))
@@ -174,16 +173,16 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
   }
   if (f.target == kRepeats) {
     const bool given = args.size() > 1 && !args[1].isNone();
-    const Expr size = !given             ? new_size()
+    const Expr size = !given            ? new_size()
                       : args[1].isInt() ? Expr(args[1].toInt())
-                                         : expr_of(args[1].toSymInt());
+                                        : expr_of(args[1].toSymInt());
     return {one(dense_type(self.dtype, {size}))};
   }
   if (f.target == kBincount) {
     const bool weights = args.size() > 1 && args[1].isTensor() && args[1].toTensor().defined();
-    const DType dtype = !weights                                             ? DType::I64
+    const DType dtype = !weights                                         ? DType::I64
                         : args[1].toTensor().scalar_type() == at::kFloat ? DType::F32
-                                                                             : DType::F64;
+                                                                         : DType::F64;
     return {one(dense_type(dtype, {new_size()}))};
   }
   if (f.target == "aten._unique.default")

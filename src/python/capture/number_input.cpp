@@ -168,7 +168,7 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   const at::ScalarType dtype = met->fits;
   std::string_view word = target.substr(target.rfind('.') + 1);  // torch.mul, operator.mul, mul
   if (met->same && std::ranges::find(kOfScalars, word) == std::end(kOfScalars)) return false;
-  if (word.ends_with('_') && !word.ends_with("__")) {            // in place
+  if (word.ends_with('_') && !word.ends_with("__")) {  // in place
     word.remove_suffix(1);
     if (!takes_in_place(word, args.size() + kwargs.size()) && word != "masked_fill") return false;
   }
