@@ -64,7 +64,13 @@ def mark_static(t: torch.Tensor, index: int | Sequence[int] | None = None) -> No
 
 
 def mark_unbacked(t: torch.Tensor, index: int | Sequence[int]) -> None:
-    """As :func:`mark_dynamic`, and nothing may depend on what the size is."""
+    """The sizes of these dimensions are symbols that nothing is decided by: one capture serves all,
+    0 and 1 too.
+
+    A branch that depends on one is a graph break, with ``fullgraph=True`` a :class:`GraphBreak`
+    error, unless ``torch._check`` has said what holds. Raises TypeError for what is no tensor,
+    IndexError for a dimension that it does not have.
+    """
     _mark(t, index, "_dynamo_unbacked_indices")
 
 

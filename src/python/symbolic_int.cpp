@@ -336,8 +336,7 @@ bool is_symbolic_bool(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_bool_t
 
 py::object symbolic_bool(const sym::Condition& c, const std::string& text, const Facts& facts) {
   if (const std::optional<bool> known = facts->known(c)) return py::bool_(*known);
-  if (sym::origin_of(facts->simplify(c)) == sym::Origin::Hinted)
-    return py::bool_(facts->decide(c));
+  if (sym::origin_of(facts->simplify(c)) == sym::Origin::Hinted) return py::bool_(facts->decide(c));
   PyTypeObject* type = symbolic_bool_type();
   py::object out = steal(type->tp_alloc(type, 0));
   const py::object node = py::cast(bridge::to_sym_bool(c, facts).toSymNodeImpl());
@@ -380,6 +379,10 @@ py::object symbolic_int(Expr e, const Facts& facts) {
   const py::object node = py::cast(bridge::to_sym_int(e, facts).toSymNode());
   check(PyObject_GenericSetAttr(out.ptr(), node_name(), node.ptr()));
   return out;
+}
+
+bool has_hint(py::handle symbolic) {
+  return sym::origin_of(expr_of(symbolic)) == sym::Origin::Hinted;
 }
 
 Expr expr_of(py::handle symbolic) { return bridge::expr_of(sym_int_of(symbolic)); }

@@ -40,6 +40,8 @@ std::string question_of(const py::error_already_set& e);
 
 // What it is, in its simplest form.
 sym::Expr expr_of(py::handle symbolic);
+// Of a symbolic int: whether this call tells what it is.
+bool has_hint(py::handle symbolic);
 
 // The same of a plain int too; nothing of all else, and of ints that no expression takes.
 std::optional<sym::Expr> integer_expr(py::handle o);

@@ -176,7 +176,18 @@ def test_sizes_of_masks(name):
     counted(OF_MASK[name], [(x, m) for m in masks()], unmet=LEFT_TO_EAGER.get(name, 0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float64,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.bool,
+        torch.uint8,
+    ],
+)
 def test_dtypes(dtype):
     torch.manual_seed(1)
     x = (torch.randn(N, 8) * 4).to(dtype)
@@ -200,7 +211,9 @@ OF_DATA = {
     "unique_sum": lambda t: (torch.unique(t) * 2).sum(),
     "unique_counts": lambda t: torch.unique(t, return_counts=True),
     "unique_inverse": lambda t: torch.unique(t, return_inverse=True),
-    "unique_all": lambda t: [r + 1 for r in torch.unique(t, return_inverse=True, return_counts=True)],
+    "unique_all": lambda t: [
+        r + 1 for r in torch.unique(t, return_inverse=True, return_counts=True)
+    ],
     "unique_rows": lambda t: torch.unique(t.view(-1, 1).expand(-1, 2), dim=0) * 2,
     "unique_columns": lambda t: torch.unique(t.view(1, -1).expand(2, -1), dim=1),
     "consecutive": lambda t: torch.unique_consecutive(t),
@@ -469,7 +482,9 @@ def test_each_setting_is_for_itself():
 
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_other_modes(dynamic):
-    counted(lambda x, m: (x[m] * 2).sum(), [(torch.ones(N, 2), m) for m in masks()], dynamic=dynamic)
+    counted(
+        lambda x, m: (x[m] * 2).sum(), [(torch.ones(N, 2), m) for m in masks()], dynamic=dynamic
+    )
 
 
 def test_floats_and_truths_break():
@@ -550,7 +565,9 @@ def test_written_objects():
 
 def test_kernels_off(monkeypatch):
     monkeypatch.setenv("OXYFUEL_KERNELS", "0")
-    counted(lambda x, m: ((x[m] * 2).sum(0), x[m].shape[0]), [(torch.ones(N, 2), m) for m in masks()])
+    counted(
+        lambda x, m: ((x[m] * 2).sum(0), x[m].shape[0]), [(torch.ones(N, 2), m) for m in masks()]
+    )
 
 
 def test_inputs_written_in_place():

@@ -173,6 +173,7 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
   if (std::ranges::none_of(args, of_sizes)) return std::nullopt;
   Arguments reals;
   for (const py::object& a : args) {
+    if (a && is_symbolic_int(a) && !has_hint(a)) return std::nullopt;
     reals.push_back(typed(a));
     if (!a || !is_number(reals.back().ptr())) return std::nullopt;
   }
@@ -189,7 +190,7 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
 }
 
 bool Numbers::is_of_sizes(const py::object& o) const {
-  if (o && is_symbolic_int(o)) return true;
+  if (o && is_symbolic_int(o)) return has_hint(o);
   const Deferred* found = floats_of_sizes_ ? find(o) : nullptr;
   return found && std::ranges::any_of(found->parts,
                                       [this](const py::object& part) { return is_of_sizes(part); });

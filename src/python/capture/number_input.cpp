@@ -140,7 +140,7 @@ bool Numbers::is_runtime_number(const py::object& o) const {
   if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
   if (it->second.source.valid()) return is_varying(it->second.source);
   return std::ranges::any_of(it->second.parts, [this](const py::object& part) {
-    return is_symbolic_int(part) || is_runtime_number(part);
+    return is_symbolic_int(part) ? has_hint(part) : is_runtime_number(part);
   });
 }
 
