@@ -186,3 +186,35 @@ def test_rows_of_a_cache():
         torch.testing.assert_close(compiled(cache[i], new), step(expected[i], new))
         torch.testing.assert_close(cache, expected)
     assert oxyfuel.stats()["recompiles"] == 0
+
+
+LAYOUTS = {
+    "wider_rows": lambda k: torch.randn(6, 8 + k)[:, :8],
+    "wider_and_more": lambda k: torch.randn(6 + k, 8 + k)[:, :8],
+    "more_columns": lambda k: torch.randn(6, 16 + k)[:, 2 : 2 + k],
+    "transposed": lambda k: torch.randn(8, 6 + k).t(),
+    "every_other": lambda k: torch.randn(2 * k, 8)[::2],
+    "steps": lambda k: torch.randn(60, 8)[::k],
+    "transposed_part": lambda k: torch.randn(9, 40 + k)[:8, 3 : 3 + k].t(),
+    "expanded": lambda k: torch.randn(1, 8 + k)[:, :8].expand(k, 8),
+}
+
+
+@pytest.mark.parametrize("name", ["pointwise", "softmax", "sum", "itself", "written", "sort"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_strides_that_vary(layout, name):
+    if layout == "expanded" and name == "written":
+        pytest.skip("torch refuses to write to it")
+    fn = FUNCTIONS[name]
+    compiled = oxyfuel.compile(fn)
+    for k in (2, 5, 3, 9, 12, 4):
+        x = LAYOUTS[layout](k)
+        mine = torch.empty_strided(x.shape, x.stride()).copy_(x) if layout != "expanded" else x
+        expected, actual = fn(x), compiled(mine)
+        for a, e in zip(
+            *[r if isinstance(r, tuple) else (r,) for r in (actual, expected)], strict=True
+        ):
+            torch.testing.assert_close(a, e)
+            assert a.stride() == e.stride() or 1 in e.shape
+        torch.testing.assert_close(mine, x)
+    assert oxyfuel.stats()["recompiles"] <= 2
