@@ -153,7 +153,7 @@ def run(seed: int, dynamic: bool | None) -> None:
         x, w = layout(b, t), torch.randn(8, 8)
         before = x.clone()
         with torch.no_grad():
-            # Of other layouts torch asks whether a size is 1; we do not, and one capture serves both.
+            # Of other layouts torch asks whether a size is 1; ours serves both.
             compare(outcome(compiled, x, w), outcome(fn, x, w), name in ("dense", "part"))
         assert torch.equal(x, before)
 
