@@ -451,11 +451,15 @@ std::string at_limit(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
-// A setting of torch._dynamo's, where the program has imported it.
-bool dynamo_setting(const char* name, bool usual) {
-  const py::object config = item_in(PyImport_GetModuleDict(), py::str("torch._dynamo.config"));
+// A setting of torch's, where the program has imported the module.
+bool setting_of(const char* module, const char* name, bool usual) {
+  const py::object config = item_in(PyImport_GetModuleDict(), py::str(module));
   const py::object value = config ? py::getattr(config, name, py::none()) : py::none();
   return PyBool_Check(value.ptr()) ? value.ptr() == Py_True : usual;
+}
+
+bool dynamo_setting(const char* name, bool usual) {
+  return setting_of("torch._dynamo.config", name, usual);
 }
 
 // What was another number or size before is a symbol from now on, or an input of the graph.
@@ -495,6 +499,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     self->numbers_changed += why && why->number ? 1 : 0;
   }
   self->shapes.assumed = !dynamo_setting("assume_static_by_default", true);
+  self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
   self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
                           dynamo_setting("capture_dynamic_output_shape_ops", false)};
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);

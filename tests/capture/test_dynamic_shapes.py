@@ -461,6 +461,17 @@ def test_settings_of_torch_dynamo():
         assert oxyfuel.stats()["graphs"] == 1
 
 
+@pytest.mark.parametrize("duck", [True, False])
+def test_equal_sizes_have_symbols_of_their_own_if_asked_for(duck):
+    import torch.fx.experimental._config as config
+
+    with config.patch(use_duck_shape=duck):
+        compiled = oxyfuel.compile(lambda x, y: x.sum(0) + y.sum(0), dynamic=True)
+        for n, m in ((4, 4), (5, 6), (7, 7)):
+            same(compiled(torch.ones(n), torch.ones(m)), torch.tensor(float(n + m)))
+    assert recompiles() == (1 if duck else 0)
+
+
 # ---- more than sizes
 
 

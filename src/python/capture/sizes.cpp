@@ -70,8 +70,8 @@ std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId sourc
   std::vector<bridge::DynamicDim> out;
   auto add = [&](const std::set<int64_t>& some, bridge::DynamicDim::Kind kind) {
     for (const int64_t d : some)
-      if (d >= -rank && d < rank)
-        out.push_back({d, {}, kind});  // else a mark of what it was before
+      if (d >= -rank && d < rank)  // else a mark of what it was before
+        out.push_back({d, policy_->duck ? "" : cat(name, ' ', d), kind});
   };
   add(dims, bridge::DynamicDim::Kind::Size);
   add(unbacked, bridge::DynamicDim::Kind::Unbacked);

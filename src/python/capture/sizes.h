@@ -37,6 +37,7 @@ struct DynamicShapes {
   std::set<int64_t> sizes_before;
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
+  bool duck = true;                         // equal sizes share a symbol
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
   bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
