@@ -105,6 +105,9 @@ class ExternPlanner final : PlanWriter {
       for (int64_t b : made)
         if (b >= 0) last_use(static_cast<uint32_t>(b));
       for (uint32_t b : runtime::buffers_of(*it)) last_use(b);
+      if (const auto* sizes = std::get_if<runtime::SizeStep>(&*it))
+        for (const runtime::Slot s : sizes->reads)
+          last_use(static_cast<uint32_t>(plan_.sizes.instructions[s.index].a));
       reversed.push_back(std::move(*it));
     }
     plan_.steps.assign(std::make_move_iterator(reversed.rbegin()),
