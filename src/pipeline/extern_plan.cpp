@@ -28,8 +28,7 @@ class ExternPlanner final : PlanWriter {
     uint32_t attributes = 0;
     for (ir::NodeId id : graph_.order()) {
       const ir::Node& n = graph_.node(id);
-      if (n.dead || n.kind == ir::NodeKind::Input || n.target == ops::kNumber)
-        continue;
+      if (n.dead || n.kind == ir::NodeKind::Input || n.target == ops::kNumber) continue;
       if (n.kind == ir::NodeKind::Attribute)
         add_buffer(Kind::Attribute, n.outputs.at(0), attributes++);
       else
@@ -73,8 +72,7 @@ class ExternPlanner final : PlanWriter {
     for (ir::ValueId v : n.outputs)
       if (graph_.value(v).type.is_tensor()) add_buffer(Kind::Extern, v, 0);
     if (is_region) return add_region(n, std::move(regions), std::move(outputs));
-    if (n.target != ops::kReadNumber)
-      add_extern(n, n.target, std::move(args), std::move(outputs));
+    if (n.target != ops::kReadNumber) add_extern(n, n.target, std::move(args), std::move(outputs));
     add_sizes(std::move(sizes));
   }
 
@@ -105,6 +103,9 @@ class ExternPlanner final : PlanWriter {
       for (int64_t b : made)
         if (b >= 0) last_use(static_cast<uint32_t>(b));
       for (uint32_t b : runtime::buffers_of(*it)) last_use(b);
+      if (const auto* sizes = std::get_if<runtime::SizeStep>(&*it))
+        for (const runtime::Slot s : sizes->reads)
+          last_use(static_cast<uint32_t>(plan_.sizes.instructions[s.index].a));
       reversed.push_back(std::move(*it));
     }
     plan_.steps.assign(std::make_move_iterator(reversed.rbegin()),

@@ -565,6 +565,8 @@ def test_written_objects():
 
 def test_kernels_off(monkeypatch):
     monkeypatch.setenv("OXYFUEL_KERNELS", "0")
+    counted(lambda m: m.nonzero().shape[0], [(m,) for m in masks()])
+    oxyfuel.reset()
     counted(
         lambda x, m: ((x[m] * 2).sum(0), x[m].shape[0]), [(torch.ones(N, 2), m) for m in masks()]
     )

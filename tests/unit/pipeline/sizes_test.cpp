@@ -118,5 +118,70 @@ TEST(Sizes, ARegionIsGivenItsSizes) {
       << runtime::print(p);
 }
 
+// What depends on data is known behind the step that reads it, and checked there.
+TEST(Sizes, OfDataAreReadByASizeStep) {
+  const ir::Graph g = ir::parse(
+      "symbol s0 in [2, inf], hint 16\n"
+      "symbol u0 in [0, inf], hint 4, data\n"
+      "symbol u1 in [-inf, inf], hint 2, data\n"
+      "graph aten(%x: f32[s0], %t: i64[]) {\n"
+      "  %0: i64[u0, 1] strides=[1, u0] = aten.nonzero.default(%x)\n"
+      "  %1: int(u1) = aten._local_scalar_dense.default(%t)\n"
+      "  %2: f32[u0 + u1] = aten.full.default([u0 + u1], 1.0, f32, None, cpu)\n"
+      "  %3: int(2*u0) = oxyfuel.number.default(2*u0)\n"
+      "  return %2, %3\n}\n");
+  EXPECT_EQ(ir::print(ir::parse(ir::print(g))), ir::print(g));
+  const sym::Expr s0 = *g.pool->find_symbol("s0"), u0 = *g.pool->find_symbol("u0");
+  const std::vector<sym::ShapeFacts::Fact> facts = {{sym::at_most(u0, s0), "", ""}};
+  const runtime::Plan p = runtime::parse_plan(runtime::print(make_extern_plan(g, {}, facts)));
+  runtime::verify(p);
+  const auto* first = std::get_if<runtime::SizeStep>(&p.steps[1]);
+  ASSERT_NE(first, nullptr) << runtime::print(p);
+  EXPECT_EQ(first->checks.back().what, "u0 <= s0");
+  const std::vector<uint32_t> known = runtime::known_from(p);
+  EXPECT_EQ(known[p.outputs[1].number->index], 1u);
+  const auto result = static_cast<uint32_t>(p.outputs[0].buffer);
+  EXPECT_EQ(runtime::known_from(p, known, result), 2u);
+
+  // As a call does it: 5 elements that are not 0, then the number 3.
+  const int64_t sizes[] = {16}, strides[] = {1};
+  const runtime::SizeInput inputs[] = {{sizes, strides, 0}, {nullptr, nullptr, 0}};
+  const runtime::SizeEvaluator evaluator(p.sizes);
+  std::vector<int64_t> slots = evaluator.initial();
+  evaluator.update(inputs, slots.data(), true);
+  runtime::SizedPlan sized = runtime::at_sizes(p, {}, slots);
+  auto step = [&](uint32_t number, const runtime::SizeStep& s, int64_t value) {
+    for (const runtime::Slot r : s.reads)
+      sized.slots[r.index] = p.sizes.instructions[r.index].b == 1 ? 1 : value;
+    std::vector<uint32_t> computed;
+    for (uint32_t i = 0; i < known.size(); i++)
+      if (known[i] == number && runtime::reads_slots(p.sizes.instructions[i].op))
+        computed.push_back(i);
+    runtime::evaluate(p.sizes, computed, sized.slots.data());
+    runtime::SizeChanges(p, number).apply(sized);
+  };
+  step(1, *first, 5);
+  for (const runtime::PlanCheck& c : first->checks) EXPECT_EQ(sized.slots[c.holds.index], 1);
+  EXPECT_EQ(sized.slots[p.outputs[1].number->index], 10);
+  for (const runtime::PlanStep& s : p.steps)
+    if (const auto* read = std::get_if<runtime::SizeStep>(&s); read && read != first)
+      step(2, *read, 3);
+  EXPECT_EQ(sized.buffers[result].meta.sizes, std::vector<int64_t>{8});
+  EXPECT_EQ(sized.buffers[result].bytes, 32);
+}
+
+// A size that no step has read yet is no argument.
+TEST(Sizes, OfDataAreNotUsedBeforeTheyAreKnown) {
+  EXPECT_THROW(runtime::parse_plan("plan arena=0 {\n"
+                                   "  size %0 = buffer_size(1, 0)\n"
+                                   "  input f32[4] strides=[1]\n"
+                                   "  buffer in0: input 0 f32[4] strides=[1] bytes=16\n"
+                                   "  buffer buf0: extern i64[%0] strides=[1] bytes=%0\n"
+                                   "  buf0 = extern aten.foo.default(in0) origin=0\n"
+                                   "  return buf0\n"
+                                   "}\n"),
+               UserError);
+}
+
 }  // namespace
 }  // namespace oxy::pipeline

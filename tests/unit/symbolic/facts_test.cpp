@@ -293,5 +293,55 @@ TEST_F(FollowsTest, AnOrWithOnePartLeft) {
   EXPECT_EQ(facts.text(), (std::vector<std::string>{"11 <= s0", "s1 <= s2 + 1"}));
 }
 
+class UnbackedTest : public FactsTest {
+ protected:
+  Expr u0 = pool->symbol("u0", {0, INT64_MAX}, 2, Origin::Data);
+  Expr u1 = pool->symbol("u1", {}, 2, Origin::Data);
+};
+
+TEST_F(UnbackedTest, WhereSymbolsComeFrom) {
+  EXPECT_EQ(origin_of(s0 * s1), Origin::Hinted);
+  EXPECT_EQ(origin_of(s0 + floordiv(u0, 2)), Origin::Data);
+  const Expr size = pool->symbol("u9", {0, INT64_MAX}, 2, Origin::Unbacked);
+  EXPECT_EQ(origin_of(size * s0), Origin::Unbacked);
+  EXPECT_EQ(origin_of(size * u0), Origin::Data);
+}
+
+TEST_F(UnbackedTest, CodeIsToldWhatFactsSayAlone) {
+  EXPECT_TRUE(facts.decide_for_code(at_most(0, u0), "u0 >= 0"));
+  EXPECT_THROW(facts.decide_for_code(less(3, u0), "u0 > 3"), Undecided);
+  EXPECT_THROW(facts.pin(u0), Undecided);
+  EXPECT_TRUE(facts.assume(less(3, u0)));
+  EXPECT_TRUE(facts.decide_for_code(less(2, u0), "u0 > 2"));
+  EXPECT_FALSE(facts.assume(equal(u0, 1)));
+  EXPECT_GE(hint(u0), 4);  // what is guessed fits
+}
+
+TEST_F(UnbackedTest, FactsOfDataTellNothingAboutOtherSizes) {
+  EXPECT_TRUE(facts.assume(at_most(u0, s1)));
+  EXPECT_TRUE(facts.assume(at_most(4, u0)));
+  EXPECT_FALSE(facts.known(at_most(4, s1)).has_value());
+  EXPECT_EQ(facts.known(at_most(3, u0)), true);
+  ASSERT_EQ(facts.checked_facts().size(), 2u);
+}
+
+TEST_F(UnbackedTest, TheSymbolThatIsKnownLastIsReplaced) {
+  const Expr s3 = pool->symbol("s3", {2, INT64_MAX}, 9);
+  EXPECT_TRUE(facts.assume(equal(u0, s3)));
+  EXPECT_EQ(facts.simplify(u0), s3);
+  EXPECT_TRUE(facts.assume(equal(u1, u0 + Expr(1))));
+  EXPECT_EQ(facts.simplify(u1), s3 + Expr(1));
+  EXPECT_EQ(facts.simplify(s3), s3);
+}
+
+TEST_F(UnbackedTest, LayoutsAreThoseOfLargeSizes) {
+  const DecideByHints deciding(facts);
+  EXPECT_EQ(layout_equal(u0, 1), false);
+  EXPECT_EQ(layout_less(1, Expr(8) * u0), true);
+  EXPECT_TRUE(facts.facts().empty());
+  EXPECT_EQ(known_equal(u0, 0), false);
+  EXPECT_EQ(facts.text(), std::vector<std::string>{"0 < u0"});
+}
+
 }  // namespace
 }  // namespace oxy::sym
