@@ -86,7 +86,7 @@ std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
   Expr expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = expected;
-    expected = expected * sym::max(sizes[i], Expr(1));
+    expected = expected * (sym::surely_less(0, sizes[i]) ? sizes[i] : sym::max(sizes[i], Expr(1)));
   }
   return strides;
 }

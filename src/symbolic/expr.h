@@ -117,6 +117,8 @@ Range range_of(Expr e);
 // True or false where it is certain from ranges and structure, nothing where it depends.
 std::optional<bool> known_equal(Expr a, Expr b);
 std::optional<bool> known_less(Expr a, Expr b);
+// Whether it is certain without a decision: the same answer now, whoever decides.
+bool surely_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
 bool contains(Expr e, Expr symbol);
@@ -148,6 +150,7 @@ class Decider {
   virtual ~Decider() = default;
   virtual std::optional<bool> equal(Expr a, Expr b) = 0;
   virtual std::optional<bool> less(Expr a, Expr b) = 0;
+  virtual bool surely_less(Expr a, Expr b) = 0;
 };
 
 class ExprPool {

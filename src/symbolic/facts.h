@@ -150,6 +150,7 @@ class DecideByHints final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override;
   std::optional<bool> less(Expr a, Expr b) override;
+  bool surely_less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)) == true; }
 
  private:
   ShapeFacts& facts_;
@@ -167,6 +168,7 @@ class KnowFacts final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
   std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }
+  bool surely_less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)) == true; }
 
  private:
   const ShapeFacts& facts_;

@@ -102,6 +102,14 @@ std::optional<bool> known_less(Expr a, Expr b) {
   return std::nullopt;
 }
 
+bool surely_less(Expr a, Expr b) {
+  const Expr d = a - b;
+  const Range r = range_of(of_same_sign(d));
+  if (r.hi < 0 || r.lo >= 0) return r.hi < 0;
+  Decider* decider = d.node()->pool->decider;
+  return decider && decider->surely_less(a, b);
+}
+
 bool divisible(Expr e, int64_t k) {
   OXY_CHECK(k > 0, "divisor ", k);
   if (e.is_const()) return e.value() % k == 0;
