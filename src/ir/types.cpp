@@ -87,8 +87,9 @@ std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = expected;
     // Where a size without a hint is 0, nobody steps.
-    const bool hinted = sym::origin_of(sizes[i]) == sym::Origin::Hinted;
-    expected = expected * (hinted ? sym::max(sizes[i], Expr(1)) : sizes[i]);
+    const bool plain = sym::origin_of(sizes[i]) != sym::Origin::Hinted ||
+                       sym::certain_less(0, sizes[i]).value_or(false);
+    expected = expected * (plain ? sizes[i] : sym::max(sizes[i], Expr(1)));
   }
   return strides;
 }

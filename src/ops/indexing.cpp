@@ -340,22 +340,35 @@ std::optional<Padding> padding(const Args& a, const TensorType& t) {
   if (!a.exprs(1, list) || list.size() % 2 != 0 || list.size() > 2 * t.sizes.size())
     return std::nullopt;
   Padding p{Sizes(t.sizes.size(), Expr(0)), Sizes(t.sizes.size(), Expr(0))};
-  bool grows = false;
   for (size_t k = 0; k < list.size(); ++k) {
     if (sym::known_less(list[k], 0).value_or(true)) return std::nullopt;
-    grows = grows || !list[k].is_const(0);
     (k % 2 ? p.after : p.before)[t.sizes.size() - 1 - k / 2] = list[k];
   }
-  return grows ? std::optional(std::move(p)) : std::nullopt;
+  return p;
 }
 
+// A tensor that does not grow is cloned.
 bool shape_pad(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto p = t ? padding(a, *t) : std::nullopt;
-  if (!p || ((t->dim() == 4 || t->dim() == 5) && !t->is_row_major())) return false;
-  Sizes sizes = t->sizes;
-  for (size_t d = 0; d < sizes.size(); ++d) sizes[d] = sizes[d] + p->before[d] + p->after[d];
-  return give(out, fresh(*t, std::move(sizes)));
+  if (!p) return false;
+  TensorType result = *t;
+  bool grows = false;
+  for (size_t d = 0; d < result.sizes.size(); ++d) {
+    for (Expr e : {p->before[d], p->after[d]}) {
+      result.sizes[d] += e;
+      if (grows || t->is_row_major()) continue;
+      const auto some = sym::known_less(0, e);
+      if (!some) return false;
+      grows = *some;
+    }
+  }
+  if (!t->is_row_major() && !grows) return give(out, empty_like(*t));
+  const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
+  if (!last) return false;
+  result = fresh(*t, std::move(result.sizes));
+  if (*last) result.strides = channels_last_strides(result.sizes);
+  return give(out, std::move(result));
 }
 
 Scalar pad(Element& e) {

@@ -3,6 +3,7 @@ each time, by few captures."""
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -157,6 +158,18 @@ PROGRAMS = {
     "outer": lambda x: x[:, :1] * x[:, 0],
     "flatten": lambda x: x.view(-1, 2, 2, 2).flatten(1, 2).flatten(),
     "squeeze": lambda x: x.unsqueeze(1).squeeze(),
+    "rotate": lambda x: torch.stack([-x[:, 1::2], x[:, ::2]], -1).flatten(-2),
+    "two_convs": lambda x: F.conv1d(
+        F.conv1d(F.pad(x.t()[None], (9, 9)), torch.ones(4, 8, 4), stride=3),
+        torch.ones(2, 4, 3),
+        stride=2,
+    ),
+    "arange_by_float": lambda x: torch.arange(x.shape[0], -x.shape[0], -1.0),
+    "rot90": lambda x: x.rot90() + 1,
+    "aminmax": lambda x: torch.aminmax(x, dim=1),
+    "diagonal": lambda x: x.diagonal() + x.diagonal(1)[:1],
+    "fftshift": lambda x: torch.fft.fftshift(x, 0) - torch.fft.ifftshift(x, 1),
+    "pad_of_a_view": lambda x: F.pad(x.view(1, -1, 2, 4).transpose(1, 2), (0, 0, 0, 3)),
 }
 
 
@@ -221,7 +234,8 @@ FOR_ALL = [
     "pad", "split", "chunk", "narrow", "flip", "transpose", "permute", "softmax", "mean", "argmax",
     "cumsum", "matmul", "linear", "bmm", "einsum", "layer_norm", "gather", "scatter", "index",
     "embedding", "masked_fill", "attention", "in_place", "size_in_a_list", "torch_size",
-    "sizes_equal", "assertion", "results", "map", "empty_like", "to_half", "as_int",
+    "sizes_equal", "assertion", "results", "map", "empty_like", "to_half", "as_int", "rotate",
+    "two_convs", "arange_by_float", "rot90", "fftshift", "pad_of_a_view",
     "var", "outer", "flatten", "min_of_list", "where", "causal", "true_division", *FLOATS,
 ]  # fmt: skip
 
@@ -434,6 +448,38 @@ def test_bad_marks():
         oxyfuel.mark_dynamic([1], 0)
     with pytest.raises(IndexError):
         oxyfuel.mark_dynamic(torch.ones(2), 1)
+
+
+def test_objects_that_answer_for_their_class():
+    """Who asks whether an object is a symbolic int must not run its code."""
+
+    class Config:
+        def __getattribute__(self, name):
+            return object.__getattribute__(self, name)
+
+    config = Config()
+    config.factor = 3
+    compiled = oxyfuel.compile(lambda x: x * copy.deepcopy(config).factor, fullgraph=True)
+    for n in (4, 7, 9):
+        same(compiled(torch.ones(n)), torch.full((n,), 3.0))
+    assert recompiles() == 1
+
+
+def test_a_tensor_that_is_new_to_captures():
+    """A cache that has the length of the first call is a symbol when it is first seen."""
+    state = {}
+
+    def step(x):
+        old = state.get("cache")
+        state["cache"] = x * 1 if old is None else torch.cat([old, x])
+        return state["cache"].sum(0)
+
+    compiled, expected = oxyfuel.compile(step), []
+    for n in (6, 1, 1, 1, 1):
+        x = torch.randn(n, 4)
+        expected.append(x)
+        torch.testing.assert_close(compiled(x), torch.cat(expected).sum(0))
+    assert oxyfuel.stats()["graphs"] == 2
 
 
 def test_settings_of_torch_dynamo():
