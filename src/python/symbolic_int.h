@@ -17,9 +17,9 @@
 
 namespace oxy::python {
 
-// A comparison that depends on a size or number without a hint (sym::Origin) is an object of a class
-// derived from torch.SymBool, a bool to captured code: & and | of such objects are conditions, and
-// who asks for its truth raises oxyfuel._C.Undecided, unless the facts tell.
+// A comparison that depends on a size or number without a hint (sym::Origin) is an object of a
+// class derived from torch.SymBool, a bool to captured code: & and | of such objects are
+// conditions, and who asks for its truth raises oxyfuel._C.Undecided, unless the facts tell.
 bool is_symbolic_int(py::handle o);
 bool is_symbolic_bool(py::handle o);
 inline bool is_symbolic(py::handle o) { return is_symbolic_int(o) || is_symbolic_bool(o); }

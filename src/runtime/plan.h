@@ -112,8 +112,8 @@ struct PlanCheck {
   std::string what;  // for messages
 };
 
-// Reads sizes and numbers of buffers that the steps before it have made. From here on the late slots
-// that depend on nothing else are known, and buffers of these sizes have memory.
+// Reads sizes and numbers of buffers that the steps before it have made. From here on the late
+// slots that depend on nothing else are known, and buffers of these sizes have memory.
 struct SizeStep {
   std::vector<Slot> reads;  // each is read by one step
   std::vector<PlanCheck> checks;

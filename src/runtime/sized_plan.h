@@ -42,8 +42,8 @@ struct SizedPlan {
 };
 
 // A plan whose sizes vary, laid out again and again in the same place: only what depends on the
-// inputs is written and checked again, and nothing is allocated. Or, of a size step (by its number):
-// what is known from there on.
+// inputs is written and checked again, and nothing is allocated. Or, of a size step (by its
+// number): what is known from there on.
 class SizeChanges {
  public:
   explicit SizeChanges(const Plan& p, uint32_t step = 0);

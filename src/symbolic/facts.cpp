@@ -471,8 +471,8 @@ DecideByHints::DecideByHints(ShapeFacts& facts, Unbacked unbacked)
       before_(std::exchange(facts.pool().impl().decider, this)) {}
 DecideByHints::~DecideByHints() { facts_.pool().impl().decider = before_; }
 
-// Without a hint sizes are taken to be neither 0 nor 1, and what is compared otherwise, or divided, to
-// be as most ops want it.
+// Without a hint sizes are taken to be neither 0 nor 1, and what is compared otherwise, or divided,
+// to be as most ops want it.
 std::optional<bool> DecideByHints::equal(Expr a, Expr b) {
   auto is_size = [](Expr x, Expr y) {
     return (x.is_const(0) || x.is_const(1)) && y.kind() != Kind::Mod;

@@ -85,8 +85,8 @@ class Sizes : public Part {
   // them. Null where they are none.
   py::object number_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
-  // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does not
-  // take. Null where there are none, or tensors beside them.
+  // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
+  // not take. Null where there are none, or tensors beside them.
   py::object select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);
