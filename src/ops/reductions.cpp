@@ -146,9 +146,9 @@ bool foldable_extreme(const ir::Graph& g, const ir::Node& n) {
   const TensorType& t = *a.tensor(0);
   const auto dims = folded_dims(a, t, 1);
   const bool open = dims && std::ranges::any_of(*dims, [&](int64_t d) {
-    return sym::origin_of(t.sizes[d]) != sym::Origin::Hinted &&
-           !sym::certain_equal(t.sizes[d], 0);
-  });
+                      return sym::origin_of(t.sizes[d]) != sym::Origin::Hinted &&
+                             !sym::certain_equal(t.sizes[d], 0);
+                    });
   return open && has_computable_types(g, n) && g.tensor_type(n.outputs[0]).offset.is_const(0);
 }
 

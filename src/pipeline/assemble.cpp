@@ -89,8 +89,7 @@ class Assembler final : PlanWriter {
     for (const schedule::ScheduledStep& step : schedule_.steps) {
       const loops::Call* call = schedule::call_of(step);
       if (call == nullptr || graph_.node(call->node).kind == ir::NodeKind::Region) continue;
-      defined_[call->node] =
-          PlanWriter::define_symbols(graph_.node(call->node), outputs_of(*call));
+      defined_[call->node] = PlanWriter::define_symbols(graph_.node(call->node), outputs_of(*call));
     }
   }
 

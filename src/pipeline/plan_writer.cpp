@@ -175,8 +175,8 @@ runtime::SizeStep PlanWriter::define_symbols(const ir::Node& n, std::span<const 
       readings.push_back({type.expr, SizeOp::BufferNumber, buffer_of(n.arg(0).value())});
     for (size_t d = 0; type.is_tensor() && outputs[i] >= 0 && d < type.tensor.sizes.size(); d++)
       if (of_data || !sizes_.has(type.tensor.sizes[d]))
-        readings.push_back({type.tensor.sizes[d], SizeOp::BufferSize,
-                            static_cast<uint32_t>(outputs[i]), d});
+        readings.push_back(
+            {type.tensor.sizes[d], SizeOp::BufferSize, static_cast<uint32_t>(outputs[i]), d});
   }
   const std::vector<bool> gives = sizes_.bind(readings);
   runtime::SizeStep step;

@@ -270,8 +270,8 @@ std::vector<uint32_t> known_from(const Plan& p) {
 
 uint32_t known_from(const Plan& p, const std::vector<uint32_t>& slots, uint32_t buffer) {
   const PlanBuffer& b = p.buffers[buffer];
-  uint32_t out = std::max({slots[b.meta.offset.index], slots[b.arena_offset.index],
-                           slots[b.bytes.index]});
+  uint32_t out =
+      std::max({slots[b.meta.offset.index], slots[b.arena_offset.index], slots[b.bytes.index]});
   for (const auto* list : {&b.meta.sizes, &b.meta.strides})
     for (const Slot s : *list) out = std::max(out, slots[s.index]);
   return b.kind == PlanBuffer::Kind::View ? std::max(out, known_from(p, slots, b.source)) : out;

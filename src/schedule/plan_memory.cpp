@@ -179,8 +179,7 @@ void insert_frees(Schedule& s) {
     const Buffer& buffer = s.program.buffers[b];
     const bool own = buffer.kind == Buffer::Kind::Extern ||
                      (buffer.kind == Buffer::Kind::Temp && is_late(buffer.type));
-    if (own && life.last != SIZE_MAX)
-      after[life.last].push_back(b);
+    if (own && life.last != SIZE_MAX) after[life.last].push_back(b);
   }
   std::vector<ScheduledStep> steps;
   for (size_t i = 0; i < s.steps.size(); ++i) {

@@ -161,9 +161,8 @@ bool conflict(const StepUses& a, const StepUses& b) {
                                [&](BufferId w) { return reads(other, w) || writes(other, w); });
   };
   auto waits = [](const StepUses& x, const StepUses& other) {
-    return std::ranges::any_of(x.needs, [&](Expr s) {
-      return std::ranges::find(other.gives, s) != other.gives.end();
-    });
+    return std::ranges::any_of(
+        x.needs, [&](Expr s) { return std::ranges::find(other.gives, s) != other.gives.end(); });
   };
   return meets(a, b) || meets(b, a) || waits(a, b) || waits(b, a);
 }
