@@ -23,12 +23,13 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
 
 py::object from_torch(const py::object& o) {
   // By type: isinstance would ask the object, whose class may answer with Python code.
-  if (PyObject_TypeCheck(o.ptr(), as_type(member_of<"torch", "SymInt">()))) {
+  auto is = [&](py::handle type) { return PyObject_TypeCheck(o.ptr(), as_type(type)) != 0; };
+  if (is(member_of<"torch", "SymInt">())) {
     const auto s = o.cast<c10::SymInt>();
     if (auto constant = s.maybe_as_int()) return py::int_(*constant);
     return symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
   }
-  if (torch::is_symbool(o) && !is_symbolic_bool(o)) {
+  if (is(member_of<"torch", "SymBool">()) && !is_symbolic_bool(o)) {
     const auto s = o.cast<c10::SymBool>();
     if (auto constant = s.maybe_as_bool()) return py::bool_(*constant);
     const sym::Condition c = bridge::condition_of(s);
