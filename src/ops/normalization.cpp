@@ -29,7 +29,9 @@ bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
   const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   if (!is_real(&result) || result.dim() == 0 || result.numel().is_const(0)) return false;
-  const Dims dims{*wrap_dim(*a.integer(1), result.dim())};
+  const auto dim = wrap_dim(*a.integer(1), result.dim());
+  if (!dim) return false;  // ATen raises
+  const Dims dims{*dim};
   const ValueId x = r.widen(n.arg(0).value());
   const ValueId shifted = r.sub(x, r.amax(x, dims, true));
   const ValueId exp = r.unary("aten.exp.default", shifted);

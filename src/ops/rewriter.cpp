@@ -93,7 +93,7 @@ ir::ValueId Rewriter::amax(ir::ValueId v, const std::vector<int64_t>& dims, bool
   // Of nothing it is the smallest number: the op raises there, but who asks here reads none then.
   std::vector<ir::Arg> args{v, list_of(dims), keepdim};
   const bool empty = std::ranges::any_of(dims, [&](int64_t d) {
-    return sym::certain_equal(type(v).sizes[static_cast<size_t>(d)], 0) != false;
+    return sym::certain_equal(type(v).sizes.at(static_cast<size_t>(d)), 0) != false;
   });
   Types types;
   if (!empty || !ir::is_floating(type(v).dtype) ||

@@ -113,7 +113,7 @@ bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
 }
 
 bool shape_celu(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
+  const ir::TensorType* t = a.tensor(0);
   return a.number(1, 1.0).value_or(0) != 0 && t && ir::is_floating(t->dtype) && unary_real(a, out);
 }
 

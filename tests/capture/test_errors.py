@@ -730,3 +730,26 @@ def test_what_names_and_super_say():
         return found, get("{name}")
 
     assert oxyfuel.compile(run, backend="eager")() == run()
+
+
+def test_classes_in_tuples_of_any_depth():
+    def kinds(x, depth):
+        classes = (int,)
+        for _ in range(depth):
+            classes = (classes,)
+        return x + 1, isinstance(3, classes), issubclass(bool, classes)
+
+    def outcome(f, *args):
+        try:
+            return f(X, *args)[1:]
+        except RecursionError as e:
+            return str(e)
+
+    compiled = oxyfuel.compile(kinds)
+    for depth in (5, 3000):
+        assert outcome(compiled, depth) == outcome(kinds, depth)
+    nested = (int,)
+    for _ in range(100_000):
+        nested = (nested,)
+    given = lambda x, classes: (x + 1, isinstance(3, classes))  # noqa: E731
+    assert outcome(oxyfuel.compile(given), nested) == outcome(given, nested)

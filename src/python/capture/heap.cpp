@@ -1,6 +1,7 @@
 // Objects as the captured code sees them: wrapping what was there before, what it contains, which
 // objects are one object.
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
@@ -371,6 +372,11 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
 }
 
 py::object Heap::wrap_tuple(py::handle real, SourceId source) {
+  if (Py_EnterRecursiveCall("") != 0) {
+    PyErr_Clear();
+    throw Break(BreakId::input_kind, "tuples that lie in each other too deeply");
+  }
+  const auto leave = c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });
   guard(GuardKind::TypeIs, source, py::type::of(real));
   guard(GuardKind::Length, source, {}, PyTuple_GET_SIZE(real.ptr()));
   const auto n = static_cast<size_t>(PyTuple_GET_SIZE(real.ptr()));
