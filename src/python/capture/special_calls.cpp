@@ -1,5 +1,4 @@
 // Calls of functions that have a meaning of their own for the interpreter.
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -20,8 +19,6 @@ constexpr size_t kAny = SIZE_MAX;
 // The classes of a tuple or union of them, at any depth.
 void collect_classes(py::handle asked, std::vector<py::object>& out) {
   static const py::object& union_type = member_of<"types", "UnionType">();
-  check(Py_EnterRecursiveCall(" in __instancecheck__"));
-  const auto leave = c10::make_scope_exit([] { Py_LeaveRecursiveCall(); });
   if (PyTuple_Check(asked.ptr()) || py::type::of(asked).is(union_type))
     for (py::handle one : PyTuple_Check(asked.ptr()) ? borrow(asked) : asked.attr("__args__"))
       collect_classes(one, out);
