@@ -123,6 +123,11 @@ def test_a_view_as_a_wider_dtype():
     compare(lambda x: x.view(torch.int16) + 1, batches, base)
 
 
+def pairs_of(bounds):
+    """As `arguments` of compare: two parts of the base a call, where each begins and ends."""
+    return lambda base: [(base[i:j], base[k:n]) for i, j, k, n in bounds]
+
+
 def add_to_first(a, b):
     a.add_(1)
     return b * 2
@@ -138,11 +143,11 @@ def test_parts_that_may_overlap(dynamic):
         (0, 8, 100, 108),
         (3, 11, 9, 17),
     ]
-    arguments = lambda base: [(base[i:j], base[k:n]) for i, j, k, n in parts]  # noqa: E731
+    arguments = pairs_of(parts)
     compare(add_to_first, arguments, torch.randn(200), dynamic)
     compare(lambda a, b: a + b, arguments, torch.randn(200), dynamic)
     longer = [(0, 6, 6, 16), (0, 8, 8, 20), (0, 10, 6, 16), (0, 7, 10, 20), (0, 12, 10, 19)]
-    arguments = lambda base: [(base[i:j], base[k:n]) for i, j, k, n in longer]  # noqa: E731
+    arguments = pairs_of(longer)
     compare(add_to_first, arguments, torch.randn(200), dynamic)
     compare(lambda a, b: a[:5] + b[:5], arguments, torch.randn(200), dynamic)
 
@@ -164,7 +169,7 @@ def test_parts_that_begin_to_overlap(dynamic):
         (0, 30, 6, 20),
         (9, 12, 0, 10),
     ]
-    arguments = lambda base: [(base[i:j], base[k:n]) for i, j, k, n in parts]  # noqa: E731
+    arguments = pairs_of(parts)
     compare(read_between, arguments, torch.randn(200), dynamic)
 
 
