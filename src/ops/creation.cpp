@@ -126,18 +126,26 @@ std::optional<double> as_double(const ir::Arg& x) {
   return e && e->is_const() ? std::optional(static_cast<double>(e->value())) : std::nullopt;
 }
 
-// A whole number, also where it is a float.
-std::optional<Expr> whole(const Args& a, const ir::Arg& x) {
+// A number in units of 1 / `parts`, where it is a whole number of them.
+std::optional<Expr> whole(const Args& a, const ir::Arg& x, int64_t parts = 1) {
   constexpr double kMost = 1 << 30;
   const double* d = x.get_if<double>();
-  if (!d) return a.expr(x);
-  if (!(std::abs(*d) <= kMost) || *d != std::floor(*d)) return std::nullopt;
-  return Expr(static_cast<int64_t>(*d));
+  if (!d) {
+    const auto e = a.expr(x);
+    return e ? std::optional(*e * Expr(parts)) : e;
+  }
+  const double units = *d * static_cast<double>(parts);
+  if (!(std::abs(units) <= kMost) || units != std::floor(units)) return std::nullopt;
+  return Expr(static_cast<int64_t>(units));
 }
 
+// Numbers of few binary digits divide as whole numbers do.
 std::optional<Expr> range_length(const Args& a, const Range& r) {
-  auto start = whole(a, r.start), end = whole(a, r.end), step = whole(a, r.step);
-  if (start && end && step) {
+  constexpr int64_t kMostParts = 1024;
+  for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
+    auto start = whole(a, r.start, parts), end = whole(a, r.end, parts);
+    auto step = whole(a, r.step, parts);
+    if (!start || !end || !step) continue;
     if (!step->is_const() || step->value() == 0) return std::nullopt;
     const Expr span = step->value() > 0 ? *end - *start : *start - *end;
     if (sym::known_less(span, 0).value_or(true)) return std::nullopt;
@@ -166,7 +174,9 @@ Scalar arange(Element& e) {
   if (start && step) return e.finish(e.b.index(*start + e.index[0] * *step));
   const Scalar i = e.cast(e.b.index(e.index[0]), DType::F64);
   const Scalar offset = e.mul(i, e.c(*as_double(r.step), DType::F64));
-  return e.finish(e.add(e.c(*as_double(r.start), DType::F64), offset));
+  const auto from = as_double(r.start);
+  return e.finish(
+      e.add(from ? e.c(*from, DType::F64) : e.cast(e.b.index(*start), DType::F64), offset));
 }
 
 // ---- linspace, logspace ----

@@ -334,14 +334,13 @@ struct Padding {
   Sizes before, after;  // one a dimension
 };
 
-// The list names the last dimension first: before, after.
+// The list names the last dimension first: before, after. Negative ones cut off.
 std::optional<Padding> padding(const Args& a, const TensorType& t) {
   Sizes list;
   if (!a.exprs(1, list) || list.size() % 2 != 0 || list.size() > 2 * t.sizes.size())
     return std::nullopt;
   Padding p{Sizes(t.sizes.size(), Expr(0)), Sizes(t.sizes.size(), Expr(0))};
   for (size_t k = 0; k < list.size(); ++k) {
-    if (sym::known_less(list[k], 0).value_or(true)) return std::nullopt;
     (k % 2 ? p.after : p.before)[t.sizes.size() - 1 - k / 2] = list[k];
   }
   return p;
@@ -362,8 +361,9 @@ bool shape_pad(const Args& a, Types& out) {
       if (!some) return false;
       grows = *some;
     }
+    if (sym::known_less(result.sizes[d], 0).value_or(true)) return false;
   }
-  if (!t->is_row_major() && !grows) return give(out, empty_like(*t));
+  if (!t->is_row_major() && !grows) return give(out, empty_like(result));
   const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
   if (!last) return false;
   result = fresh(*t, std::move(result.sizes));

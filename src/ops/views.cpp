@@ -425,7 +425,7 @@ Scalar element_unfold(Element& e) {
 // The copy has the layout of the operand, offset included.
 bool shape_scattered_view(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *source = a.tensor(1);
-  if (!t || !source || source->dtype != t->dtype || !t->is_dense()) return false;
+  if (!t || !source || source->dtype != t->dtype || t->may_overlap_itself()) return false;
   return shape_same(a, out);
 }
 
@@ -437,7 +437,7 @@ bool applies_scatter(const ir::Graph& g, const ir::Node& n) {
 // copy: `self` after self.copy_(src), which keeps the layout of `self`.
 bool shape_copy(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *source = a.tensor(1);
-  if (!t || !source || source->device != t->device || !t->is_dense()) return false;
+  if (!t || !source || source->device != t->device || t->may_overlap_itself()) return false;
   auto sizes = broadcast(t->sizes, source->sizes);
   return sizes && known_same(*sizes, t->sizes) && shape_same(a, out);
 }

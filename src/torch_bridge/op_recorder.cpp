@@ -202,7 +202,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
       (!f.info || of_complex ||
        (!f.info->element && !f.info->reduction && !f.info->scatter && !f.info->decomposition));
   if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
-    predicted = predict_by_probes(op, given, *r_.shapes->facts());
+    predicted = predict_by_probes(op, given, sizes_by_rule(f, args), *r_.shapes->facts());
   if (!predicted) predicted = predict(op, f, given);
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
 }
@@ -237,6 +237,28 @@ std::optional<OpRecorder::Predicted> OpRecorder::by_rule(const OpFacts& f,
   }
   OXY_CHECK(next == types.size(), "the shape rule of ", f.target,
             " gives another number of results");
+  return out;
+}
+
+// The sizes of the results if every tensor were row-major: of an op whose rule leaves other layouts
+// to torch.
+std::vector<sym::Expr> OpRecorder::sizes_by_rule(const OpFacts& f, std::span<const ir::Arg> args) {
+  if (!f.info || !f.info->shape) return {};
+  const sym::DecideByHints deciding(*r_.shapes->facts());
+  ir::Graph plain(r_.graph.stage, r_.graph.pool);
+  auto row_major = [&](ir::ValueId v) {
+    ir::Type type = r_.graph.value(v).type;
+    if (type.is_tensor()) type.tensor.strides = ir::contiguous_strides(type.tensor.sizes);
+    return plain.add_input("", std::move(type));
+  };
+  std::vector<ir::Arg> of_plain;
+  for (const ir::Arg& a : args) of_plain.push_back(ir::map_values(a, row_major));
+  ops::Types types;
+  std::vector<sym::Expr> out;
+  if (f.info->shape(ops::Args(plain, of_plain), types)) {
+    for (const ir::Type& t : types)
+      out.insert(out.end(), t.tensor.sizes.begin(), t.tensor.sizes.end());
+  }
   return out;
 }
 

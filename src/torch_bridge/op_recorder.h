@@ -68,6 +68,7 @@ class OpRecorder {
   std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
                                    std::span<const ir::Arg> args,
                                    const std::vector<at::Tensor>& tensors);
+  std::vector<sym::Expr> sizes_by_rule(const OpFacts& f, std::span<const ir::Arg> args);
   void finish(const OpFacts& f, torch::jit::Stack& s, size_t base, std::vector<ir::Arg> args,
               Predicted predicted, const std::vector<at::Tensor>& tensors);
   at::Tensor result(const PredictedTensor& t, ir::ValueId v,

@@ -87,7 +87,10 @@ std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFac
 // Expressions of the arguments' sizes by their values.
 class Fits {
  public:
-  Fits(const std::vector<Point>& points, const std::vector<Expr>& sizes) : points_(points) {
+  Fits(const std::vector<Point>& points, std::span<const Expr> likely,
+       const std::vector<Expr>& sizes)
+      : points_(points) {
+    for (Expr e : likely) add(e);
     for (Expr e : sizes) add(e);
   }
 
@@ -245,7 +248,7 @@ std::optional<Prediction> fit_all(const Fits& fits, const std::vector<Prediction
 
 std::optional<Prediction> predict_by_probes(const c10::OperatorHandle& op,
                                             c10::ArrayRef<c10::IValue> args,
-                                            sym::ShapeFacts& facts) {
+                                            std::span<const Expr> likely, sym::ShapeFacts& facts) {
   for (bool pinned = true; pinned;) {
     pinned = false;
     const Sizes sizes(args);
@@ -258,7 +261,7 @@ std::optional<Prediction> predict_by_probes(const c10::OperatorHandle& op,
       if (!a) break;
       answers.push_back(std::move(*a));
     }
-    if (answers.size() == kProbes) return fit_all(Fits(*points, sizes.all()), answers);
+    if (answers.size() == kProbes) return fit_all(Fits(*points, likely, sizes.all()), answers);
     // Where it fails at the hints, whoever asks next hears of it.
     if (!answers.empty()) pinned = pin_needed(op, args, *points, sizes, facts);
   }

@@ -9,15 +9,17 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "symbolic/facts.h"
 #include "torch_bridge/shape_fallback.h"
 
 namespace oxy::bridge {
 
-// Nothing where the op refuses its arguments, too.
+// Nothing where the op refuses its arguments, too. `likely`: expressions to try first.
 std::optional<std::vector<PredictedReturn>> predict_by_probes(const c10::OperatorHandle& op,
                                                               c10::ArrayRef<c10::IValue> args,
+                                                              std::span<const sym::Expr> likely,
                                                               sym::ShapeFacts& facts);
 
 }  // namespace oxy::bridge

@@ -36,6 +36,35 @@ def graph_conv(edges, x):
     return torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
 
 
+def filled_parts(x):
+    out = x.new_empty(2, 4, x.shape[1], 24)
+    out[..., :16] = x[:, None, :, :16]
+    out[..., 16:] = x.mean()
+    return out
+
+
+def relative_positions(x):
+    side = torch.arange(x.shape[0])
+    places = torch.stack(torch.meshgrid(side, side, indexing="ij")).flatten(1)
+    relative = (places[:, :, None] - places[:, None, :]).permute(1, 2, 0).contiguous()
+    relative[:, :, 0] += x.shape[0] - 1
+    relative[:, :, 0] *= 2 * x.shape[0] - 1
+    return relative.sum(-1)
+
+
+# Convolutions of what is not row-major.
+def normed_conv1d(x):
+    y = F.conv1d(x, torch.ones(8, 1, 10), stride=5).transpose(1, 2)
+    return F.conv1d(F.layer_norm(y, (8,)).transpose(1, 2), torch.ones(8, 8, 3), stride=2)
+
+
+def normed_conv2d(x):
+    y = F.conv2d(x, torch.ones(4, 3, 3, 3), stride=4, padding=1)
+    rows = F.layer_norm(y.flatten(2).transpose(1, 2), (4,)).transpose(1, 2)
+    y = rows.reshape(x.shape[0], 4, y.shape[2], -1)
+    return F.conv2d(y, torch.ones(4, 1, 3, 3), groups=4, padding=1)
+
+
 def convnet():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
@@ -127,6 +156,22 @@ PROGRAMS = {
             )
         ),
         lambda n: (R(n, n + 2),),
+    ),
+    "filled_parts": (lambda: filled_parts, lambda n: (R(2, n, 16),)),
+    "relative_positions": (lambda: relative_positions, lambda n: (R(n, 2),)),
+    "normed_conv1d": (lambda: normed_conv1d, lambda n: (R(2, 1, 40 + 7 * n),)),
+    "normed_conv2d": (lambda: normed_conv2d, lambda n: (R(2, 3, 4 * n, 4 * n),)),
+    "half_steps": (lambda: lambda x: torch.arange(0.5, x.shape[0]), lambda n: (R(n),)),
+    "three_quarter_steps": (
+        lambda: lambda x: torch.arange(x.shape[0], -0.5, -0.75),
+        lambda n: (R(n),),
+    ),
+    "shifted": (lambda: nn.ZeroPad2d((0, 0, 1, -1)), lambda n: (R(2, n, 4),)),
+    "cut_or_padded": (lambda: lambda x: F.pad(x, (11 - x.shape[1], 2)), lambda n: (R(3, n),)),
+    "cut_transposed": (lambda: lambda x: F.pad(x.mT, (-1, 0, -1, -2)), lambda n: (R(2, n, 6),)),
+    "partial_windows": (
+        lambda: lambda x: F.avg_pool2d(x, 16, ceil_mode=True),
+        lambda n: (R(1, 2, n, n + 1),),
     ),
     "median": (lambda: lambda x: x.median(0).values, lambda n: (R(n, 4),)),
     "repeated": (lambda: lambda x: x.repeat_interleave(2, 0), lambda n: (R(n, 4),)),
