@@ -15,6 +15,16 @@ def combine_elements(combine: Callable[..., Any], left: Any, right: Any) -> Any:
     return combine(left, right)
 
 
+def varies(length: int) -> bool:
+    """Whether a capture has a symbol here."""
+    del length
+    return False
+
+
+# Lengths that vary are filled up to this, or to the next power of two.
+LEAST = 64
+
+
 def associative_scan(
     combine: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = ""
 ) -> Any:
@@ -34,7 +44,15 @@ def associative_scan(
         out = combine_elements(combine, packed(left), packed(right))
         return [out] if single else list(out)
 
-    parts = _scan(combined, parts)
+    length = parts[0].shape[0]
+    if varies(length):  # what is behind an element does not change it
+        whole = LEAST
+        while whole < length:
+            whole *= 2
+        filled = [torch.cat([x, x.new_zeros(whole - length, *x.shape[1:])]) for x in parts]
+        parts = [x[:length] for x in _scan(combined, filled)]
+    else:
+        parts = _scan(combined, parts)
     if reverse:
         parts = [x.flip([0]) for x in parts]
     return packed([torch.movedim(x, 0, dim) for x in parts])

@@ -75,19 +75,39 @@ std::optional<Window> window(const Args& a, const TensorType& result, size_t dim
   return w;
 }
 
-// ---- shapes, of row-major images with or without a batch ----
+// ---- shapes, of images with or without a batch ----
 
 bool is_positive(Expr e) { return sym::known_less(0, e).value_or(false); }
 
-// Of N spatial dimensions; what torch takes for channels-last is left to it.
+// Of N spatial dimensions.
 bool is_image(const TensorType* t, size_t dims) {
   if (!t || !ir::is_floating(t->dtype)) return false;
   const size_t rank = t->sizes.size();
-  if ((rank != dims + 1 && rank != dims + 2) || !t->is_row_major()) return false;
   // Eager takes an empty batch.
-  if (!std::all_of(t->sizes.begin() + (rank == dims + 2), t->sizes.end(), is_positive))
-    return false;
-  return (rank != 4 && rank != 5) || suggests_channels_last(*t) == false;
+  return (rank == dims + 1 || rank == dims + 2) &&
+         std::all_of(t->sizes.begin() + (rank == dims + 2), t->sizes.end(), is_positive);
+}
+
+// Batches of planes keep torch's idea of their format; other layouts than row-major are left to it.
+std::optional<TensorType> pooled_type(const TensorType& t, size_t dims, Sizes sizes) {
+  const size_t rank = sizes.size();
+  const bool planes = rank == 4 && dims == 2;
+  if (!planes && !t.is_row_major()) return std::nullopt;
+  const auto last = rank < 4 ? std::optional(false) : suggests_channels_last(t);
+  if (!last || (*last && !planes)) return std::nullopt;
+  TensorType r = fresh(t, std::move(sizes));
+  if (*last) r.strides = channels_last_strides(r.sizes);
+  return r;
+}
+
+// The values of a pooling, behind them the places of a maximum.
+bool give_pooled(Types& out, std::optional<TensorType> values, bool places) {
+  if (!give(out, values)) return false;
+  if (places) {
+    values->dtype = DType::I64;
+    out.push_back(ir::Type::of(std::move(*values)));
+  }
+  return true;
 }
 
 // Nothing where eager refuses the window.
@@ -118,8 +138,7 @@ bool shape_pool(const Args& a, Types& out) {
     if (!n) return false;
     sizes[first + d] = *n;
   }
-  return give(out, fresh(*t, sizes)) &&
-         (!Max || give(out, row_major(DType::I64, t->device, sizes)));
+  return give_pooled(out, pooled_type(*t, Dims, std::move(sizes)), Max);
 }
 
 template <bool Max, size_t Dims>
@@ -131,8 +150,7 @@ bool shape_adaptive_pool(const Args& a, Types& out) {
   if (size.size() != Dims || !std::ranges::all_of(size, is_positive)) return false;
   std::vector<Expr> sizes = t->sizes;
   std::ranges::copy(size, sizes.end() - Dims);
-  return give(out, fresh(*t, sizes)) &&
-         (!Max || give(out, row_major(DType::I64, t->device, sizes)));
+  return give_pooled(out, pooled_type(*t, Dims, std::move(sizes)), Max);
 }
 
 // Calls `f` with the tap's place in the window, row by row.

@@ -72,8 +72,10 @@ std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFac
     Point p;
     for (Expr s : sizes.symbols()) {
       random = random * 1664525 + 1013904223;
-      // One of them far away.
-      p[s.symbol_index()] = sym::hint(s) + 1 + random / 65536 % (out.size() == 2 ? 300 : 30);
+      // One of them far away, where the facts have room for it.
+      const uint32_t reach = i % 4 == 3 ? 6 : out.size() == 2 && i % 4 == 0 ? 300 : 30;
+      const int64_t least = std::max<int64_t>(2, sym::hint(s) - reach / 3);
+      p[s.symbol_index()] = least + random / 65536 % (reach + reach / 3);
     }
     auto value = [&](Expr s) { return value_at(p, facts.replace_symbols(s)); };
     auto another = [&](const Point& q) {

@@ -38,11 +38,6 @@ std::optional<double> factor(const Factors& factors, size_t d) {
   return factors ? std::optional((*factors)[d]) : std::nullopt;
 }
 
-bool symbolic_sizes(const at::Tensor& input, at::OptionalSymIntArrayRef size) {
-  return is_symbolic(input) ||
-         (size && std::ranges::any_of(*size, &c10::SymInt::is_heap_allocated));
-}
-
 // `Plain` takes the size, `flags` and one factor a dimension.
 template <class Plain, size_t Dims, class... Flags>
 at::Tensor resized(const at::Tensor& input, at::OptionalSymIntArrayRef given,
@@ -99,6 +94,65 @@ at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::Int
       .contiguous();
 }
 
+// Whether torch would let oneDNN run it, which it asks of the number of elements.
+bool onednn_takes(const at::Tensor& input, at::TensorList hx, bool train) {
+  auto plain = [](const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kFloat; };
+  auto empty = [](const c10::SymInt& s) { return s.maybe_as_int() == 0; };
+  return !train && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() && input.dim() == 3 &&
+         hx.size() == 2 && plain(input) && std::ranges::all_of(hx, plain) && hx[0].dim() == 3 &&
+         hx[1].dim() == 3 && std::ranges::none_of(input.sym_sizes(), empty) &&
+         hx[0].sym_sizes() == hx[1].sym_sizes();  // without projections
+}
+
+// The layers as torch makes them of oneDNN's.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(c10::DispatchKeySet keys,
+                                                    const at::Tensor& input, at::TensorList hx,
+                                                    at::TensorList params, bool biases,
+                                                    int64_t layers, double dropout, bool train,
+                                                    bool bidirectional, bool batch_first) {
+  const int64_t directions = bidirectional ? 2 : 1, weights = biases ? 4 : 2;
+  if (!is_symbolic(input) || !onednn_takes(input, hx, train) ||
+      static_cast<int64_t>(params.size()) != layers * directions * weights)
+    return ops::lstm_input::redispatch(keys & keys_below, input, hx, params, biases, layers,
+                                       dropout, train, bidirectional, batch_first);
+  constexpr int64_t kLstm = 2;  // ideep::rnn_kind
+  const int64_t hidden = hx[0].sym_size(2).guard_int(__FILE__, __LINE__);
+  at::Tensor x = (batch_first ? input.transpose(0, 1) : input).contiguous();
+  const at::Tensor h = hx[0].contiguous(), c = hx[1].contiguous();
+  std::vector<at::Tensor> last_h, last_c;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    std::vector<at::Tensor> outputs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const int64_t at = layer * directions + direction;
+      const at::Tensor* w = &params[static_cast<size_t>(at * weights)];
+      auto bias = [&](int i) { return biases ? w[2 + i] : at::zeros_like(w[i].select(1, 0)); };
+      auto [y, h_n, c_n, workspace] = ops::mkldnn_rnn_layer::call(
+          x, w[0], w[1], bias(0), bias(1), h.select(0, at), c.select(0, at), direction == 1, {},
+          kLstm, hidden, layers, biases, bidirectional, /*batch_first=*/false, train);
+      outputs.push_back(std::move(y));
+      last_h.push_back(std::move(h_n));
+      last_c.push_back(std::move(c_n));
+    }
+    x = outputs.size() == 1 ? outputs[0] : at::cat(outputs, -1);
+  }
+  return {batch_first ? x.transpose(0, 1) : x, at::stack(last_h), at::stack(last_c)};
+}
+
+// Parts that differ by one element at most, the longer ones first.
+std::vector<at::Tensor> tensor_split(c10::DispatchKeySet keys, const at::Tensor& input,
+                                     c10::SymInt sections, int64_t dim) {
+  const auto parts = sections.maybe_as_int();
+  if (!is_symbolic(input) || !parts || *parts < 1 || dim < -input.dim() || dim >= input.dim())
+    return ops::tensor_split_sections::redispatch(keys & keys_below, input, std::move(sections),
+                                                  dim);
+  const c10::SymInt size = input.sym_size(dim), least = size / *parts, longer = size % *parts;
+  std::vector<at::Tensor> out;
+  auto start = [&](int64_t part) { return least * part + longer.min(part); };
+  for (int64_t part = 0; part < *parts; ++part)
+    out.push_back(input.slice_symint(dim, start(part), start(part + 1)));
+  return out;
+}
+
 }  // namespace
 
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
@@ -121,6 +175,8 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   SMOOTH(_upsample_bicubic2d_aa, 2);
   aten.impl("unsafe_chunk", TORCH_FN(unsafe_chunk));
   aten.impl("max_pool1d", TORCH_FN(max_pool1d));
+  aten.impl("lstm.input", TORCH_FN(lstm));
+  aten.impl("tensor_split.sections", TORCH_FN(tensor_split));
 #undef NEAREST
 #undef SMOOTH
 }

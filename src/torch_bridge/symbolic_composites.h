@@ -1,5 +1,6 @@
 // Composite ops of torch whose kernels read sizes as numbers, for tensors of symbolic sizes:
-// pooling along one dimension, images that are made larger or smaller by a factor, or to a size.
+// pooling along one dimension, parts of equal length, LSTM layers, images that are made larger or
+// smaller by a factor, or to a size.
 #pragma once
 
 #include <torch/library.h>

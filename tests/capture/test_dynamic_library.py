@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
 
 import oxyfuel
 
@@ -65,6 +66,10 @@ def normed_conv2d(x):
     return F.conv2d(y, torch.ones(4, 1, 3, 3), groups=4, padding=1)
 
 
+def gated(left, right):
+    return left[0] * right[0], right[0] * left[1] + right[1]
+
+
 def convnet():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
@@ -79,6 +84,24 @@ def encoder():
 # What is called (a class or a function without arguments makes it), and its arguments for a size.
 PROGRAMS = {
     "gru_batch": (lambda: nn.GRU(8, 16, bidirectional=True), lambda n: (R(6, n, 8),)),
+    "lstm_batch": (lambda: nn.LSTM(8, 16, 2, bidirectional=True), lambda n: (R(6, n, 8),)),
+    "lstm_length": (
+        lambda: nn.LSTM(8, 16, 2, batch_first=True, bias=False),
+        lambda n: (R(3, n, 8),),
+    ),
+    "tensor_split": (lambda: lambda x: torch.tensor_split(x, 3), lambda n: (R(n, 4),)),
+    "normed_pool1d": (
+        lambda: lambda x: F.avg_pool1d(F.layer_norm(x, (8,)).mT, 2),
+        lambda n: (R(2, n, 8),),
+    ),
+    "scan": (
+        lambda: lambda x, y: associative_scan(gated, (x, y), 1, combine_mode="generic"),
+        lambda n: (R(2, n, 3), R(2, n, 3)),
+    ),
+    "scan_from_the_end": (
+        lambda: lambda x: associative_scan(torch.add, x, 0, reverse=True, combine_mode="generic"),
+        lambda n: (R(n, 3),),
+    ),
     "gru_cell": (lambda: nn.GRUCell(8, 16), lambda n: (R(n, 8),)),
     "lstm_cell": (lambda: nn.LSTMCell(8, 16), lambda n: (R(n, 8),)),
     "encoder": (encoder, lambda n: (R(2, n, 16),)),

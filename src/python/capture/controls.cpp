@@ -208,6 +208,8 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
       throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
     return out;
   }
+  if (module == "oxyfuel.scan" && name == "varies" && args.size() == 1)
+    return py::bool_(is_symbolic_int(args[0]));
   if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
     if (heap().is_tensor(args[0]) && !numbers().use_number(args[0]))
       throw Break(BreakId::control_flow, "a tensor: ", graphs().why_left_alone);
