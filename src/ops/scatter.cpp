@@ -149,8 +149,35 @@ bool has_places(const ir::Graph& g, const ir::Node& n) {
   return applies_computable(g, n) && !Args(g, n).tensor(0)->numel().is_const(0);
 }
 
+// The only index is a mask, and one value is put.
+struct MaskedPut {
+  ValueId mask;
+  Sizes sizes;  // of the mask, seen from the operand's end
+};
+
+std::optional<MaskedPut> masked_put(const Args& a) {
+  const TensorType *t = a.tensor(0), *values = a.tensor(2);
+  const auto* items = a[1].items();
+  if (!t || !values || !items || a.boolean(3, false) != false || !values->numel().is_const(1) ||
+      values->dtype != t->dtype)
+    return std::nullopt;
+  const auto is_given = [](const ir::Arg& x) { return !x.is_none(); };
+  const auto item = std::ranges::find_if(*items, is_given);
+  if (item == items->end() || std::any_of(item + 1, items->end(), is_given)) return std::nullopt;
+  const TensorType* mask = a.tensor(*item);
+  if (!mask || mask->dtype != DType::B8) return std::nullopt;
+  const auto at = static_cast<size_t>(item - items->begin()), end = at + mask->sizes.size();
+  if (mask->dim() == 0 || end > t->sizes.size() ||
+      !known_same(mask->sizes, {t->sizes.begin() + at, t->sizes.begin() + end}))
+    return std::nullopt;
+  MaskedPut out{item->value(), mask->sizes};
+  out.sizes.resize(mask->sizes.size() + t->sizes.size() - end, Expr(1));
+  return out;
+}
+
 bool shape_index_put(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *values = a.tensor(2);
+  if (masked_put(a)) return give(out, empty_like(*t));
   auto x = indexing(a);
   if (!x || !values || values->dtype != t->dtype || !a.boolean(3, false)) return false;
   const Sizes sizes = indexed_sizes(*t, *x);
@@ -171,23 +198,10 @@ ScatterUpdate index_put_at(Element& e) {
 // A single value where a mask holds.
 bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
-  const TensorType t = *a.tensor(0), values = *a.tensor(2);
-  const auto* items = a[1].items();
-  if (!items || a.boolean(3, false) != false || !values.numel().is_const(1)) return false;
-  const auto is_given = [](const ir::Arg& x) { return !x.is_none(); };
-  const auto item = std::ranges::find_if(*items, is_given);
-  if (item == items->end() || std::any_of(item + 1, items->end(), is_given)) return false;
-  const TensorType* mask = a.tensor(*item);
-  if (!mask || mask->dtype != DType::B8 || values.dtype != t.dtype || !is_computable(t.dtype))
-    return false;
-  const auto at = static_cast<size_t>(item - items->begin()), end = at + mask->sizes.size();
-  if (mask->dim() == 0 || end > t.sizes.size() ||
-      !known_same(mask->sizes, {t.sizes.begin() + at, t.sizes.begin() + end}))
-    return false;
-  Sizes sizes = mask->sizes;
-  sizes.resize(sizes.size() + t.sizes.size() - end, Expr(1));
+  const auto put = masked_put(a);
+  if (!put || !is_computable(a.tensor(0)->dtype)) return false;
   const ValueId one = r.view(n.arg(2).value(), {});
-  const ValueId holds = r.view(item->value(), sizes);
+  const ValueId holds = r.view(put->mask, put->sizes);
   return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }
 
