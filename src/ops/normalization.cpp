@@ -157,7 +157,7 @@ bool uses_running_statistics(const Args& a, size_t training) {
   return !a.missing(3) && !a.missing(4) && !(training && a.boolean(training).value_or(true));
 }
 
-// In the input's memory format if that is one of the three that eager knows, else row-major.
+// In the input's memory format, also where the input has gaps.
 std::optional<TensorType> normalized_like(const TensorType& t) {
   TensorType y = fresh(t, t.sizes);
   if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
@@ -168,7 +168,9 @@ std::optional<TensorType> normalized_like(const TensorType& t) {
     if (!one) return std::nullopt;
     same = same && (*one || t.strides[d] == last[d]);
   }
-  if (same) y.strides = last;
+  const auto suggested = same ? std::optional(true) : suggests_channels_last(t);
+  if (!suggested) return std::nullopt;
+  if (*suggested) y.strides = last;
   return y;
 }
 

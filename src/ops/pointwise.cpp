@@ -502,6 +502,14 @@ constexpr ShapeRule like_first = shape_like_first<Promoted, 1>;
 constexpr ShapeRule unary = shape_elementwise<Promoted, 1>;
 constexpr ShapeRule unary_integer = shape_elementwise<Promoted, 1, Needs::Integers>;
 constexpr ShapeRule promoted_number = shape_elementwise<Promoted, 2, Needs::NotBool>;
+
+// A power of a number is row-major in eager.
+bool power_of_number(const Args& a, Types& out) {
+  if (!promoted_number(a, out)) return false;
+  ir::TensorType& t = out.back().tensor;
+  t.strides = ir::contiguous_strides(t.sizes);
+  return true;
+}
 constexpr ShapeRule without_bool = shape_elementwise<Promoted, 2, Needs::NoBool>;
 constexpr ShapeRule swapped = shape_elementwise<Promoted, 2, Needs::NoBool, true>;
 constexpr ShapeRule scaled = with_alpha<promoted>;

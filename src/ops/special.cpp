@@ -124,7 +124,20 @@ bool decompose_celu(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return give(out, r.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
 }
 
-// self * 2 ** other
+// self * 2 ** other; eager's power is row-major.
+bool shape_ldexp(const Args& a, Types& out) {
+  const ir::TensorType *x = a.tensor(0), *y = a.tensor(1);
+  if (!x || !y || x->dtype != y->dtype || !ir::is_floating(x->dtype)) return false;
+  auto sizes = broadcast(x->sizes, y->sizes);
+  if (!sizes) return false;
+  const ir::TensorType power = fresh(*y, y->sizes);
+  const ir::TensorType* const operands[] = {x, &power};
+  auto strides = elementwise_strides(*sizes, operands, /*has_number=*/false);
+  ir::TensorType result = fresh(*x, std::move(*sizes));
+  if (strides) result.strides = std::move(*strides);
+  return strides && give(out, std::move(result));
+}
+
 bool decompose_ldexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const DType self = r.type(n.arg(0).value()).dtype, other = r.type(n.arg(1).value()).dtype;
   if (!is_computable(self) || !is_computable(other)) return false;

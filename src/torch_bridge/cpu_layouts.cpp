@@ -6,7 +6,9 @@
 
 #include "ops/shapes.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/ivalue_convert.h"
 #include "torch_bridge/shape_fallback.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
 namespace {
@@ -93,11 +95,12 @@ void image_like_first(ir::TensorType& t, Args args) {
   suggests_channels_last(args[0].toTensor()) ? channels_last(t) : row_major(t, args);
 }
 
-// In eager the losses are computed in place of 1 - target.
-void losses_like_target(ir::TensorType& t, Args args) {
-  const at::Tensor& target = args[1].toTensor();
-  if (args[4].toInt() != 0 || is_symbolic(target)) return;
-  const ir::TensorType like = type_of(target);
+// Losses of each element, laid out as an argument: the input, or the target, where eager computes
+// them in place of 1 - target.
+template <size_t Like, size_t Reduction>
+void losses_like(ir::TensorType& t, Args args) {
+  if (args[Reduction].toInt() != 0) return;
+  const ir::TensorType like = type_of(args[Like].toTensor());
   ops::lay_out_like(&like, t);
 }
 
@@ -258,7 +261,8 @@ constexpr Correction kCorrections[] = {
     {"aten.convolution.default", 0, convolution},
     {"aten.roll.default", 0, rolled},
     {"aten.rot90.default", 0, rotated},
-    {"aten.binary_cross_entropy_with_logits.default", 0, losses_like_target},
+    {"aten.binary_cross_entropy.default", 0, losses_like<0, 3>},
+    {"aten.binary_cross_entropy_with_logits.default", 0, losses_like<1, 4>},
     {"aten.diag_embed.default", 0, row_major},
     {"aten.grid_sampler_2d.default", 0, row_major},
     {"aten.upsample_bilinear2d.default", 0, image_like_first},
@@ -280,6 +284,13 @@ constexpr Correction kCorrections[] = {
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
 };
 
+// Without the symbols that facts have made numbers.
+at::Tensor with_facts(const at::Tensor& t) {
+  if (!t.defined() || !is_symbolic(t)) return t;
+  const ir::TensorType type = type_of(t);
+  return is_symbolic(type) ? t : make_fake(type);
+}
+
 }  // namespace
 
 std::vector<std::string> corrected_ops() {
@@ -294,10 +305,13 @@ void correct_cpu_layouts(const std::string& target, Args args,
   if (target == "aten._native_multi_head_attention.default" &&
       (!args[10].toBool() || args[0].toTensor().sym_numel() == 0))
     returns[1].tensors[0].defined = false;
+  std::vector<c10::IValue> settled;
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;
+    if (settled.empty())
+      for (const c10::IValue& v : args) settled.push_back(map_tensors(v, with_facts));
     for (PredictedTensor& t : returns[c.ret].tensors)
-      if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, args);
+      if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, settled);
   }
 }
 

@@ -283,6 +283,7 @@ def binary_cases() -> None:
             case("pow.Tensor_Scalar", x.abs() + 0.1, n)
         case("pow.Tensor_Tensor", x.abs() + 0.1, y)
         case("pow.Scalar", 2.0, y)
+        case("pow.Scalar", 2.0, y[:30].reshape(2, 3, 5))
         case("lt.Tensor", x, y)
         case("ge.Scalar", x, 0.1)
     x, y = ints(31), ints(31)

@@ -68,6 +68,8 @@ def special_cases() -> None:
         case("special_xlog1py.default", x, x)
         case("special_xlog1py.other_scalar", x, 2)
         case("ldexp.Tensor", randn(9), x)
+    case("ldexp.Tensor", randn(5), randn(10, 1, 5))
+    case("ldexp.Tensor", randn(10, 2, 5), randn(10, 1, 5))
     case("special_xlog1py.self_scalar", 2.0, randn(9).abs())
     case("nextafter.default", ints(3), ints(3))
     case("celu.default", randn(3), 0.0)
