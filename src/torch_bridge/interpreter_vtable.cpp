@@ -6,6 +6,7 @@
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <atomic>
+#include <vector>
 
 #include "support/check.h"
 #include "support/fork_mutex.h"
@@ -21,9 +22,17 @@ using c10::impl::TorchDispatchModeTLS;
 
 struct ListeningMode : Mode {
   ListeningMode(PyObject* object, OpRecorder* l)
-      : Mode(object, getGlobalPyInterpreter()), listener(l) {}
+      : Mode(object, getGlobalPyInterpreter()), listener(l) {
+    of_this_thread.push_back(this);
+  }
+  ~ListeningMode() { std::erase(of_this_thread, this); }
+  C10_DISABLE_COPY_AND_ASSIGN(ListeningMode);
+
   OpRecorder* listener;
+  static thread_local std::vector<ListeningMode*> of_this_thread;
 };
+thread_local std::vector<ListeningMode*> ListeningMode::of_this_thread;
+
 // Its type tells our modes from others.
 struct ListeningDeleter {
   void operator()(Mode* m) const { delete static_cast<ListeningMode*>(m); }
@@ -42,7 +51,11 @@ ListeningMode* listening_on_top() {
   const int64_t depth = TorchDispatchModeTLS::stack_len();
   if (depth == 0) return nullptr;
   const auto& top = TorchDispatchModeTLS::get_stack_at(depth - 1);
-  return std::get_deleter<ListeningDeleter>(top) ? static_cast<ListeningMode*>(top.get()) : nullptr;
+  if (std::get_deleter<ListeningDeleter>(top)) return static_cast<ListeningMode*>(top.get());
+  // Python code that pops a mode and pushes it again makes another holder of the same object.
+  for (ListeningMode* mode : ListeningMode::of_this_thread)
+    if (mode->ptr(getGlobalPyInterpreter()) == top->ptr(&top->pyinterpreter())) return mode;
+  return nullptr;
 }
 
 // The handler of a mode runs without that mode.
