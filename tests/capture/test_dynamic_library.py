@@ -66,6 +66,12 @@ def normed_conv2d(x):
     return F.conv2d(y, torch.ones(4, 1, 3, 3), groups=4, padding=1)
 
 
+def masked_put(mask):
+    y = (1.0 - mask[:, None, None, :].expand(2, 1, mask.shape[1], -1).float())[:, 0, 0, :]
+    y[mask == 1] = 7.0
+    return y
+
+
 def gated(left, right):
     return left[0] * right[0], right[0] * left[1] + right[1]
 
@@ -102,6 +108,13 @@ PROGRAMS = {
         lambda: lambda x: associative_scan(torch.add, x, 0, reverse=True, combine_mode="generic"),
         lambda n: (R(n, 3),),
     ),
+    "lerp_in_place": (
+        lambda: lambda x, y: x.clone().lerp_(y, x.sigmoid()),
+        lambda n: (R(n, 3), R(n, 3)),
+    ),
+    "quantile": (lambda: lambda x: torch.quantile(x, 0.3, dim=0), lambda n: (R(n, 3),)),
+    "masked_put": (lambda: masked_put, lambda n: (ints(0, 2, (2, n)),)),
+    "powers": (lambda: lambda x: (2.0**x.mT, torch.ldexp(x, x)), lambda n: (R(n, 3),)),
     "gru_cell": (lambda: nn.GRUCell(8, 16), lambda n: (R(n, 8),)),
     "lstm_cell": (lambda: nn.LSTMCell(8, 16), lambda n: (R(n, 8),)),
     "encoder": (encoder, lambda n: (R(2, n, 16),)),

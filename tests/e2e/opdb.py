@@ -35,6 +35,7 @@ eager. Eager: the call was not compiled, for a reason in `tests/e2e/opdb_known.p
 result.
 
 """
+SYMBOLIC = "## Symbolic sizes"  # what opdb_symbolic.py writes behind the table
 SHOWN = 3  # failures that are printed of an entry and row
 
 
@@ -189,7 +190,10 @@ def main() -> int:
         if left[setup] == 0:  # a run takes hours: what there is stands in the file
             print(row(setup.title(), rows[setup]), flush=True)
             if a.write:
-                Path(a.write).write_text(HEADING + table({s: rows[s] for s in rows if not left[s]}))
+                page = Path(a.write)
+                behind = page.read_text().partition(SYMBOLIC)[1:] if page.exists() else ()
+                done = {s: rows[s] for s in rows if not left[s]}
+                page.write_text(HEADING + table(done) + "".join(behind))
     print(table(rows), end="")
     print(f"{time.monotonic() - start:.0f} seconds")
     return 1 if any(counts["failed"] for counts in rows.values()) else 0
