@@ -72,10 +72,12 @@ std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFac
     Point p;
     for (Expr s : sizes.symbols()) {
       random = random * 1664525 + 1013904223;
-      // One of them far away, where the facts have room for it.
-      const uint32_t reach = i % 4 == 3 ? 6 : out.size() == 2 && i % 4 == 0 ? 300 : 30;
-      const int64_t least = std::max<int64_t>(2, sym::hint(s) - reach / 3);
-      p[s.symbol_index()] = least + random / 65536 % (reach + reach / 3);
+      // One of them far away, where the facts have room for it; below the hints, where an op may
+      // refuse a size, only as a last resort.
+      const int64_t reach = i % 4 == 3 ? 6 : out.size() == 2 && i % 4 == 0 ? 300 : 30;
+      const int64_t below = i < kMostTries / 2 ? -1 : reach;
+      const int64_t least = std::max<int64_t>(2, sym::hint(s) - below);
+      p[s.symbol_index()] = least + random / 65536 % static_cast<uint32_t>(reach + below + 1);
     }
     auto value = [&](Expr s) { return value_at(p, facts.replace_symbols(s)); };
     auto another = [&](const Point& q) {
