@@ -808,6 +808,34 @@ def test_what_a_set_gives_away_next():
         assert p.check((items,)) is None
 
 
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict])
+def test_keys_in_their_order(kind):
+    o = Plain()
+    o.d = kind()
+    o.d.update(a=1, b=2)
+    t, g = SourceTable(), GuardSet()
+    keys = t.key(attr(t, t.pinned(o, "o"), "d"), 0), t.key(attr(t, t.pinned(o, "o"), "d"), 1)
+    g.add(K.Equals, keys[0], "a")
+    g.add(K.Equals, keys[1], "b")
+    p = GuardProgram(t, g, list(keys))
+    assert twice(p) == (True, Level.NothingWritten)
+    o.d["c"] = 3
+    assert agree(p) and twice(p) == (True, Level.NothingWritten)
+    o.d["a"] = o.d.pop("a")
+    assert not agree(p)
+    for key in "bca":
+        o.d[key] = o.d.pop(key)
+    assert not agree(p)
+    for key in "abc":
+        o.d[key] = o.d.pop(key)
+    assert agree(p) and twice(p)[0]
+    if kind is collections.OrderedDict:  # no version tells of it
+        o.d.move_to_end("a")
+        assert not agree(p)
+    o.d = kind(b=1, a=2)
+    assert not agree(p)
+
+
 def test_what_a_weak_reference_refers_to():
     class A:
         pass

@@ -1,6 +1,7 @@
 // Sources and guards on real objects.
 #include "python/guards/evaluate.h"
 
+#include <structmember.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/tensor_numpy.h>
@@ -92,11 +93,21 @@ PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   return kept(borrow(item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index)), made);
 }
 
+// Where an instance holds what one of its __slots__ names; null for other descriptors.
+PyObject** slot_of(PyObject* base, PyObject* descriptor) {
+  if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return nullptr;
+  const PyMemberDef& member = *reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  if (member.type != T_OBJECT_EX || !PyObject_TypeCheck(base, PyDescr_TYPE(descriptor)))
+    return nullptr;
+  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(base) + member.offset);
+}
+
 // Only descriptors written in C are asked; others would run Python code.
 PyObject* attribute_of(PyObject* base, PyObject* name, Temporaries& made) {
   PyTypeObject* type = Py_TYPE(base);
   PyObject* descriptor = _PyType_Lookup(type, name);
   if (!descriptor) return nullptr;
+  if (PyObject** slot = slot_of(base, descriptor)) return *slot;
   bool native =
       Py_IS_TYPE(descriptor, &PyMemberDescr_Type) || Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);
   if (!native) return nullptr;

@@ -64,6 +64,8 @@ bool GuardCache::find_stable(const WalkNode& node) const {
       return stable(base);
     case SourceKind::Item:
       return stable(base) && PyTuple_Check(value(base));
+    case SourceKind::Key:  // an OrderedDict changes its order without a new version
+      return stable(base) && PyDict_Check(value(base)) && !PyODict_Check(value(base));
     default:
       return false;
   }
@@ -199,10 +201,13 @@ bool GuardCache::stands(Step& step, Temporaries& made) {
 bool GuardCache::renew(Step& step, Temporaries& made) {
   const WalkNode& node = walk_.nodes()[step.node];
   if (!walk_.guards_hold(node, values_)) return false;
-  SourceKind used = step.kind == StepKind::Type ? SourceKind::TypeAttribute : SourceKind::DictItem;
+  const auto uses = [&](SourceKind kind) {
+    if (step.kind == StepKind::Type) return kind == SourceKind::TypeAttribute;
+    return kind == SourceKind::DictItem || kind == SourceKind::Key;
+  };
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
-    if (c.step.kind == used && stable(c.id) && !same_as_before(c, made)) return false;
+    if (uses(c.step.kind) && stable(c.id) && !same_as_before(c, made)) return false;
   }
   step.version = version_now(step);
   return step.kind != StepKind::Type || step.version != 0;
