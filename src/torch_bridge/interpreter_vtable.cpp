@@ -6,6 +6,7 @@
 #include <c10/core/impl/PythonDispatcherTLS.h>
 
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "support/check.h"
@@ -22,16 +23,10 @@ using c10::impl::TorchDispatchModeTLS;
 
 struct ListeningMode : Mode {
   ListeningMode(PyObject* object, OpRecorder* l)
-      : Mode(object, getGlobalPyInterpreter()), listener(l) {
-    of_this_thread.push_back(this);
-  }
-  ~ListeningMode() { std::erase(of_this_thread, this); }
-  C10_DISABLE_COPY_AND_ASSIGN(ListeningMode);
-
+      : Mode(object, getGlobalPyInterpreter()), listener(l) {}
   OpRecorder* listener;
-  static thread_local std::vector<ListeningMode*> of_this_thread;
 };
-thread_local std::vector<ListeningMode*> ListeningMode::of_this_thread;
+thread_local std::vector<std::weak_ptr<Mode>> modes_of_this_thread;
 
 // Its type tells our modes from others.
 struct ListeningDeleter {
@@ -53,8 +48,12 @@ ListeningMode* listening_on_top() {
   const auto& top = TorchDispatchModeTLS::get_stack_at(depth - 1);
   if (std::get_deleter<ListeningDeleter>(top)) return static_cast<ListeningMode*>(top.get());
   // Python code that pops a mode and pushes it again makes another holder of the same object.
-  for (ListeningMode* mode : ListeningMode::of_this_thread)
-    if (mode->ptr(getGlobalPyInterpreter()) == top->ptr(&top->pyinterpreter())) return mode;
+  PyObject* object = top->ptr(&top->pyinterpreter());
+  for (const std::weak_ptr<Mode>& made : modes_of_this_thread) {
+    const std::shared_ptr<Mode> mode = made.lock();
+    if (mode && mode->ptr(getGlobalPyInterpreter()) == object)
+      return static_cast<ListeningMode*>(mode.get());
+  }
   return nullptr;
 }
 
@@ -183,7 +182,10 @@ void forget_recordings_of_other_threads() {
 
 std::shared_ptr<Mode> make_mode(PyObject* python_object, OpRecorder& listener) {
   (*getGlobalPyInterpreter())->incref(python_object);  // the mode takes over one reference
-  return std::shared_ptr<Mode>(new ListeningMode(python_object, &listener), ListeningDeleter());
+  std::shared_ptr<Mode> mode(new ListeningMode(python_object, &listener), ListeningDeleter());
+  std::erase_if(modes_of_this_thread, [](const auto& made) { return made.expired(); });
+  modes_of_this_thread.push_back(mode);
+  return mode;
 }
 
 void hear_meta_tensors() {
