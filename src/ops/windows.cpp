@@ -116,9 +116,11 @@ std::optional<Expr> pooled_size(Expr in, const Window& w, size_t d) {
   const int64_t reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
   if (stride <= 0 || w.kernel[d] <= 0 || w.dilation[d] <= 0) return std::nullopt;
   if (padding < 0 || padding > reach / 2) return std::nullopt;
-  const Expr room = in + Expr(2 * padding - reach + (w.ceil ? stride - 1 : 0));
-  if (sym::known_less(room, 0).value_or(true)) return std::nullopt;
-  const Expr n = sym::floordiv(room, stride) + Expr(1);
+  const Expr room = in + Expr(2 * padding - reach), slack = w.ceil ? stride - 1 : 0;
+  // Eager takes a window larger than the image, but for averages of three dimensions.
+  const Expr least = w.dims() < 3 ? room + slack : room;
+  if (sym::known_less(least, 0).value_or(true)) return std::nullopt;
+  const Expr n = sym::floordiv(room + slack, stride) + Expr(1);
   // The last window begins inside, or in the padding in front.
   return w.ceil ? sym::min(n, sym::ceildiv(in + Expr(padding), stride)) : n;
 }

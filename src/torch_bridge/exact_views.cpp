@@ -318,9 +318,10 @@ struct Written {
 void keep_strides(const Written& written) {
   auto& memory = memory_of(written.wrapper);
   const at::Tensor &before = written.memory, now = memory.base();
-  if (!now.sizes().equals(before.sizes())) return;  // of out=, see check_out
-  if (now.storage_offset() != before.storage_offset()) refuse_write();
-  if (now.strides().equals(before.strides())) return;
+  const ir::TensorType was = type_of(before), is = type_of(now);
+  if (was.sizes != is.sizes) return;  // of out=, see check_out
+  if (was.offset != is.offset) refuse_write();
+  if (was.strides == is.strides) return;
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   memory.add_update(lay_out(before, now), {});
@@ -361,7 +362,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     recording().check_write(t);
     at::Tensor base = memory_of(t).base();
     if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
-    if (!keeps_layout(t) && !is_symbolic(base)) written.push_back({t, std::move(base)});
+    if (!keeps_layout(t)) written.push_back({t, std::move(base)});
   });
   op.redispatchBoxed(keys & kBelow, stack);
   for (size_t k = 0; k < outs.size(); k++)

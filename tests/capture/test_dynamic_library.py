@@ -209,6 +209,10 @@ PROGRAMS = {
         lambda: lambda x: F.avg_pool2d(x, 16, ceil_mode=True),
         lambda n: (R(1, 2, n, n + 1),),
     ),
+    "partial_volumes": (
+        lambda: lambda x: F.avg_pool3d(x, 3, ceil_mode=True),
+        lambda n: (R(1, 2, n, 4, 5),),
+    ),
     "median": (lambda: lambda x: x.median(0).values, lambda n: (R(n, 4),)),
     "repeated": (lambda: lambda x: x.repeat_interleave(2, 0), lambda n: (R(n, 4),)),
     "written": (lambda: written, lambda n: (R(n, 4),)),
