@@ -193,8 +193,15 @@ at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntA
   // torch's own kernel takes no symbols: of a meta tensor, which only sizes are asked of, and of a
   // number that torch has made a tensor of.
   const bool symbolic = std::ranges::any_of(size, &c10::SymInt::is_heap_allocated);
-  if (current && symbolic && self.is_meta() && !is_symbolic(self))
-    return at::meta::empty_symint(size, self.options());
+  const bool fits = static_cast<int64_t>(size.size()) >= self.dim();
+  if (current && symbolic && fits && self.is_meta()) {
+    std::vector<c10::SymInt> sizes = size.vec();
+    for (int64_t d = self.dim(); d > 0; --d) {
+      c10::SymInt& wanted = sizes[sizes.size() - static_cast<size_t>(d)];
+      if (wanted.maybe_as_int() == -1) wanted = self.sym_size(-d);
+    }
+    return at::meta::empty_symint(sizes, self.options());
+  }
   if (current && symbolic && !functional::isFunctionalTensor(self) &&
       !current->recording.find(self.unsafeGetTensorImpl()))
     return at::_ops::expand::call(current->recording.constant(self).wrapper, size, implicit);

@@ -86,6 +86,10 @@ def samples(x):
 
 
 def bce(x, y):
+    return F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction="none")
+
+
+def bce_with_logits(x, y):
     return F.binary_cross_entropy_with_logits(x, y, reduction="none")
 
 
@@ -112,8 +116,11 @@ LAYOUTS = {
     "aten.rot90.default": [
         (given(torch.rot90, k=k, dims=(2, 3)), x) for x in images() for k in range(-1, 4)
     ],
-    "aten.binary_cross_entropy_with_logits.default": [
+    "aten.binary_cross_entropy.default": [
         (bce, x, y) for x in images()[:-1] for y in images()[:-1]
+    ],
+    "aten.binary_cross_entropy_with_logits.default": [
+        (bce_with_logits, x, y) for x in images()[:-1] for y in images()[:-1]
     ],
     "aten.diag_embed.default": each(torch.diag_embed, images()),
     "aten.grid_sampler_2d.default": each(samples, images()[:-1]),
