@@ -1,5 +1,5 @@
-"""Writes in place to tensors whose sizes vary, in several layouts: values and strides as in eager, by
-at most one capture more than the first."""
+"""Writes in place to tensors whose sizes vary, in several layouts: values and strides as in eager,
+by at most one capture more than the first."""
 
 from __future__ import annotations
 
