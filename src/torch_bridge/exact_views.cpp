@@ -327,8 +327,9 @@ void keep_strides(const Written& written) {
   const at::Tensor &before = written.memory, now = memory.base();
   const ir::TensorType was = type_of(before), is = type_of(now);
   if (was.sizes != is.sizes) return;  // of out=, see check_out
+  // Where an input of symbolic sizes begins is another matter (GuardedPlaces).
+  if (was.strides == is.strides && (is_symbolic(was) || was.offset == is.offset)) return;
   if (was.offset != is.offset) refuse_write();
-  if (was.strides == is.strides) return;
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   memory.add_update(lay_out(before, now), {});
