@@ -70,6 +70,7 @@ class ProgramBuilder final : public ValueHome {
   ir::TensorType planned_type(ir::ValueId v) const;
   // The value in memory, as an extern op or the caller reads it.
   BufferId in_memory(ir::ValueId v);
+  BufferId result(ir::ValueId v);
   std::optional<Buffer> strided_alias(ir::ValueId v);
   BufferId copy(ir::ValueId v, Buffer::Kind kind);
   void may_alias(const ir::Node& n);
@@ -375,6 +376,11 @@ BufferId ProgramBuilder::in_memory(ir::ValueId v) {
   return b;
 }
 
+BufferId ProgramBuilder::result(ir::ValueId v) {
+  if (auto it = program_.copy_of.find(v); it != program_.copy_of.end()) return it->second;
+  return in_memory(v);
+}
+
 // Those that are met for the first time.
 void ProgramBuilder::note_symbols(const ir::Node& n) {
   std::vector<Expr> symbols;
@@ -416,13 +422,12 @@ void ProgramBuilder::finish_outputs() {
     if (is_virtual_result(o, false)) taken.insert(memory_of(program_, buffer(o.value)));
   for (const ir::OutputSpec& o : graph_.outputs) {
     if (!is_virtual_result(o, true)) continue;
-    BufferId b = in_memory(o.value);
-    BufferId base = memory_of(program_, b);
+    BufferId base = memory_of(program_, result(o.value));
     Buffer::Kind kind = program_.buffers[base].kind;
     bool ours =
         kind == Buffer::Kind::Temp || kind == Buffer::Kind::Extern || kind == Buffer::Kind::Output;
     if (!ours || taken.contains(base)) {
-      program_.buffer_of[o.value] = base = copy(o.value, Buffer::Kind::Output);
+      program_.copy_of[o.value] = base = copy(o.value, Buffer::Kind::Output);
     } else if (kind == Buffer::Kind::Temp) {
       program_.buffers[base].kind = Buffer::Kind::Output;
     }
@@ -435,11 +440,11 @@ void ProgramBuilder::finish_outputs() {
 void ProgramBuilder::finish_mutations() {
   for (const ir::Mutation& m : graph_.mutations) {
     if (!graph_.value(m.value).type.is_tensor()) continue;
-    BufferId b = in_memory(m.value);
+    const BufferId b = result(m.value);
     bool own = program_.buffers[memory_of(program_, b)].kind != Buffer::Kind::Input;
     bool supported = options_.kernels && is_supported(graph_.value(m.value).type);
     if (!own && supported && b != buffer(graph_.inputs()[m.input])) {
-      program_.buffer_of[m.value] = copy(m.value, Buffer::Kind::Temp);
+      program_.copy_of[m.value] = copy(m.value, Buffer::Kind::Temp);
     }
   }
 }

@@ -64,6 +64,12 @@ BufferId memory_of(const Program& p, BufferId b) {
   return p.buffers[b].kind == Buffer::Kind::View ? p.buffers[b].base : b;
 }
 
+const BufferId* result_of(const Program& p, ir::ValueId v) {
+  if (auto it = p.copy_of.find(v); it != p.copy_of.end()) return &it->second;
+  auto it = p.buffer_of.find(v);
+  return it == p.buffer_of.end() ? nullptr : &it->second;
+}
+
 Expr byte_extent(const ir::TensorType& type) {
   Expr last = 0;
   for (size_t d = 0; d < type.sizes.size(); ++d) {

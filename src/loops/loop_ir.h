@@ -155,10 +155,15 @@ struct Program {
   IdMap<BufferId, Buffer> buffers;
   std::vector<Step> steps;
   std::unordered_map<ir::ValueId, BufferId> buffer_of;  // where a graph value lives
+  // Of results and new values of inputs that have memory of their own beside it: calls that read
+  // the value run before that is written.
+  std::unordered_map<ir::ValueId, BufferId> copy_of;
   // Symbols that a call of the program makes known: the node of the call.
   std::unordered_map<Expr, ir::NodeId> known_by;
 };
 
+// Where the caller finds a value: nullptr for one without memory.
+const BufferId* result_of(const Program& p, ir::ValueId v);
 // The offset of the element at a logical index, in elements from the buffer's first element. Of a
 // View: from the first element of its base.
 Expr flat_offset(const Buffer& b, const Index& index);

@@ -180,6 +180,12 @@ class Assembler final : PlanWriter {
     return it->second.index;
   }
 
+  uint32_t result_of(ir::ValueId v) const override {
+    const BufferId* b = loops::result_of(program_, v);
+    OXY_CHECK(b, "a result without memory");
+    return b->index;
+  }
+
   // The op of the call's node, on its arguments.
   void add_call(const loops::Call& e) {
     const ir::Node& n = graph_.node(e.node);

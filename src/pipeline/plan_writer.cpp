@@ -110,7 +110,7 @@ runtime::PlanOutput PlanWriter::output(const ir::OutputSpec& spec) {
   OXY_CHECK(type.is_tensor() || type.kind == ir::Type::Kind::Int, "a result that is ",
             ir::print(type));
   if (type.is_tensor())
-    out.buffer = buffer_of(spec.value);
+    out.buffer = result_of(spec.value);
   else
     out.number = slot(type.expr);
   return out;
@@ -120,7 +120,7 @@ void PlanWriter::add_results() {
   for (const ir::OutputSpec& spec : graph_.outputs) plan_.outputs.push_back(output(spec));
   for (const ir::Mutation& m : graph_.mutations) {
     const bool same_data = m.value == graph_.inputs()[m.input];
-    plan_.mutations.push_back({m.input, buffer_of(m.value), false, std::nullopt, same_data});
+    plan_.mutations.push_back({m.input, result_of(m.value), false, std::nullopt, same_data});
     if (m.metadata) plan_.mutations.back().layout = tensor(m.type);
   }
 }

@@ -24,6 +24,8 @@ class PlanWriter {
 
   // Where a value lies.
   virtual uint32_t buffer_of(ir::ValueId v) const = 0;
+  // The same as the caller finds it.
+  virtual uint32_t result_of(ir::ValueId v) const { return buffer_of(v); }
 
   // InternalError where no input has a symbol of it.
   runtime::Slot slot(sym::Expr e) { return sizes_.slot(e); }

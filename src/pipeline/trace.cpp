@@ -59,8 +59,7 @@ class Diagram {
     }
     for (const ir::OutputSpec& o : graph_.outputs) {
       if (o.kind != ir::OutputSpec::Kind::Value) continue;
-      auto it = schedule_.program.buffer_of.find(o.value);
-      if (it != schedule_.program.buffer_of.end()) edge(it->second, "result");
+      if (const auto* b = loops::result_of(schedule_.program, o.value)) edge(*b, "result");
     }
     return out_ + "  result [shape=ellipse];\n}\n";
   }

@@ -64,7 +64,6 @@ struct Artefact {
   std::optional<ModesAfter> modes_after;  // null: those in front
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool eager = true;                 // nothing was captured
-  bool grad = false;                 // runs in eager because gradients are needed
   bool left_to_eager = false;        // because of a break; what it calls is compiled
 
   // Whether it is for a call like this; then `fetched` has what run() takes.

@@ -122,6 +122,10 @@ void bind_execution(py::module_& m) {
     const py::gil_scoped_acquire gil;
     check(PyErr_CheckSignals());
   });
+  bridge::set_unlocked([](const std::function<void()>& f) {
+    const py::gil_scoped_release released;
+    f();
+  });
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);

@@ -160,7 +160,7 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, bool checked, const TorchIr& 
     const py::gil_scoped_release released;
     made = bridge::ExecutableMaker(settings, library_folder())
                .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart,
-                      r.facts.get(), r.names_places},
+                      r.facts, r.names_places, r.gradients},
                      trace);
   }
   auto out = std::make_shared<CompiledPlan>(std::move(made), r.result);

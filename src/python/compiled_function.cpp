@@ -364,12 +364,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     raised.what = cat("captured code raised what eager does not: ", e.what());
     return nullptr;
   }
-  entry->grad = captured && entry->state.modes.grad &&
-                (capture->graphs.result_requires_grad ||
-                 std::ranges::any_of(capture->graphs.example_inputs, [](const py::object& o) {
-                   return THPVariable_Check(o.ptr()) && THPVariable_Unpack(o.ptr()).requires_grad();
-                 }));
-  if (captured && !entry->grad) fill(self, *entry, *capture);
+  if (captured) fill(self, *entry, *capture);
   if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
       why && self->shapes.wanted()) {
     say(self, why->kind == "unsupported" ? "static" : "static failed", why->why);
@@ -539,7 +534,6 @@ PyObject* call_checked(const Call& c) {
       return result.release().ptr();
     }
   }
-  if (entry->grad) say(self, "grad", "");
   return run_artefact(c, *entry, fetched, bound);
 }
 

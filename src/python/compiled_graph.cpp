@@ -53,7 +53,6 @@ struct Arguments {
   std::span<PyObject* const> objects;
   c10::SmallVector<bridge::Input, 16> inputs;
   c10::SmallVector<at::Tensor, 16> held;
-  bool requires_grad = false;
   std::string unsupported;
 
   explicit Arguments(std::span<PyObject* const> args) : objects(args) {
@@ -67,7 +66,6 @@ struct Arguments {
     if (THPVariable_CheckExact(o)) {
       held.push_back(THPVariable_Unpack(o));
       const at::Tensor& t = held.back();
-      requires_grad |= t.requires_grad();
       if (bridge::has_tangent(*t.unsafeGetTensorImpl())) unsupported = bridge::why_unsupported(t);
       inputs.push_back({&t, 0});
     } else if (PyLong_CheckExact(o)) {
@@ -190,8 +188,8 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   if (is_observed()) return run_eager(self, a, kwnames, nullptr, "");
   if (kwnames != nullptr) return run_eager(self, a, kwnames, "unsupported", "keyword arguments");
   if (!a.unsupported.empty()) return run_eager(self, a, nullptr, "unsupported", a.unsupported);
-  bool needs_grad = c10::GradMode::is_enabled() && (a.requires_grad || slots_require_grad(self));
-  if (needs_grad) return run_eager(self, a, nullptr, "grad", "gradients are required");
+  if (c10::GradMode::is_enabled() && slots_require_grad(self))
+    return run_eager(self, a, nullptr, "grad", "attributes require gradients");
   GlobalState state;
   Entry* e = find_entry(self, a, state);
   if (!e) {

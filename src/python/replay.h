@@ -42,6 +42,7 @@ struct Recording {
   uint32_t visible_outputs = 0;    // outputs beyond these are memory that others are views of
   std::shared_ptr<const sym::ShapeFacts> facts;  // of a recording with symbolic sizes
   bool names_places = false;                     // see bridge::Recorder
+  bridge::Gradients gradients;                   // of a joint graph
 };
 
 // A capture's own recording, for the state of torch and the inputs that the capture saw. Where

@@ -69,8 +69,8 @@ class InPlace {
   }
 
   std::optional<BufferId> home(ir::ValueId v) const {
-    auto it = s_.program.buffer_of.find(v);
-    return it != s_.program.buffer_of.end() ? std::optional(it->second) : std::nullopt;
+    const BufferId* b = result_of(s_.program, v);
+    return b ? std::optional(*b) : std::nullopt;
   }
   const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
   bool is_in(std::optional<BufferId> b, BufferId memory) const {
@@ -243,9 +243,9 @@ class InPlace {
     for (Buffer& b : s_.program.buffers) {
       if (b.kind == Buffer::Kind::View && b.base == value) b.base = input;
     }
-    for (auto& [v, b] : s_.program.buffer_of) {
-      if (b == value) b = input;
-    }
+    for (auto* homes : {&s_.program.buffer_of, &s_.program.copy_of})
+      for (auto& [v, b] : *homes)
+        if (b == value) b = input;
   }
 
   Schedule& s_;

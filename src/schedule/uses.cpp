@@ -14,8 +14,7 @@ std::set<BufferId> escaping(const loops::Program& p) {
   std::set<BufferId> out;
   if (!p.graph) return out;
   auto add = [&](ir::ValueId v) {
-    auto it = p.buffer_of.find(v);
-    if (it != p.buffer_of.end()) out.insert(memory_of(p, it->second));
+    if (const BufferId* b = result_of(p, v)) out.insert(memory_of(p, *b));
   };
   for (const ir::OutputSpec& o : p.graph->outputs) {
     if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) add(o.value);

@@ -79,6 +79,7 @@ InputSignature::Options Executable::signature_options() const {
   // Inputs in one storage were found apart from each other: elsewhere in it they might meet.
   o.sharing = o.places = !plan_.mutations.empty();
   o.offsets = options_.offsets;
+  o.requires_grad = !options_.requires_grad.empty();
   // A view as a wider dtype must not begin inside of one of its elements.
   for (const PlanOutput& out : plan_.outputs) {
     if (out.kind == PlanOutput::Kind::ViewOfInput &&

@@ -12,6 +12,7 @@
 #include <chrono>
 
 #include "runtime/launch.h"
+#include "torch_bridge/backward.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::bridge {
@@ -449,9 +450,13 @@ void Executable::prepare_results(Call& c, size_t next) const {
   for (size_t i = next; i < steps_.size(); i++)
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
   prepare_values(c);
-  if (!dispatches_) return;
+  if (!dispatches_) {
+    if (backward_) backward_->attach(c.inputs, c.outputs);
+    return;
+  }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
+  if (backward_) backward_->attach(c.inputs, c.outputs);
   make_views(c);
 }
 
@@ -652,17 +657,20 @@ void Executable::prepare_writes(Call& c) const {
 }
 
 void Executable::make_views(Call& c) const {
+  const std::vector<bool>& required = options_.requires_grad;
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
+    const bool detached = i < required.size() && !required[i];
+    auto view = [&](const at::Tensor& base, int64_t offset) {
+      return real_view(detached ? base.detach() : base, c.sizes.outputs[i], offset);
+    };
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
     } else if (o.kind == OutputKind::ViewOfInput) {
-      c.outputs[i] =
-          real_view(*c.inputs[o.index].tensor, c.sizes.outputs[i], c.sizes.inputs[o.index].offset);
+      c.outputs[i] = view(*c.inputs[o.index].tensor, c.sizes.inputs[o.index].offset);
     } else if (o.kind == OutputKind::ViewOfOutput) {
       const auto b = static_cast<size_t>(plan_.outputs[o.index].buffer);
-      c.outputs[i] =
-          real_view(c.outputs[o.index], c.sizes.outputs[i], c.sizes.buffers[b].meta.offset);
+      c.outputs[i] = view(c.outputs[o.index], c.sizes.buffers[b].meta.offset);
     }
   }
   for (size_t i = 0; i < plan_.outputs.size(); i++) {

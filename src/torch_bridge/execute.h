@@ -24,6 +24,7 @@ namespace oxy::bridge {
 
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
+class Backward;
 class BoundRegion;
 class BoundSizes;
 
@@ -55,6 +56,8 @@ class Executable {
     bool frozen = false;
     size_t own_attributes = SIZE_MAX;  // or all of them
     bool offsets = false;              // the recording named places in the memory of inputs
+    // By output: whether it requires gradients, where some input does; else empty.
+    std::vector<bool> requires_grad = {};
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same.
   // `attributes`: the tensors behind the graph's attributes, then constants that were computed for
@@ -69,6 +72,10 @@ class Executable {
   // Whether these inputs, and the attributes, have the dtypes, sizes and strides that the plan is
   // for.
   bool has_layouts(std::span<const Input> inputs) const;
+  // Where results require gradients: what is to be left for their backward. Once, before a call.
+  void set_backward(std::shared_ptr<Backward> backward) { backward_ = std::move(backward); }
+  const Backward* backward() const { return backward_.get(); }
+
   // Whether the plan was made for inputs like these.
   bool accepts(std::span<const Input> inputs) const noexcept;
   // Whether it matters where in its storage an input begins.
@@ -198,6 +205,7 @@ class Executable {
   bool random_ = false;
   std::atomic<bool> brief_{false};
   bool dispatches_ = true;  // false: kernels alone, and results that are new tensors
+  std::shared_ptr<Backward> backward_;
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;

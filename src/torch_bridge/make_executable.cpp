@@ -126,6 +126,8 @@ ExecutableMaker::Made ExecutableMaker::make(const Recorded& recorded,
 
 ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const Settings& settings,
                                                  pipeline::Trace& trace) const {
+  if (recorded.graph.stage == ir::Stage::Joint)
+    return make_differentiable(recorded, settings, trace);
   const bool frozen =
       settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen);
   std::vector<at::Tensor> constants;
@@ -141,13 +143,51 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   auto compiler = pipeline::compiler_for(settings, folder_, why);
   pipeline::Compiled compiled =
       pipeline::compile(recorded.graph, settings, compiler.get(), trace, made.report,
-                        recorded.passes, frozen ? &freezing : nullptr, recorded.facts);
+                        recorded.passes, frozen ? &freezing : nullptr, recorded.facts.get());
   std::vector<at::Tensor> attributes = recorded.attributes;
   attributes.insert(attributes.end(), constants.begin(), constants.end());
   auto options = options_of(settings, frozen, recorded.attributes.size());
   options.offsets = recorded.names_places;
+  options.requires_grad = recorded.gradients.required;
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), recorded.example, options);
+  return made;
+}
+
+// What makes plans of a backward, when gradients arrive.
+Backward::Make ExecutableMaker::backward_maker(const Recorded& recorded,
+                                               const Settings& settings) const {
+  return [settings, folder = folder_, attributes = recorded.attributes, facts = recorded.facts](
+             const ir::Graph& graph, std::span<const Input> example, bool by_ops) {
+    const Executable::Options options = options_of(settings, false, attributes.size());
+    if (by_ops)
+      return std::make_unique<Executable>(pipeline::make_extern_plan(graph), runtime::CodeTable(),
+                                          attributes, example, options);
+    pipeline::Trace trace(settings, graph.name);
+    pipeline::Report report;
+    std::string why;
+    const auto compiler = pipeline::compiler_for(settings, folder, why);
+    pipeline::Compiled compiled =
+        pipeline::compile(graph, settings, compiler.get(), trace, report, {}, nullptr, facts.get());
+    trace.finish();
+    return std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
+                                        attributes, example, options);
+  };
+}
+
+ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recorded,
+                                                           const Settings& settings,
+                                                           pipeline::Trace& trace) const {
+  autograd::Partition parts = autograd::partition(recorded.graph);
+  Settings plain = settings;
+  plain.freezing = false;
+  Made made = make_with(
+      {parts.forward, recorded.attributes, recorded.example, recorded.module_state, recorded.passes,
+       recorded.restart, recorded.facts, recorded.names_places, recorded.gradients},
+      plain, trace);
+  made.executable->set_backward(
+      std::make_shared<Backward>(std::move(parts), recorded.gradients.tangents, settings.strict,
+                                 backward_maker(recorded, plain)));
   return made;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "pipeline/pipeline.h"
-#include "torch_bridge/execute.h"
+#include "torch_bridge/backward.h"
 
 namespace oxy::bridge {
 
@@ -17,8 +17,9 @@ struct Recorded {
   std::span<const pipeline::UserPass> passes;
   std::function<void()> restart;  // puts back what the passes of the user's have changed
   // Of a recording with symbolic sizes: what they are known to fulfil.
-  const sym::ShapeFacts* facts = nullptr;
+  std::shared_ptr<const sym::ShapeFacts> facts = nullptr;
   bool names_places = false;  // Recorder::names_places
+  Gradients gradients = {};   // of a joint graph
 };
 
 class ExecutableMaker {
@@ -43,6 +44,9 @@ class ExecutableMaker {
 
  private:
   Made make_with(const Recorded& recorded, const Settings& settings, pipeline::Trace& trace) const;
+  Made make_differentiable(const Recorded& recorded, const Settings& settings,
+                           pipeline::Trace& trace) const;
+  Backward::Make backward_maker(const Recorded& recorded, const Settings& settings) const;
   Made fastest(const Recorded& recorded, pipeline::Trace& trace) const;
 
   const Settings& settings_;

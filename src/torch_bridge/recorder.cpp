@@ -108,15 +108,17 @@ bool Recorder::owns(const at::Tensor& t) const {
 }
 
 ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
-                           const std::map<size_t, sym::Expr>& numbers) {
+                           const std::map<size_t, sym::Expr>& numbers, Gradients* gradients) {
   if (!state_) enter();
   recording_.set_position({}, {});
+  if (recording_.inference) gradients = nullptr;
+  std::vector<at::Tensor> roots;
   {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     recording_.simplify_sizes();
     add_mutations(recording_, ops_);
-    add_outputs(recording_, ops_, results);
+    roots = add_outputs(recording_, ops_, results, gradients != nullptr);
     for (const auto& [position, e] : numbers) {
       ir::OutputSpec& out = recording_.graph.outputs[position];
       out.kind = ir::OutputSpec::Kind::Value;
@@ -127,6 +129,16 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     }
     recording_.simplify_sizes();
     casts_.finish(recording_.graph);
+  }
+  for (ir::OutputSpec& o : recording_.graph.outputs) {
+    if (gradients) gradients->required.push_back(o.type.requires_grad);
+    o.type.requires_grad = false;
+  }
+  const auto has_root = [](const at::Tensor& t) { return t.defined(); };
+  if (std::ranges::any_of(roots, has_root)) {
+    c10::impl::ExcludeDispatchKeyGuard casts(c10::autocast_dispatch_keyset);
+    gradients->tangents = add_backward(recording_, ops_, roots);
+    recording_.simplify_sizes();
   }
   leave();
   return std::move(recording_.graph);

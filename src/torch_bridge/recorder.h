@@ -29,6 +29,16 @@ struct RecordedRegion {
   std::vector<at::Tensor> attributes;  // the real tensors behind its attributes
 };
 
+// What autograd is told of the results of a joint graph.
+struct Gradients {
+  std::vector<uint32_t> tangents;  // by tangent: the output whose gradient it is
+  // By output: whether it requires gradients. A view that does not, of what does, is detached.
+  std::vector<bool> required;
+};
+// Calls a function without Python's lock, which autograd's engine wants nobody to hold.
+using Unlocked = void (*)(const std::function<void()>&);
+void set_unlocked(Unlocked unlocked);
+
 class Recorder {
  public:
   struct Options {
@@ -130,8 +140,10 @@ class Recorder {
   // The graph's outputs are these, in order, followed by memory that several of them are views of
   // (OutputSpec::ViewOfOutput). In the place of an undefined result stands the number of `numbers`
   // that has its position.
+  // `gradients`: null refuses results that require gradients; else, where there are such, the graph
+  // is a joint one, and it gets what belongs to it.
   ir::Graph finish(const std::vector<at::Tensor>& results,
-                   const std::map<size_t, sym::Expr>& numbers = {});
+                   const std::map<size_t, sym::Expr>& numbers = {}, Gradients* gradients = nullptr);
   // The real tensors behind the graph's attribute nodes, in their order.
   std::vector<at::Tensor> attributes() const;
   // What the recording relies on (Options::symbolic), else null.

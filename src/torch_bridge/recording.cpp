@@ -1,7 +1,10 @@
 // Makes fakes for what enters a recording, and knows the value of each.
 #include "torch_bridge/recording.h"
 
+#include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/strides.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 
@@ -30,8 +33,8 @@ Recording::~Recording() {
 }
 
 std::string Recording::print_position() const {
-  if (!graph.has_stack(stack_)) return "";
-  return join(graph.stack(stack_), "\n", [](std::string& out, const ir::Frame& f) {
+  if (!graph.has_stack(position_.stack)) return "";
+  return join(graph.stack(position_.stack), "\n", [](std::string& out, const ir::Frame& f) {
     cat_to(out, f.file, ":", f.line, " in ", f.function, ": ", f.code);
   });
 }
@@ -56,7 +59,8 @@ RecordedSource Recording::make_source(const at::Tensor& real, const std::string&
                                 real.strides().equals(c10::contiguous_strides(real.sizes())));
   s.wrapper = is_input && !plain ? keeping_layout(fake) : functional::to_functional_tensor(fake);
   forbid_data(s.wrapper);
-  if (real.requires_grad() && !real.is_inference()) s.wrapper.set_requires_grad(true);
+  if (real.requires_grad() && !real.is_inference())
+    s.edge = require_gradients(s.wrapper, real.is_leaf());
   return s;
 }
 
@@ -144,15 +148,23 @@ ir::Arg Recording::arg_of(const at::Tensor& t) {
 // ---- nodes
 
 void Recording::set_position(ir::StackId stack, ir::NodeId torch_node) {
-  stack_ = stack;
-  parent_ = torch_node;
+  position_ = {stack, torch_node};
 }
 
 ir::Node& Recording::add_call(ir::NodeKind kind, const std::string& target,
                               std::vector<ir::Arg> args, std::vector<ir::Type> types) {
   ir::Node& node = graph.add_call(kind, target, std::move(args), std::move(types));
-  node.stack = stack_;
-  node.parent = parent_;
+  Position at = position_;
+  if (in_backward_) {
+    const auto running = torch::autograd::get_current_node();
+    const auto found = running ? position_of_.find(running->sequence_nr()) : position_of_.end();
+    if (found != position_of_.end()) at = found->second;
+  } else if (c10::GradMode::is_enabled() && at::sequence_number::peek() > 0) {
+    // autograd has made its node, if it makes one, just before.
+    position_of_.try_emplace(at::sequence_number::peek() - 1, position_);
+  }
+  node.stack = at.stack;
+  node.parent = at.parent;
   return node;
 }
 

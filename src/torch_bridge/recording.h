@@ -8,6 +8,7 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <unordered_set>
 
@@ -24,7 +25,8 @@ struct RecordedRegion;
 struct RecordedSource {
   at::Tensor real, wrapper;
   ir::ValueId value;
-  bool fresh = false;  // a constant made inside the recording: nobody else holds it
+  torch::autograd::Edge edge;  // where gradients by it arrive, if it requires them
+  bool fresh = false;          // a constant made inside the recording: nobody else holds it
 };
 
 class Recording {
@@ -74,6 +76,8 @@ class Recording {
 
   // Position of what runs next: its stack and the Torch node it comes from.
   void set_position(ir::StackId stack, ir::NodeId torch_node);
+  // From now on that of the call whose gradient autograd's engine computes.
+  void begin_backward() { in_backward_ = true; }
   ir::Node& add_call(ir::NodeKind kind, const std::string& target, std::vector<ir::Arg> args,
                      std::vector<ir::Type> types);
   // New facts may say more of sizes recorded before.
@@ -97,8 +101,13 @@ class Recording {
   std::vector<at::Tensor> kept_;                                     // every fake
   std::unordered_map<const c10::TensorImpl*, size_t> attribute_of_;  // of real tensors
   size_t facts_applied_ = 0;
-  ir::StackId stack_;
-  ir::NodeId parent_;
+  struct Position {
+    ir::StackId stack;
+    ir::NodeId parent;
+  };
+  Position position_;
+  bool in_backward_ = false;
+  std::unordered_map<uint64_t, Position> position_of_;  // by sequence number of autograd's nodes
 };
 
 // Null for a tensor that is not functional.
@@ -122,11 +131,23 @@ std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageI
 const char* why_unwritable(const Recording& r, size_t input);
 bool may_overlap(const at::Tensor& a, const at::Tensor& b);
 
+// Where gradients by a fake arrive that stands for a tensor which requires them. The fake of one
+// that is no leaf is none either: it may be written in place.
+torch::autograd::Edge require_gradients(const at::Tensor& wrapper, bool leaf);
+
 // See Recorder::add_regions.
 std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
                                     std::vector<at::Tensor> args,
                                     std::vector<RecordedRegion> regions);
 void add_mutations(Recording& r, OpRecorder& ops);
-void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results);
+// Gives, by output, the tensor by which gradients enter it; undefined where it does not require
+// any. `gradients`: false refuses results that do.
+std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
+                                    const std::vector<at::Tensor>& results, bool gradients);
+// Runs autograd's engine from these roots and makes a joint graph of the recording. Gives, by
+// tangent, the output whose gradient it is. Unsupported for a backward that cannot be recorded, or
+// raises.
+std::vector<uint32_t> add_backward(Recording& r, OpRecorder& ops,
+                                   const std::vector<at::Tensor>& roots);
 
 }  // namespace oxy::bridge

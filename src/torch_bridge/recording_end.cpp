@@ -53,7 +53,7 @@ ir::ValueId with_gaps(ir::Graph& graph, ir::ValueId v) {
 }
 
 // Where one of the results is all of the shared memory, it takes the place of the hidden output.
-void promote_base(ir::Graph& graph, size_t i, size_t visible) {
+void promote_base(ir::Graph& graph, std::vector<at::Tensor>& roots, size_t i, size_t visible) {
   ir::OutputSpec out = graph.outputs[i];
   if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible || out.conj || out.neg)
     return;
@@ -63,6 +63,8 @@ void promote_base(ir::Graph& graph, size_t i, size_t visible) {
     return;
   graph.outputs[i] = base;
   const uint32_t from = out.index;
+  roots[i] = roots[from];
+  roots.erase(roots.begin() + from);
   graph.outputs.erase(graph.outputs.begin() + from);
   for (ir::OutputSpec& o : graph.outputs) {
     if (o.kind != ir::OutputSpec::Kind::ViewOfOutput) continue;
@@ -126,7 +128,26 @@ ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
   return base;
 }
 
-[[noreturn]] void refuse_gradients() { throw Unsupported("a result that requires gradients"); }
+// The tensor that autograd knows the shared memory of these results by, of which they are views;
+// undefined where none of them requires gradients.
+at::Tensor root_of(Recording& r, const std::vector<at::Tensor>& results,
+                   const c10::StorageImpl* storage, const ir::OutputSpec& base) {
+  at::Tensor root;
+  for (const at::Tensor& t : results) {
+    if (!t.defined() || !t.requires_grad() || storage_of(t) != storage) continue;
+    const at::Tensor of = t.is_view() ? at::Tensor(t._base()) : t;
+    if (root.defined() && !root.is_same(of))
+      throw Unsupported("results that share memory without autograd's knowing");
+    root = of;
+  }
+  if (!root.defined()) return root;
+  functional::sync(root);
+  auto* w = wrapper_of(root);
+  if (!w || !same_layout(type_of(root), base.type) || !base.type.offset.is_const(0) ||
+      r.value_of(w->value()) != base.value)
+    throw Unsupported("results that share memory which autograd knows in another form");
+  return root;
+}
 
 }  // namespace
 
@@ -183,6 +204,9 @@ void add_mutations(Recording& r, OpRecorder& ops) {
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
+    if (s.wrapper.requires_grad() &&
+        torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function)
+      throw Unsupported("an input whose new value requires gradients");
     if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
     ir::Mutation& m = r.graph.mutations.emplace_back();
@@ -201,12 +225,15 @@ void add_mutations(Recording& r, OpRecorder& ops) {
   }
 }
 
-void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results) {
+std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
+                                    const std::vector<at::Tensor>& results, bool gradients) {
   for (const at::Tensor& t : results)
     if (t.defined()) functional::sync(t);
   std::vector<ir::OutputSpec> hidden;  // memory that results are views of
   std::vector<const c10::StorageImpl*> hidden_storage;
-  for (const at::Tensor& t : results) {
+  std::vector<at::Tensor> roots(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const at::Tensor& t = results[i];
     ir::OutputSpec& out = r.graph.outputs.emplace_back();
     if (!t.defined()) {
       out.kind = ir::OutputSpec::Kind::None;
@@ -216,19 +243,19 @@ void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& r
     if (!w) throw Unsupported("a result that the recording did not make");
     // Views of an input that requires gradients say so too, where in eager no_grad hides it.
     const bool needs_grad = t.requires_grad() && ops.grad_mode_seen();
+    if (needs_grad && !gradients) throw Unsupported("a result that requires gradients");
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
     const c10::StorageImpl* storage = storage_of(t);
     out.type = type_of(t);
-    out.type.requires_grad = false;
+    out.type.requires_grad = needs_grad;
     const LazyMarks marks = marks_of(t);
     out.conj = marks.conj;
     out.neg = marks.neg;
     if (auto input = input_with_storage(r, storage)) {
       describe_input_alias(r, out, t, *input);
-      if (needs_grad && out.kind != ir::OutputSpec::Kind::Input) refuse_gradients();
+      out.type.requires_grad = needs_grad;
       continue;
     }
-    if (needs_grad) refuse_gradients();
     for (const RecordedSource& a : r.attributes)
       if (!a.fresh && storage_of(a.wrapper) == storage)
         throw Unsupported("an attribute of the module is returned");
@@ -237,6 +264,7 @@ void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& r
     if (alone && out.type.is_dense()) {
       out.value = escape(
           r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
+      if (needs_grad) roots[i] = t;
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
@@ -245,10 +273,13 @@ void add_outputs(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& r
     if (seen == hidden_storage.end()) {
       hidden_storage.push_back(storage);
       hidden.push_back(base_of(r, ops, t));
+      roots.push_back(gradients ? root_of(r, results, storage, hidden.back()) : at::Tensor());
+      hidden.back().type.requires_grad = roots.back().defined();
     }
   }
   r.graph.outputs.insert(r.graph.outputs.end(), hidden.begin(), hidden.end());
-  for (size_t i = 0; i < results.size(); ++i) promote_base(r.graph, i, results.size());
+  for (size_t i = 0; i < results.size(); ++i) promote_base(r.graph, roots, i, results.size());
+  return roots;
 }
 
 }  // namespace oxy::bridge

@@ -12,7 +12,7 @@
 namespace oxy::bridge {
 namespace {
 
-namespace ops = at::_ops;
+namespace aten = at::_ops;
 using Factors = std::optional<c10::ArrayRef<double>>;
 
 c10::DispatchKeySet keys_below;
@@ -74,12 +74,12 @@ at::Tensor smooth(c10::DispatchKeySet keys, const at::Tensor& input,
 std::vector<at::Tensor> unsafe_chunk(c10::DispatchKeySet keys, const at::Tensor& input,
                                      int64_t chunks, int64_t dim) {
   if (!is_symbolic(input) || chunks < 1 || input.dim() == 0)
-    return ops::unsafe_chunk::redispatch(keys & keys_below, input, chunks, dim);
+    return aten::unsafe_chunk::redispatch(keys & keys_below, input, chunks, dim);
   const c10::SymInt size = input.sym_size(dim), part = (size + chunks - 1) / chunks;
   if (part == 0)  // the number of parts would be lost
-    return ops::unsafe_split_with_sizes::call(
+    return aten::unsafe_split_with_sizes::call(
         input, std::vector<c10::SymInt>(static_cast<size_t>(chunks), 0), dim);
-  return ops::unsafe_split_Tensor::call(input, part, dim);
+  return aten::unsafe_split_Tensor::call(input, part, dim);
 }
 
 // torch has a kernel of its own for plain tensors; its result lies row by row.
@@ -87,10 +87,10 @@ at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::Int
                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                       bool ceil) {
   if (!is_symbolic(input))
-    return ops::max_pool1d::redispatch(keys & keys_below, input, kernel, stride, padding, dilation,
-                                       ceil);
+    return aten::max_pool1d::redispatch(keys & keys_below, input, kernel, stride, padding, dilation,
+                                        ceil);
   return std::get<0>(
-             ops::max_pool1d_with_indices::call(input, kernel, stride, padding, dilation, ceil))
+             aten::max_pool1d_with_indices::call(input, kernel, stride, padding, dilation, ceil))
       .contiguous();
 }
 
@@ -113,8 +113,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(c10::DispatchKeySet keys,
   const int64_t directions = bidirectional ? 2 : 1, weights = biases ? 4 : 2;
   if (!is_symbolic(input) || !onednn_takes(input, hx, train) ||
       static_cast<int64_t>(params.size()) != layers * directions * weights)
-    return ops::lstm_input::redispatch(keys & keys_below, input, hx, params, biases, layers,
-                                       dropout, train, bidirectional, batch_first);
+    return aten::lstm_input::redispatch(keys & keys_below, input, hx, params, biases, layers,
+                                        dropout, train, bidirectional, batch_first);
   constexpr int64_t kLstm = 2;  // ideep::rnn_kind
   const int64_t hidden = hx[0].sym_size(2).guard_int(__FILE__, __LINE__);
   at::Tensor x = (batch_first ? input.transpose(0, 1) : input).contiguous();
@@ -126,7 +126,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(c10::DispatchKeySet keys,
       const int64_t at = layer * directions + direction;
       const at::Tensor* w = &params[static_cast<size_t>(at * weights)];
       auto bias = [&](int i) { return biases ? w[2 + i] : at::zeros_like(w[i].select(1, 0)); };
-      auto [y, h_n, c_n, workspace] = ops::mkldnn_rnn_layer::call(
+      auto [y, h_n, c_n, workspace] = aten::mkldnn_rnn_layer::call(
           x, w[0], w[1], bias(0), bias(1), h.select(0, at), c.select(0, at), direction == 1, {},
           kLstm, hidden, layers, biases, bidirectional, /*batch_first=*/false, train);
       outputs.push_back(std::move(y));
@@ -143,8 +143,8 @@ std::vector<at::Tensor> tensor_split(c10::DispatchKeySet keys, const at::Tensor&
                                      c10::SymInt sections, int64_t dim) {
   const auto parts = sections.maybe_as_int();
   if (!is_symbolic(input) || !parts || *parts < 1 || dim < -input.dim() || dim >= input.dim())
-    return ops::tensor_split_sections::redispatch(keys & keys_below, input, std::move(sections),
-                                                  dim);
+    return aten::tensor_split_sections::redispatch(keys & keys_below, input, std::move(sections),
+                                                   dim);
   const c10::SymInt size = input.sym_size(dim), least = size / *parts, longer = size % *parts;
   std::vector<at::Tensor> out;
   auto start = [&](int64_t part) { return least * part + longer.min(part); };
@@ -158,9 +158,9 @@ std::vector<at::Tensor> tensor_split(c10::DispatchKeySet keys, const at::Tensor&
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
   keys_below = below;
 #define NEAREST(name, dims) \
-  aten.impl(#name ".vec", TORCH_FN((nearest<ops::name##_vec, ops::name, dims>)))
+  aten.impl(#name ".vec", TORCH_FN((nearest<aten::name##_vec, aten::name, dims>)))
 #define SMOOTH(name, dims) \
-  aten.impl(#name ".vec", TORCH_FN((smooth<ops::name##_vec, ops::name, dims>)))
+  aten.impl(#name ".vec", TORCH_FN((smooth<aten::name##_vec, aten::name, dims>)))
   NEAREST(upsample_nearest1d, 1);
   NEAREST(upsample_nearest2d, 2);
   NEAREST(upsample_nearest3d, 3);

@@ -239,7 +239,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   try {
-    r.graph = recorder_->finish(outputs, numbers);
+    r.graph = recorder_->finish(outputs, numbers, state_.modes.grad ? &r.gradients : nullptr);
   } catch (const std::exception& e) {
     recorder_->leave();
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};

@@ -1,0 +1,173 @@
+// The node of a compiled graph in autograd's graph, and the plans that it runs.
+#include "torch_bridge/backward.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+
+#include <algorithm>
+
+namespace oxy::bridge {
+
+namespace torch_autograd = torch::autograd;
+using torch_autograd::variable_list;
+using Kind = autograd::Saved::Kind;
+
+namespace {
+
+// A gradient as the plan expects it: in the layout of the result that it is by.
+at::Tensor laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
+  const at::Tensor plain = t.layout() == c10::kStrided ? t : t.to_dense();
+  if (plain.strides() == strides && !plain.is_conj() && !plain.is_neg()) return plain;
+  return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
+}
+
+// Gradients with create_graph: no graph of ours has a second derivative.
+void refuse_second_order(variable_list& gradients, const std::vector<at::Tensor>& read) {
+  torch_autograd::edge_list edges;
+  for (const at::Tensor& t : read)
+    if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
+  if (edges.empty()) return;
+  auto error = c10::make_intrusive<torch_autograd::Error>(
+      "torch.compile with aot_autograd does not currently support double backward",
+      std::move(edges));
+  for (at::Tensor& g : gradients)
+    if (g.defined()) torch_autograd::create_gradient_edge(g, error);
+}
+
+}  // namespace
+
+// What one call left for its backward.
+class Backward::Node : public torch_autograd::Node {
+ public:
+  explicit Node(std::shared_ptr<Backward> backward) : backward_(std::move(backward)) {}
+
+  variable_list apply(variable_list&& gradients) override;
+  std::string name() const override { return "OxyfuelBackward"; }
+  void release_variables() override;
+
+  void save(const at::Tensor& t, bool is_result) { tensors_.emplace_back(t, is_result); }
+  void save_number(int64_t n) { numbers_.push_back(n); }
+  void add_result(const at::Tensor& t) {
+    torch_autograd::impl::set_gradient_edge(t, {getptr(), add_input_metadata(t)});
+    strides_.emplace_back(t.strides());
+  }
+
+ private:
+  const std::shared_ptr<Backward> backward_;
+  std::vector<torch_autograd::SavedVariable> tensors_;
+  std::vector<int64_t> numbers_;
+  std::vector<c10::SmallVector<int64_t, 5>> strides_;  // by tangent
+};
+
+variable_list Backward::Node::apply(variable_list&& gradients) {
+  std::lock_guard lock(mutex_);
+  Tensors saved;
+  for (const torch_autograd::SavedVariable& t : tensors_) saved.push_back(t.unpack(getptr()));
+  const bool create_graph = c10::GradMode::is_enabled();
+  Tensors read;
+  if (create_graph) {
+    read = saved;
+    read.insert(read.end(), gradients.begin(), gradients.end());
+  }
+  variable_list out;
+  {
+    const c10::AutoGradMode off(false);
+    for (size_t i = 0; i < gradients.size(); i++)
+      if (gradients[i].defined()) gradients[i] = laid_out(gradients[i], strides_[i]);
+    Tensors found = backward_->run(std::move(saved), numbers_, std::move(gradients));
+    for (const uint32_t i : backward_->primals_) out.push_back(std::move(found[i]));
+  }
+  if (create_graph) refuse_second_order(out, read);
+  return out;
+}
+
+void Backward::Node::release_variables() {
+  std::lock_guard lock(mutex_);
+  for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
+}
+
+Backward::Backward(autograd::Partition partition, std::vector<uint32_t> tangents, bool strict,
+                   Make make)
+    : backward_(std::move(partition.backward)),
+      saved_(std::move(partition.saved)),
+      results_(partition.results),
+      tangents_(std::move(tangents)),
+      strict_(strict),
+      make_(std::move(make)) {
+  for (uint32_t i = 0; i < backward_.outputs.size(); i++)
+    if (backward_.outputs[i].kind != ir::OutputSpec::Kind::None) primals_.push_back(i);
+}
+
+void Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
+  auto node = c10::make_intrusive<Node>(shared_from_this());
+  for (const uint32_t i : primals_)
+    node->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
+  for (const uint32_t i : tangents_) node->add_result(outputs[i]);
+  for (const autograd::Saved& s : saved_) {
+    switch (s.kind) {
+      case Kind::Primal:
+        if (inputs[s.index].tensor)
+          node->save(*inputs[s.index].tensor, false);
+        else
+          node->save_number(inputs[s.index].number);
+        break;
+      case Kind::Result:
+        node->save(outputs[s.index], true);
+        break;
+      case Kind::Value:
+        node->save(outputs[s.index], false);
+        break;
+      case Kind::Number:
+        node->save_number(outputs[s.index].item<int64_t>());
+        break;
+    }
+  }
+  for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
+}
+
+std::shared_ptr<Executable> Backward::plan_for(const std::vector<bool>& defined,
+                                               std::span<const Input> inputs, bool by_ops) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Executable>& plan = plans_[{defined, by_ops}];
+  if (plan) return plan;
+  const bool all = std::ranges::count(defined, false) == 0;
+  const auto made =
+      all ? std::nullopt
+          : std::optional(autograd::without_tangents(backward_, tangents_.size(), defined));
+  plan = make_(all ? backward_ : *made, inputs, by_ops);
+  return plan;
+}
+
+Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents) {
+  std::vector<Input> inputs;
+  size_t next_tensor = 0, next_number = 0;
+  for (const autograd::Saved& s : saved_) {
+    const bool is_number =
+        backward_.value(backward_.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
+    if (is_number)
+      inputs.push_back({nullptr, numbers[next_number++]});
+    else
+      inputs.push_back({&saved[next_tensor++], 0});
+    (void)s;
+  }
+  std::vector<bool> defined;
+  for (const at::Tensor& t : tangents) {
+    defined.push_back(t.defined());
+    if (t.defined()) inputs.push_back({&t, 0});
+  }
+  Outputs out;
+  std::string reason;
+  if (!plan_for(defined, inputs, false)->run(inputs, out, reason)) {
+    if (strict_) throw InternalError(cat("a backward: ", reason));
+    TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", reason,
+                    ". OXYFUEL_STRICT=1 raises the error");
+    out.clear();
+    if (!plan_for(defined, inputs, true)->run(inputs, out, reason))
+      throw InternalError(cat("a backward: ", reason));
+  }
+  return {std::make_move_iterator(out.begin()), std::make_move_iterator(out.end())};
+}
+
+}  // namespace oxy::bridge

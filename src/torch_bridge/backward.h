@@ -1,0 +1,54 @@
+// The backward of a compiled graph. A call leaves a node in autograd's graph that has what the
+// backward reads of the forward; autograd's engine runs it, on any thread, without Python.
+//
+// What a call leaves is torch's own saved variables: versions are checked, and saved tensor hooks
+// see them, as those of any op. A plan of the backward is made when the first gradients arrive, one
+// for each combination of results that gradients arrive by: for the rest autograd has none, so that
+// a gradient is None where it is in eager.
+#pragma once
+
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <map>
+
+#include "autograd/partition.h"
+#include "torch_bridge/execute.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::bridge {
+
+class Backward : public std::enable_shared_from_this<Backward> {
+ public:
+  // A plan of the graph for inputs like these, or, `by_ops`, one that calls op by op.
+  using Make = std::function<std::unique_ptr<Executable>(
+      const ir::Graph& graph, std::span<const Input> example, bool by_ops)>;
+  Backward(autograd::Partition partition, std::vector<uint32_t> tangents, bool strict, Make make);
+
+  // Between the steps of the forward and its commit point: the node of a call, as the history of
+  // the outputs that require gradients. Lets go of the outputs that were only for the backward.
+  void attach(std::span<const Input> inputs, Outputs& outputs);
+
+  const ir::Graph& graph() const { return backward_; }
+  const std::vector<autograd::Saved>& saved() const { return saved_; }
+
+ private:
+  class Node;
+  using Tensors = std::vector<at::Tensor>;
+
+  // Gradients by primal. Called by the engine.
+  Tensors run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents);
+  std::shared_ptr<Executable> plan_for(const std::vector<bool>& defined,
+                                       std::span<const Input> inputs, bool by_ops);
+
+  const ir::Graph backward_;
+  const std::vector<autograd::Saved> saved_;
+  const size_t results_;                  // outputs of the forward that the caller gets
+  const std::vector<uint32_t> tangents_;  // by tangent: the output whose gradient it is
+  std::vector<uint32_t> primals_;         // those that have a gradient
+  const bool strict_;
+  const Make make_;
+  ForkMutex mutex_;
+  std::map<std::pair<std::vector<bool>, bool>, std::shared_ptr<Executable>> plans_;
+};
+
+}  // namespace oxy::bridge

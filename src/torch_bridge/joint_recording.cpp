@@ -1,0 +1,124 @@
+// The backward of a recording: autograd's own engine, run on the fakes under the same mode.
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+
+#include "support/check.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::bridge {
+namespace {
+
+namespace engine = torch::autograd;
+namespace functional = at::functionalization::impl;
+
+// Stands where the node lies that made an input. Nobody runs it: what arrives here is the gradient.
+class Entrance : public engine::Node {
+ public:
+  engine::variable_list apply(engine::variable_list&& gradients) override { return gradients; }
+};
+
+// What a gradient is laid out as: as autograd computes it, where that is memory without gaps; for a
+// leaf, whose gradient has its layout in the end, as the leaf.
+ir::TensorType layout_of_gradient(const ir::TensorType& computed, const ir::TensorType& primal,
+                                  bool leaf) {
+  ir::TensorType out = computed;
+  out.offset = 0;
+  out.requires_grad = false;
+  if (out.is_dense() && !(leaf && primal.is_dense())) return out;
+  out.strides = primal.is_dense() ? primal.strides : ir::contiguous_strides(out.sizes);
+  return out;
+}
+
+// A tangent by root that requires gradients, in the layout of the output.
+at::Tensor add_tangent(Recording& r, ir::ValueId output) {
+  ir::TensorType type = r.graph.tensor_type(output);
+  type.offset = 0;
+  type.requires_grad = false;
+  const auto name = cat("tangents_", ++r.graph.tangents);
+  return r.add_input(r.new_fake(type), name, {}).wrapper;
+}
+
+Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
+
+engine::variable_list run_engine(const engine::edge_list& from,
+                                 const engine::variable_list& tangents,
+                                 const engine::edge_list& to) {
+  engine::variable_list out;
+  auto run = [&] {
+    out = engine::Engine::get_default_engine().execute(from, tangents, /*keep_graph=*/false,
+                                                       /*create_graph=*/false,
+                                                       /*accumulate_grad=*/false, to);
+  };
+  try {
+    unlocked_(run);
+    return out;
+  } catch (const c10::Error& e) {
+    const std::string what = e.what_without_backtrace();
+    throw Unsupported(cat("a backward that raises: ", what.substr(0, what.find('\n'))));
+  }
+}
+
+ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& primal,
+                           const at::Tensor& gradient) {
+  ir::OutputSpec out;
+  out.kind = ir::OutputSpec::Kind::None;
+  if (!gradient.defined()) return out;
+  functional::sync(gradient);
+  auto* w = wrapper_of(gradient);
+  if (!w) throw Unsupported("a gradient that the recording did not make");
+  const ir::ValueId value = r.value_of(ops.with_marks(w->value(), {}));
+  const ir::TensorType& of = r.graph.tensor_type(primal.value);
+  out.kind = ir::OutputSpec::Kind::Value;
+  out.type = layout_of_gradient(r.graph.tensor_type(value), of, primal.real.is_leaf());
+  out.value = laid_out_as(r.graph, out.type, value);
+  return out;
+}
+
+}  // namespace
+
+void set_unlocked(Unlocked unlocked) { unlocked_ = unlocked; }
+
+engine::Edge require_gradients(const at::Tensor& wrapper, bool leaf) {
+  if (leaf) {
+    wrapper.set_requires_grad(true);
+    return engine::impl::gradient_edge(wrapper);
+  }
+  auto entrance = c10::make_intrusive<Entrance>();
+  entrance->add_input_metadata(wrapper);
+  const engine::Edge edge(std::move(entrance), 0);
+  engine::impl::set_gradient_edge(wrapper, edge);
+  return edge;
+}
+
+std::vector<uint32_t> add_backward(Recording& r, OpRecorder& ops,
+                                   const std::vector<at::Tensor>& roots) {
+  for (const RecordedSource& a : r.attributes)
+    if (a.wrapper.requires_grad()) throw Unsupported("an attribute that requires gradients");
+  const size_t primals = r.inputs.size();
+  engine::edge_list from, to;
+  engine::variable_list tangents;
+  std::vector<uint32_t> outputs;
+  for (uint32_t i = 0; i < roots.size(); ++i) {
+    if (!roots[i].defined()) continue;
+    outputs.push_back(i);
+    from.push_back(engine::impl::gradient_edge(roots[i]));
+    tangents.push_back(add_tangent(r, r.graph.outputs[i].value));
+  }
+  for (size_t i = 0; i < primals; ++i)
+    if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
+  r.graph.stage = ir::Stage::Joint;
+  r.begin_backward();
+  const engine::variable_list found = run_engine(from, tangents, to);
+  size_t next = 0;
+  for (size_t i = 0; i < primals; ++i) {
+    const bool wanted = r.inputs[i].edge.is_valid();
+    r.graph.outputs.push_back(
+        gradient_of(r, ops, r.inputs[i], wanted ? found.at(next++) : at::Tensor()));
+  }
+  return outputs;
+}
+
+}  // namespace oxy::bridge
