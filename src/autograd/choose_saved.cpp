@@ -33,8 +33,13 @@ struct Ban {
 class Chooser {
  public:
   Chooser(const Graph& g, const Sides& sides, const PartitionOptions& options)
-      : g_(g), sides_(sides), options_(options), holders_(g), readers_(g, sides),
-        rules_(g.node_count()), bans_(g.node_count()) {}
+      : g_(g),
+        sides_(sides),
+        options_(options),
+        holders_(g),
+        readers_(g, sides),
+        rules_(g.node_count()),
+        bans_(g.node_count()) {}
 
   std::vector<Choice> run() {
     for (NodeId id : g_.order())
@@ -50,8 +55,9 @@ class Chooser {
  private:
   // How one cut is made.
   struct Mode {
-    bool saves_all = false;                  // Policy::Default
-    const std::vector<bool>* lifted = nullptr;  // by node: bans that do not count. Memory alone does
+    bool saves_all = false;  // Policy::Default
+    const std::vector<bool>* lifted =
+        nullptr;  // by node: bans that do not count. Memory alone does
   };
 
   // Of the backward's needs, what does not depend on a tangent.
@@ -94,9 +100,7 @@ class Chooser {
 
   uint32_t in(ValueId v) const { return 2 * v.index; }
   uint32_t out(ValueId v) const { return 2 * v.index + 1; }
-  uint32_t op(NodeId id) const {
-    return static_cast<uint32_t>(2 * g_.value_count() + id.index);
-  }
+  uint32_t op(NodeId id) const { return static_cast<uint32_t>(2 * g_.value_count() + id.index); }
   uint32_t source() const { return static_cast<uint32_t>(2 * g_.value_count() + g_.node_count()); }
   uint32_t sink() const { return source() + 1; }
 
@@ -111,7 +115,8 @@ class Chooser {
     if (free || !holders_.can_be_saved(v)) return kInfinite;
     if (mode.saves_all && sides_.side[def.id.index] == Side::Either) return kInfinite;
     const bool memory_alone = mode.saves_all || mode.lifted;
-    const double times = memory_alone || readers_.of(v).in_memory || readers_.of(v).far_apart() ? 1 : 2;
+    const double times =
+        memory_alone || readers_.of(v).in_memory || readers_.of(v).far_apart() ? 1 : 2;
     return units(times * static_cast<double>(bytes(g_.tensor_type(v)))) + 1;
   }
 
@@ -129,7 +134,8 @@ class Chooser {
     if (n.kind == NodeKind::Input) {
       network.add_edge(source(), in(n.outputs[0]), kInfinite);
     } else {
-      if (const int64_t cost = cost_of_computing(n, mode)) network.add_edge(source(), op(n.id), cost);
+      if (const int64_t cost = cost_of_computing(n, mode))
+        network.add_edge(source(), op(n.id), cost);
       for_each_value(n, [&](ValueId v) {
         if (in_network(v)) network.add_edge(out(v), op(n.id), kInfinite);
       });

@@ -2,6 +2,7 @@
 // blocking flows along shortest paths; Y. Dinitz, 1970).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -72,8 +72,8 @@ class Forward {
 
   static void give_number(Graph& g, Saved& number) {
     const ir::Expr e = number.type.expr;
-    const Node& n = g.add_call(NodeKind::CallOp, std::string(ops::kNumber), {e},
-                               {Type::integer(e)});
+    const Node& n =
+        g.add_call(NodeKind::CallOp, std::string(ops::kNumber), {e}, {Type::integer(e)});
     give(g, number, n.outputs[0]);
   }
 
@@ -195,7 +195,8 @@ class Backward {
     std::vector<bool> placed(g_.node_count());
     std::vector<NodeId> out;
     for (NodeId id : joint_.order())
-      if (sides_.side[id.index] == Side::Backward && sides_.needed[id.index]) place(id, placed, out);
+      if (sides_.side[id.index] == Side::Backward && sides_.needed[id.index])
+        place(id, placed, out);
     for (size_t i = forward_results(joint_); i < joint_.outputs.size(); ++i)
       if (joint_.outputs[i].kind == Kind::Value)
         place(g_.value(input_of(joint_.outputs[i].value)).def, placed, out);
@@ -272,8 +273,10 @@ Partition partition(const Graph& joint, const PartitionOptions& options) {
   OXY_CHECK(joint.stage == ir::Stage::Joint, "only joint graphs are cut");
   const Sides sides = sides_of(joint);
   std::vector<Choice> choices = choose_saved(joint, sides, options);
-  Partition out{Forward(joint, sides).make(choices), forward_results(joint),
-                Graph(ir::Stage::Aten, joint.pool), {}};
+  Partition out{Forward(joint, sides).make(choices),
+                forward_results(joint),
+                Graph(ir::Stage::Aten, joint.pool),
+                {}};
   for (const Choice& c : choices) out.saved.push_back(c.saved);
   out.backward = Backward(joint, sides, choices).make(out.saved);
   for (Saved& s : out.saved)

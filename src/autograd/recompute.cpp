@@ -101,8 +101,8 @@ RecomputeRule recompute_rule(const Graph& g, const Node& n) {
 int64_t elements(const TensorType& t) {
   double n = 1;
   for (ir::Expr e : t.sizes) {
-    const int64_t size = sym::evaluate(
-        e, [](ir::Expr s) { return sym::symbol_hint(s).value_or(kSizeWithoutHint); });
+    const int64_t size =
+        sym::evaluate(e, [](ir::Expr s) { return sym::symbol_hint(s).value_or(kSizeWithoutHint); });
     n *= static_cast<double>(std::max<int64_t>(size, 0));
   }
   return static_cast<int64_t>(std::min(n, kLargest));

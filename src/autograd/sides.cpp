@@ -51,7 +51,9 @@ std::vector<bool> depends_on_tangents(const Graph& g) {
   for (NodeId id : g.order()) {
     const Node& n = g.node(id);
     if (is_call(n))
-      for_each_value(n, [&](ValueId v) { if (out[g.value(v).def.index]) out[id.index] = true; });
+      for_each_value(n, [&](ValueId v) {
+        if (out[g.value(v).def.index]) out[id.index] = true;
+      });
   }
   return out;
 }

@@ -161,9 +161,9 @@ class Remover {
   }
 
   Graph g_;
-  size_t first_ = 0;                            // tangent, among the inputs
-  std::vector<bool> of_tangents_, undefined_;   // by value of the backward
-  std::vector<ValueId> stands_for_, zeros_;     // by value
+  size_t first_ = 0;                           // tangent, among the inputs
+  std::vector<bool> of_tangents_, undefined_;  // by value of the backward
+  std::vector<ValueId> stands_for_, zeros_;    // by value
 };
 
 }  // namespace

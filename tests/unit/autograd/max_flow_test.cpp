@@ -29,7 +29,7 @@ TEST(MaxFlow, EqualsTheSmallestCut) {
     FlowNetwork network(vertices);
     for (uint32_t i = random() % 20; i > 0; --i) {
       const Edge e{static_cast<uint32_t>(random() % vertices),
-                   static_cast<uint32_t>(random() % vertices), random() % 10};
+                   static_cast<uint32_t>(random() % vertices), static_cast<int64_t>(random() % 10)};
       edges.push_back(e);
       network.add_edge(e.from, e.to, e.capacity);
     }
