@@ -376,6 +376,7 @@ class Run {
   const Elements& get(ValueId v) const { return values_[v.index]; }
 
   void run(const ir::Node& n) {
+    if (n.target == "aten.mm.default") return product(n);
     const OpInfo* info = find(n);
     if (!info || !info->element || (info->applies && !info->applies(g_, n))) {
       throw Unsupported(cat("no rule for ", n.target));
@@ -401,6 +402,23 @@ class Run {
   }
 
  private:
+  // Of floating matrices.
+  void product(const ir::Node& n) {
+    const TensorType& type = g_.tensor_type(n.outputs[0]);
+    const Elements &a = get(n.args[0].value()), &b = get(n.args[1].value());
+    const auto rows = static_cast<size_t>(size_of(type.sizes[0]));
+    const auto columns = static_cast<size_t>(size_of(type.sizes[1]));
+    const size_t inner = a.size() / std::max<size_t>(rows, 1);
+    Elements out(rows * columns);
+    for (size_t i = 0; i < out.size(); ++i) {
+      double sum = 0;
+      for (size_t k = 0; k < inner; ++k)
+        sum += a[i / columns * inner + k].real * b[k * columns + i % columns].real;
+      out[i].real = round_to(sum, type.dtype);
+    }
+    set(n.outputs[0], std::move(out));
+  }
+
   // On top of what the element rule gave.
   void scatter(const OpInfo& info, const ir::Node& n) {
     ScatterSpec spec;

@@ -1,0 +1,43 @@
+// One walk over inputs, mutations and results.
+#include "autograd/holders.h"
+
+#include "autograd/recompute.h"
+#include "autograd/sides.h"
+
+namespace oxy::autograd {
+
+Holders::Holders(const ir::Graph& joint) : g_(joint), held_(joint.value_count()) {
+  for (size_t i = 0; i < joint.primals(); ++i)
+    held_[joint.inputs()[i].index] = {
+        .lives = true, .kind = Saved::Kind::Primal, .index = static_cast<uint32_t>(i)};
+  for (const ir::Mutation& m : joint.mutations)
+    held_[joint.inputs()[m.input].index] = {.changes = true};
+  for (size_t i = 0; i < forward_results(joint); ++i) {
+    const ir::OutputSpec& o = joint.outputs[i];
+    if (o.kind != ir::OutputSpec::Kind::Value) continue;
+    Held& held = held_[o.value.index];
+    if (held.lives || held.changes) continue;
+    // The caller may mark the very tensor as to be conjugated.
+    if (o.conj || o.neg)
+      held = {.changes = true};
+    else
+      held = {.lives = true, .kind = Saved::Kind::Result, .index = static_cast<uint32_t>(i)};
+  }
+}
+
+bool Holders::can_be_saved(ir::ValueId v) const {
+  if (lives_anyway(v)) return true;
+  const ir::Type& t = g_.value(v).type;
+  // A copy is dense: of anything else it would be laid out in another way.
+  return t.is_tensor() &&
+         (!must_be_copied(v) || (t.tensor.is_dense() && t.tensor.offset.is_const(0)));
+}
+
+Saved Holders::saved_as(ir::ValueId v) const {
+  const ir::Type& t = g_.value(v).type;
+  Saved out{.kind = held_[v.index].kind, .index = held_[v.index].index, .type = t};
+  out.bytes = t.is_tensor() ? bytes(t.tensor) : 0;
+  return out;
+}
+
+}  // namespace oxy::autograd

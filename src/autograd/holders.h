@@ -1,0 +1,31 @@
+// What lives on behind a forward in any case, and what it takes to keep a value that does not.
+#pragma once
+
+#include "autograd/partition.h"
+
+namespace oxy::autograd {
+
+class Holders {
+ public:
+  explicit Holders(const ir::Graph& joint);
+
+  // A primal that stays what it is, or a result. Nothing is kept for it.
+  bool lives_anyway(ir::ValueId v) const { return held_[v.index].lives; }
+  // Not as it is: the caller gets to write to it, or to see it otherwise.
+  bool must_be_copied(ir::ValueId v) const { return held_[v.index].changes; }
+  // Whether the forward can give it to the backward.
+  bool can_be_saved(ir::ValueId v) const;
+  // The kind, and the index where it lives anyway.
+  Saved saved_as(ir::ValueId v) const;
+
+ private:
+  struct Held {
+    bool lives = false, changes = false;
+    Saved::Kind kind = Saved::Kind::Value;
+    uint32_t index = 0;
+  };
+  const ir::Graph& g_;
+  std::vector<Held> held_;  // by value
+};
+
+}  // namespace oxy::autograd

@@ -1,0 +1,175 @@
+// One walk in order: each node that reads something undefined goes, is its other operand, or reads
+// zeros.
+#include <algorithm>
+#include <numeric>
+
+#include "autograd/partition.h"
+#include "ops/rewriter.h"
+#include "passes/pass_list.h"
+#include "passes/rewrite.h"
+#include "support/check.h"
+
+namespace oxy::autograd {
+namespace {
+
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::TensorType;
+using ir::ValueId;
+using Kind = ir::OutputSpec::Kind;
+
+class Remover {
+ public:
+  Remover(const Graph& backward, size_t tangents, const std::vector<bool>& defined) : g_(backward) {
+    OXY_CHECK(defined.size() == tangents && tangents <= g_.inputs().size(), "tangents: ", tangents);
+    of_tangents_.resize(g_.value_count());
+    undefined_.resize(g_.value_count());
+    first_ = g_.inputs().size() - tangents;
+    for (size_t i = 0; i < tangents; ++i) mark(g_.inputs()[first_ + i], defined[i]);
+  }
+
+  Graph run() {
+    const std::vector<NodeId> order = g_.order();
+    for (NodeId id : order) {
+      Node& n = g_.node(id);
+      if (!n.dead && (n.kind == ir::NodeKind::CallOp || n.kind == ir::NodeKind::Region)) visit(n);
+    }
+    // Sums have gone to their operands.
+    g_.replace_uses([&](ValueId v) { return resolve(v); });
+    for (ir::OutputSpec& o : g_.outputs) finish(o);
+    passes::dce(g_);
+    for (size_t i = g_.inputs().size(); i-- > first_;)
+      if (undefined_[g_.inputs()[i].index]) g_.drop_input(i);
+    return std::move(g_);
+  }
+
+ private:
+  bool is_undefined(ValueId v) const { return v.index < undefined_.size() && undefined_[v.index]; }
+  bool is_of_tangents(ValueId v) const {
+    return v.index < of_tangents_.size() && of_tangents_[v.index];
+  }
+  void mark(ValueId v, bool defined) { (defined ? of_tangents_ : undefined_)[v.index] = true; }
+
+  ValueId resolve(ValueId v) const {
+    while (v.index < stands_for_.size() && stands_for_[v.index].valid()) v = stands_for_[v.index];
+    return v;
+  }
+
+  void visit(Node& n) {
+    for (ir::Arg& a : n.args) a = map_values(a, [&](ValueId v) { return resolve(v); });
+    bool undefined = false, of_tangents = false;
+    for_each_value(n, [&](ValueId v) {
+      undefined |= is_undefined(v);
+      of_tangents |= is_of_tangents(v);
+    });
+    if (undefined && !of_tangents && !needs_values(n)) {
+      for (ValueId v : n.outputs) mark(v, false);
+      g_.kill(n.id);
+      return;
+    }
+    if (undefined && !take_other_operand(n)) read_zeros(n);
+    if (!n.dead && of_tangents)
+      for (ValueId v : n.outputs) mark(v, true);
+  }
+
+  static bool is_sum(const Node& n) {
+    return n.target == "aten.add.Tensor" || n.target == "aten.sub.Tensor";
+  }
+
+  // It is not linear in what is undefined: it has an effect, gives no real numbers (a comparison),
+  // looks at sizes alone, or adds what is no gradient.
+  bool needs_values(const Node& n) const {
+    const ops::OpInfo* info = ops::find(n);
+    if (!passes::is_removable(n) || (info && info->has(ops::Creation))) return true;
+    if (is_sum(n))
+      for (size_t i = 0; i < 2; ++i)
+        if (!n.arg(i).is_value() || !is_undefined(n.arg(i).value())) return true;
+    return std::ranges::any_of(n.outputs, [&](ValueId v) {
+      const ir::Type& t = g_.value(v).type;
+      return t.is_tensor() && !ir::is_floating(t.tensor.dtype) && !ir::is_complex(t.tensor.dtype);
+    });
+  }
+
+  // Of a sum. Says whether it did.
+  bool take_other_operand(Node& n) {
+    if (!is_sum(n) || !n.arg(0).is_value() || !n.arg(1).is_value()) return false;
+    if (!n.arg(2).is_none() && n.arg(2) != ir::Arg(1)) return false;
+    const bool first_is_undefined = is_undefined(n.args[0].value());
+    ValueId other = n.args[first_is_undefined ? 1 : 0].value();
+    const ir::Type& type = g_.value(n.outputs[0]).type;
+    if (is_undefined(other) || !same_place(g_.value(other).type, type)) return false;
+    if (first_is_undefined && n.target == "aten.sub.Tensor") {
+      Node& negative =
+          g_.insert_call(n.id, ir::NodeKind::CallOp, "aten.neg.default", {other}, {type});
+      negative.stack = n.stack;
+      negative.parent = n.parent;
+      other = negative.outputs[0];
+      if (of_tangents_.size() <= other.index) of_tangents_.resize(other.index + 1);
+      of_tangents_[other.index] = true;
+    }
+    stands_for_.resize(g_.value_count());
+    stands_for_[n.outputs[0].index] = other;
+    g_.kill(n.id);
+    return true;
+  }
+
+  void read_zeros(Node& n) {
+    for (ir::Arg& a : n.args)
+      a = map_values(a, [&](ValueId v) { return is_undefined(v) ? zeros(v, n.id) : v; });
+  }
+
+  // Laid out as the value would be, but for gaps.
+  ValueId zeros(ValueId v, NodeId before) {
+    zeros_.resize(std::max<size_t>(zeros_.size(), v.index + 1));
+    if (zeros_[v.index].valid()) return zeros_[v.index];
+    const TensorType t = g_.tensor_type(v);
+    std::vector<ir::Expr> own = t.sizes;  // of memory: an expanded dimension has one element
+    for (size_t i = 0; i < own.size(); ++i)
+      if (t.strides[i].is_const(0)) own[i] = 1;
+    std::vector<int64_t> outer(own.size());  // the dimensions, from the outermost in memory
+    std::iota(outer.begin(), outer.end(), 0);
+    std::ranges::stable_sort(outer, [&](int64_t a, int64_t b) {
+      const auto stride = [&](int64_t i) { return t.strides[static_cast<size_t>(i)]; };
+      return sym::layout_less(stride(b), stride(a)).value_or(false);
+    });
+    std::vector<ir::Expr> sizes;
+    std::vector<int64_t> place(own.size());
+    for (size_t i = 0; i < outer.size(); ++i) {
+      sizes.push_back(own[static_cast<size_t>(outer[i])]);
+      place[static_cast<size_t>(outer[i])] = static_cast<int64_t>(i);
+    }
+    ops::Rewriter r(g_, before);
+    const bool whole = ir::is_integral(t.dtype, true);
+    ValueId out = r.full(sizes, whole ? ir::Arg(0) : ir::Arg(0.0), t.dtype, t.device);
+    if (!std::ranges::is_sorted(place))
+      out = r.call("aten.permute.default", {out, ops::list_of(place)});
+    if (own != t.sizes) out = r.call("aten.expand.default", {out, ops::list_of(t.sizes)});
+    return zeros_[v.index] = out;
+  }
+
+  void finish(ir::OutputSpec& o) {
+    if (o.kind == Kind::Input && is_undefined(g_.inputs()[o.index])) o = {.kind = Kind::None};
+    if (o.kind != Kind::Value) return;
+    if (is_undefined(o.value)) {
+      o = {.kind = Kind::None};
+      return;
+    }
+    const auto input = std::ranges::find(g_.inputs(), o.value);
+    if (input != g_.inputs().end())
+      o = {.kind = Kind::Input, .index = static_cast<uint32_t>(input - g_.inputs().begin())};
+  }
+
+  Graph g_;
+  size_t first_ = 0;                           // tangent, among the inputs
+  std::vector<bool> of_tangents_, undefined_;  // by value of the backward
+  std::vector<ValueId> stands_for_, zeros_;    // by value
+};
+
+}  // namespace
+
+Graph without_tangents(const Graph& backward, size_t tangents, const std::vector<bool>& defined) {
+  return Remover(backward, tangents, defined).run();
+}
+
+}  // namespace oxy::autograd
