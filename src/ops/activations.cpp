@@ -101,9 +101,9 @@ Scalar hardsigmoid(Element& e) {
 }
 
 Scalar threshold(Element& e) {
-  const DType d = e.result();
+  const DType d = e.compute();
   const Scalar x = e.operand(0, d);
-  return e.where(e.op(LoopOp::Le, x, e.operand(1, d)), e.operand(2, d), x);
+  return e.finish(e.where(e.op(LoopOp::Le, x, e.operand(1, d)), e.operand(2, d), x));
 }
 
 // Outside [-lambda, lambda] the value moved towards 0; inside 0, NaN staying NaN.

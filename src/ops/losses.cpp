@@ -1,5 +1,7 @@
 // Loss functions: an element rule or a composition for each element, then a mean or a sum over
 // them, as ATen does it: the losses of the elements are rounded before they are folded.
+#include "ops/losses.h"
+
 #include <algorithm>
 
 #include "ops/families.h"
@@ -10,8 +12,6 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-
-enum LossReduction : int64_t { EachLoss = 0, MeanLoss = 1, SumLoss = 2 };
 
 bool finish(Rewriter& r, ValueId losses, std::optional<int64_t> reduction,
             std::vector<ValueId>& out) {

@@ -1,18 +1,66 @@
 // Softmax and the normalisations: shapes, and their meaning in sums, differences and products. Half
 // precision is widened once at the start and rounded once at the end, as ATen's kernels do.
+#include "ops/normalization.h"
+
 #include "ops/families.h"
-#include "ops/rewriter.h"
 
 namespace oxy::ops {
-namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-using Dims = std::vector<int64_t>;
 
 bool is_real(const TensorType* t) {
   return t && ir::is_floating(t->dtype) && is_computable(t->dtype);
 }
+
+ValueId mean_over(Rewriter& r, ValueId v, const Dims& dims) {
+  Expr count = 1;
+  for (int64_t d : dims) count *= r.type(v).sizes[d];
+  return r.div(r.sum(v, dims, true), count);
+}
+
+std::optional<TensorType> batch_norm_like(const TensorType& t) {
+  TensorType y = fresh(t, t.sizes);
+  if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
+  const Sizes last = channels_last_strides(t.sizes);
+  bool same = true;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    const auto one = sym::known_equal(t.sizes[d], 1);
+    if (!one) return std::nullopt;
+    same = same && (*one || t.strides[d] == last[d]);
+  }
+  const auto suggested = same ? std::optional(true) : suggests_channels_last(t);
+  if (!suggested) return std::nullopt;
+  if (*suggested) y.strides = last;
+  return y;
+}
+
+std::optional<DType> statistics_dtype(const Args& a, const TensorType& t, size_t first,
+                                      size_t last) {
+  std::optional<DType> stats;
+  for (size_t i = first; i < last; ++i) {
+    if (a.missing(i)) continue;
+    if (!a.tensor(i) || (stats && a.tensor(i)->dtype != *stats)) return std::nullopt;
+    stats = a.tensor(i)->dtype;
+  }
+  if (!stats || *stats == t.dtype) return t.dtype;
+  const bool mixed = *stats == DType::F32 && ir::is_reduced_float(t.dtype);
+  return mixed ? stats : std::nullopt;
+}
+
+Dims all_but_channels(const TensorType& t) {
+  Dims dims{0};
+  for (int64_t d = 2; d < t.dim(); ++d) dims.push_back(d);
+  return dims;
+}
+
+ValueId of_channels(Rewriter& r, ValueId v, const TensorType& t) {
+  Sizes sizes(t.sizes.size(), Expr(1));
+  sizes[1] = t.sizes[1];
+  return r.view(v, sizes);
+}
+
+namespace {
 
 // ---- softmax ----
 
@@ -44,18 +92,16 @@ bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
 
 struct Moments {
   ValueId centered;  // x - mean
-  ValueId mean;
+  ValueId mean, variance;
   ValueId rstd;  // 1 / sqrt(variance + eps)
 };
 
 // Over `dims` of `x`, which are kept with size 1.
 Moments moments(Rewriter& r, ValueId x, const Dims& dims, double eps) {
-  Expr count = 1;
-  for (int64_t d : dims) count *= r.type(x).sizes[d];
-  const ValueId mean = r.div(r.sum(x, dims, true), count);
+  const ValueId mean = mean_over(r, x, dims);
   const ValueId centered = r.sub(x, mean);
-  const ValueId variance = r.div(r.sum(r.mul(centered, centered), dims, true), count);
-  return {centered, mean, r.unary("aten.rsqrt.default", r.add(variance, eps))};
+  const ValueId variance = mean_over(r, r.mul(centered, centered), dims);
+  return {centered, mean, variance, r.unary("aten.rsqrt.default", r.add(variance, eps))};
 }
 
 bool shape_layer_norm(const Args& a, Types& out) {
@@ -157,36 +203,6 @@ bool uses_running_statistics(const Args& a, size_t training) {
   return !a.missing(3) && !a.missing(4) && !(training && a.boolean(training).value_or(true));
 }
 
-// In the input's memory format, also where the input has gaps.
-std::optional<TensorType> normalized_like(const TensorType& t) {
-  TensorType y = fresh(t, t.sizes);
-  if (t.is_contiguous() || (t.dim() != 4 && t.dim() != 5)) return y;
-  const Sizes last = channels_last_strides(t.sizes);
-  bool same = true;
-  for (size_t d = 0; d < t.sizes.size(); ++d) {
-    const auto one = sym::known_equal(t.sizes[d], 1);
-    if (!one) return std::nullopt;
-    same = same && (*one || t.strides[d] == last[d]);
-  }
-  const auto suggested = same ? std::optional(true) : suggests_channels_last(t);
-  if (!suggested) return std::nullopt;
-  if (*suggested) y.strides = last;
-  return y;
-}
-
-// fp16 and bf16 with parameters in f32 keep their statistics in f32.
-std::optional<DType> batch_norm_statistics(const Args& a, const TensorType& t) {
-  std::optional<DType> stats;
-  for (size_t i = 1; i < 5; ++i) {
-    if (a.missing(i)) continue;
-    if (!a.tensor(i) || (stats && a.tensor(i)->dtype != *stats)) return std::nullopt;
-    stats = a.tensor(i)->dtype;
-  }
-  if (!stats || *stats == t.dtype) return t.dtype;
-  const bool mixed = *stats == DType::F32 && ir::is_reduced_float(t.dtype);
-  return mixed ? stats : std::nullopt;
-}
-
 bool parameters_are_contiguous(const Args& a) {
   for (size_t i = 1; i < 5; ++i) {
     if (const TensorType* t = a.tensor(i); t && !t->is_contiguous()) return false;
@@ -197,8 +213,8 @@ bool parameters_are_contiguous(const Args& a) {
 // The normalised tensor, and `kept` statistics twice.
 bool shape_normalized(const Args& a, Expr kept, Types& out) {
   const TensorType& t = *a.tensor(0);
-  auto y = parameters_are_contiguous(a) ? normalized_like(t) : fresh(t, t.sizes);
-  auto stats = batch_norm_statistics(a, t);
+  auto y = parameters_are_contiguous(a) ? batch_norm_like(t) : fresh(t, t.sizes);
+  auto stats = statistics_dtype(a, t, 1, 5);
   if (!y || !stats) return false;
   const TensorType statistics = row_major(*stats, t.device, {kept});
   return give(out, std::move(y)) && give(out, statistics) && give(out, statistics);
@@ -251,45 +267,81 @@ bool shape_batch_norm_with_update(const Args& a, Types& out) {
   return true;
 }
 
+// A channel's own mean and 1 / sqrt(variance + eps) over a batch.
+struct ChannelMoments {
+  ValueId mean, variance, rstd;
+};
+
+ChannelMoments channel_moments(Rewriter& r, ValueId x, double eps) {
+  const TensorType t = r.type(x);
+  const Dims dims = all_but_channels(t);
+  const auto flat = [&](ValueId v) { return r.view(v, {t.sizes[1]}); };
+  const Moments m = moments(r, x, dims, eps);
+  return {flat(m.mean), flat(m.variance), flat(m.rstd)};
+}
+
 // As eager: alpha = weight / sqrt(var + eps) and beta = bias - mean * alpha a channel, then x *
-// alpha + beta.
+// alpha + beta. Of input, weight, bias.
+std::optional<ValueId> normalize_channels(Rewriter& r, const ir::Node& n, ValueId mean,
+                                          ValueId rstd) {
+  const TensorType t = r.type(n.arg(0).value());
+  ValueId alpha = rstd;
+  if (!n.arg(1).is_none()) alpha = r.mul(alpha, r.widen(n.arg(1).value()));
+  const ValueId moved = r.mul(mean, alpha);
+  const ValueId beta = n.arg(2).is_none() ? r.unary("aten.neg.default", moved)
+                                          : r.sub(r.widen(n.arg(2).value()), moved);
+  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId y = r.add(r.mul(x, of_channels(r, alpha, t)), of_channels(r, beta, t));
+  return r.as(y, TensorType(r.type(n.outputs[0])));
+}
+
 template <size_t Training, size_t EpsAt>
 bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType t = r.type(n.arg(0).value());
-  const TensorType result = r.type(n.outputs[0]);
   const Args a(r.graph(), n);
   auto eps = a.number(EpsAt);
   const bool own = uses_batch_statistics(a, Training);
   if (!is_real(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
-  ValueId mean, rstd;
   if (own) {
     if (t.numel().is_const(0) || ir::is_reduced_float(t.dtype)) return false;
-    Dims dims{0};  // all but the channels
-    for (int64_t d = 2; d < t.dim(); ++d) dims.push_back(d);
-    const Moments m = moments(r, n.arg(0).value(), dims, *eps);
-    mean = r.view(m.mean, {t.sizes[1]});
-    rstd = r.view(m.rstd, {t.sizes[1]});
-  } else {
-    mean = r.widen(n.arg(3).value());
-    rstd = r.unary("aten.rsqrt.default", r.add(r.widen(n.arg(4).value()), *eps));
+    const ChannelMoments m = channel_moments(r, n.arg(0).value(), *eps);
+    return give(out, normalize_channels(r, n, m.mean, m.rstd)) && give(out, m.mean) &&
+           give(out, m.rstd);
   }
-  ValueId alpha = rstd;
-  if (!a.missing(1)) alpha = r.mul(alpha, r.widen(n.arg(1).value()));
-  const ValueId moved = r.mul(mean, alpha);
-  const ValueId beta =
-      a.missing(2) ? r.unary("aten.neg.default", moved) : r.sub(r.widen(n.arg(2).value()), moved);
-  Sizes channels(t.sizes.size(), Expr(1));
-  channels[1] = t.sizes[1];
-  const ValueId x = r.widen(n.arg(0).value());
-  const ValueId y = r.add(r.mul(x, r.view(alpha, channels)), r.view(beta, channels));
-  if (!give(out, r.as(y, result))) return false;
-  if (own) return give(out, mean) && give(out, rstd);
+  const ValueId mean = r.widen(n.arg(3).value());
+  const ValueId rstd = r.unary("aten.rsqrt.default", r.add(r.widen(n.arg(4).value()), *eps));
+  if (!give(out, normalize_channels(r, n, mean, rstd))) return false;
   for (size_t i : {1, 2}) {
     const TensorType stats = r.type(n.outputs[i]);
     if (!stats.numel().is_const(0)) return false;
     out.push_back(r.full(stats.sizes, 0, stats.dtype, stats.device));
   }
   return true;
+}
+
+// momentum * fresh + (1 - momentum) * old
+ValueId moved_towards(Rewriter& r, ir::Arg old, ValueId fresh, double momentum) {
+  const ValueId part = r.call("aten.mul.Scalar", {fresh, momentum});
+  return r.add(part, r.call("aten.mul.Scalar", {std::move(old), 1 - momentum}));
+}
+
+// In training: the running variance moves towards that without bias. Statistics in fp16 and bf16
+// are left to ATen, which rounds them in between.
+bool decompose_batch_norm_updates(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const TensorType t = r.type(n.arg(0).value());
+  const Args a(r.graph(), n);
+  auto momentum = a.number(6), eps = a.number(7);
+  const bool counts = a.boolean(5).value_or(false) && !t.numel().is_const(0);
+  if (!is_real(&t) || !momentum || !eps || !counts) return false;
+  if (ir::is_reduced_float(r.type(n.outputs[1]).dtype)) return false;
+  const ChannelMoments m = channel_moments(r, r.widen(n.arg(0).value()), *eps);
+  Expr count = 1;
+  for (int64_t d : all_but_channels(t)) count *= t.sizes[d];
+  const ValueId sum = r.call("aten.mul.Scalar", {m.variance, count});
+  const ValueId variance = r.div(sum, count - Expr(1));
+  return give(out, normalize_channels(r, n, m.mean, m.rstd)) && give(out, m.mean) &&
+         give(out, m.rstd) && give(out, moved_towards(r, n.arg(3), m.mean, *momentum)) &&
+         give(out, moved_towards(r, n.arg(4), variance, *momentum));
 }
 
 constexpr OpInfo kNormalizationOps[] = {

@@ -21,9 +21,10 @@ struct Table {
 
   Table() {
     for (FamilyRows family :
-         {pointwise_ops(), activation_ops(), view_ops(), creation_ops(), reduction_ops(),
-          normalization_ops(), indexing_ops(), scatter_ops(), contraction_ops(), special_ops(),
-          approximation_ops(), loss_ops(), rearrange_ops(), window_ops(), sampling_ops(),
+         {pointwise_ops(), activation_ops(), activation_gradient_ops(), view_ops(), creation_ops(),
+          reduction_ops(), normalization_ops(), normalization_gradient_ops(), indexing_ops(),
+          scatter_ops(), contraction_ops(), special_ops(), approximation_ops(), loss_ops(),
+          loss_gradient_ops(), rearrange_ops(), window_ops(), sampling_ops(),
           FamilyRows(kEffects)}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }

@@ -3,14 +3,23 @@
 
 #include <algorithm>
 
+#include "ops/shapes.h"
 #include "support/check.h"
 #include "symbolic/facts.h"
 
 namespace oxy::ops {
 namespace {
 
-// c10::MemoryFormat::Contiguous
-constexpr ir::MemoryFormat kContiguous{0};
+// As c10::MemoryFormat.
+constexpr ir::MemoryFormat kContiguous{0}, kChannelsLast{2}, kChannelsLast3d{3};
+
+// The format that a tensor of these sizes and strides has; nothing where it is another one.
+std::optional<ir::MemoryFormat> format_of(const ir::TensorType& t) {
+  if (t.is_row_major()) return kContiguous;
+  const bool image = t.dim() == 4, volume = t.dim() == 5;
+  if ((!image && !volume) || t.strides != channels_last_strides(t.sizes)) return std::nullopt;
+  return image ? kChannelsLast : kChannelsLast3d;
+}
 
 // Whether the op gives one list of tensors, as split does.
 bool returns_list(const OpInfo& info) { return info.schema.ends_with("[]"); }
@@ -81,8 +90,8 @@ ir::ValueId Rewriter::cast(ir::ValueId v, DType d) {
 std::optional<ir::ValueId> Rewriter::as(ir::ValueId v, const ir::TensorType& t) {
   v = cast(v, t.dtype);
   if (type(v).strides == t.strides) return v;
-  if (!t.is_row_major()) return std::nullopt;
-  return call("aten.clone.default", {v, kContiguous});
+  const auto format = format_of(t);
+  return format ? std::optional(call("aten.clone.default", {v, *format})) : std::nullopt;
 }
 
 ir::ValueId Rewriter::sum(ir::ValueId v, const std::vector<int64_t>& dims, bool keepdim) {

@@ -29,8 +29,8 @@ class Rewriter {
   ir::ValueId cast(ir::ValueId v, DType d);
   // In the dtype that half precision is computed in.
   ir::ValueId widen(ir::ValueId v) { return cast(v, opmath(type(v).dtype)); }
-  // The value with the dtype and layout of `t`, which has its shape; nothing where that layout is
-  // not row-major.
+  // The value with the dtype and layout of `t`, which has its shape; nothing where that is neither
+  // row-major nor channels-last.
   std::optional<ir::ValueId> as(ir::ValueId v, const ir::TensorType& t);
 
   ir::ValueId add(ir::ValueId a, ir::ValueId b) { return call("aten.add.Tensor", {a, b, 1}); }

@@ -261,19 +261,19 @@ ValueId mean_of(Rewriter& r, ValueId sum, ValueId count, DType d) {
   return r.call("aten.div.Tensor_mode", {sum, count, "floor"});
 }
 
-struct Fold {
+struct NamedFold {
   std::string_view name;
   bool include_self = true;
   bool is_mean() const { return name == "mean"; }
   bool is_extreme() const { return name == "amax" || name == "amin"; }
 };
 
-std::optional<Fold> fold_arguments(Rewriter& r, const ir::Node& n) {
+std::optional<NamedFold> fold_arguments(Rewriter& r, const ir::Node& n) {
   const Args a(r.graph(), n);
   auto name = a.string(4, "");
   auto include = a.boolean(5, true);
   if (!name || !include || (*name != "mean" && !named(a))) return std::nullopt;
-  return Fold{*name, *include};
+  return NamedFold{*name, *include};
 }
 
 bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {

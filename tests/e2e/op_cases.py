@@ -739,6 +739,7 @@ def extern_cases() -> None:
 
 
 def all_cases() -> list[tuple[str, list]]:
+    import op_cases_gradients
     import op_cases_places
     import op_cases_special
 
@@ -757,6 +758,7 @@ def all_cases() -> list[tuple[str, list]]:
         refused_cases,
         *op_cases_special.FAMILIES,
         *op_cases_places.FAMILIES,
+        *op_cases_gradients.FAMILIES,
     ):
         family()
     return list(CASES)

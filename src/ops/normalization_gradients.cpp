@@ -1,0 +1,251 @@
+// Gradients of softmax and the normalisations, in sums and products. Half precision is widened once
+// at the start and rounded once at the end.
+//
+// ATen writes the gradient of a normalisation as rstd * dy + b * x + c, which cancels where the mean
+// is large; here x is centred first, as in its forward. Sums over fp16 and bf16 are kept in f32.
+#include "ops/families.h"
+#include "ops/normalization.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+
+// ---- which of the results are wanted ----
+
+std::optional<std::vector<bool>> output_mask(const Args& a, size_t at) {
+  const auto* items = a[at].items();
+  std::vector<bool> mask;
+  for (size_t i = 0; items && i < items->size(); ++i) {
+    const auto* wanted = (*items)[i].get_if<bool>();
+    if (!wanted) return std::nullopt;
+    mask.push_back(*wanted);
+  }
+  return items && mask.size() == 3 ? std::optional(std::move(mask)) : std::nullopt;
+}
+
+// A result that is not wanted is not there.
+bool give_wanted(Types& out, bool wanted, std::optional<TensorType> result) {
+  if (wanted) return give(out, std::move(result));
+  out.push_back(ir::Type::none());
+  return true;
+}
+
+template <class Make>
+bool give_wanted(std::vector<ValueId>& out, bool wanted, Make&& make) {
+  if (wanted) return give(out, make());
+  out.emplace_back();
+  return true;
+}
+
+// ---- softmax: grad_output, output, dim, input_dtype ----
+
+bool shape_softmax_backward(const Args& a, Types& out) {
+  const TensorType *grad = a.tensor(0), *y = a.tensor(1);
+  const auto dim = a.integer(2);
+  if (!is_real(grad) || !y || !dim || !wrap_dim(*dim, grad->dim())) return false;
+  if (y->dtype != grad->dtype || a.dtype(3) != grad->dtype || !known_same(grad->sizes, y->sizes))
+    return false;
+  return give(out, fresh(*grad, grad->sizes));
+}
+
+template <bool Log>
+bool decompose_softmax_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const TensorType result = r.type(n.outputs[0]);
+  const auto dim = Args(r.graph(), n).dim(2, result.dim());
+  if (!is_real(&result) || result.dim() == 0 || !dim || result.numel().is_const(0)) return false;
+  const ValueId grad = r.widen(n.arg(0).value()), y = r.widen(n.arg(1).value());
+  if (Log) {
+    const ValueId sum = r.sum(grad, {*dim}, true);
+    return give(out, r.as(r.sub(grad, r.mul(r.unary("aten.exp.default", y), sum)), result));
+  }
+  const ValueId sum = r.sum(r.mul(grad, y), {*dim}, true);
+  return give(out, r.as(r.mul(r.sub(grad, sum), y), result));
+}
+
+// ---- what all normalisations over `dims` have in common ----
+
+// The operand's gradient, from that of the normalised one: what is orthogonal to 1 and to the
+// normalised operand, scaled.
+ValueId unnormalized(Rewriter& r, ValueId grad, ValueId normal, ValueId rstd, const Dims& dims) {
+  const ValueId along = mean_over(r, r.mul(grad, normal), dims);
+  const ValueId rest = r.sub(r.sub(grad, mean_over(r, grad, dims)), r.mul(normal, along));
+  return r.mul(rest, rstd);
+}
+
+bool same_kind(const TensorType* a, const TensorType& b) {
+  return a && a->dtype == b.dtype && known_same(a->sizes, b.sizes);
+}
+
+// ---- layer norm: grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask ----
+
+bool shape_layer_norm_backward(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(1), *weight = a.tensor(5), *bias = a.tensor(6);
+  const auto mask = output_mask(a, 7);
+  if (!is_real(t) || !same_kind(a.tensor(0), *t) || !mask) return false;
+  // The statistics and a bias have the dtype of the weight, if there is one.
+  const auto stats = statistics_dtype(a, *t, 5, 6);
+  for (size_t i : {3, 4, 6}) {
+    if (i == 6 && a.missing(i)) continue;
+    if (!stats || !a.tensor(i) || a.tensor(i)->dtype != *stats) return false;
+  }
+  if (((*mask)[1] && !weight) || ((*mask)[2] && !bias)) return false;
+  const auto like = [](const TensorType* p) {
+    return p ? std::optional(fresh(*p, p->sizes)) : std::nullopt;
+  };
+  return give_wanted(out, (*mask)[0], fresh(*t, t->sizes)) &&
+         give_wanted(out, (*mask)[1], like(weight)) && give_wanted(out, (*mask)[2], like(bias));
+}
+
+bool decompose_layer_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(1);
+  const auto mask = output_mask(a, 7);
+  const auto* normalized = a[2].items();
+  if (!is_real(&t) || !mask || !normalized || t.numel().is_const(0)) return false;
+  const auto first = t.dim() - static_cast<int64_t>(normalized->size());
+  Dims rows, dims;
+  for (int64_t d = 0; d < t.dim(); ++d) (d < first ? rows : dims).push_back(d);
+  const ValueId grad = r.widen(n.arg(0).value()), rstd = r.widen(n.arg(4).value());
+  const ValueId centered = r.sub(r.widen(n.arg(1).value()), r.widen(n.arg(3).value()));
+  const ValueId normal = r.mul(centered, rstd);
+  const auto over_rows = [&](ValueId v, size_t i) {
+    const TensorType result = r.type(n.outputs[i]);
+    if (rows.empty()) return r.as(r.call("aten.clone.default", {v, ir::Arg()}), result);
+    return r.as(r.sum(v, rows, false), result);
+  };
+  return give_wanted(out, (*mask)[0],
+                     [&] {
+                       const ValueId scaled =
+                           a.missing(5) ? grad : r.mul(grad, r.widen(n.arg(5).value()));
+                       return r.as(unnormalized(r, scaled, normal, rstd, dims),
+                                   TensorType(r.type(n.outputs[0])));
+                     }) &&
+         give_wanted(out, (*mask)[1], [&] { return over_rows(r.mul(grad, normal), 1); }) &&
+         give_wanted(out, (*mask)[2], [&] { return over_rows(grad, 2); });
+}
+
+// ---- group norm: grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask ----
+
+bool shape_group_norm_backward(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(1), *weight = a.tensor(4);
+  const auto mask = output_mask(a, 9);
+  const auto channels = a.expr(6);
+  if (!is_real(t) || !same_kind(a.tensor(0), *t) || !mask || !channels) return false;
+  if (((*mask)[1] || (*mask)[2]) && !is_real(weight)) return false;
+  const auto last = suggests_channels_last(*t);
+  if (!last) return false;
+  TensorType result = fresh(*t, t->sizes);
+  if (*last) result.strides = channels_last_strides(result.sizes);
+  const auto like = weight ? std::optional(fresh(*weight, weight->sizes)) : std::nullopt;
+  return give_wanted(out, (*mask)[0], std::move(result)) && give_wanted(out, (*mask)[1], like) &&
+         give_wanted(out, (*mask)[2], like);
+}
+
+// ATen's kernel reads the gradient in the operand's format, and both as if they had no gaps.
+bool same_format(const TensorType& t, const TensorType& grad) {
+  if (t.is_row_major()) return grad.is_row_major();
+  const bool image = t.dim() == 4 || t.dim() == 5;
+  return image && t.strides == channels_last_strides(t.sizes) && grad.strides == t.strides;
+}
+
+bool decompose_group_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(1);
+  const auto mask = output_mask(a, 9);
+  const auto batch = a.expr(5), channels = a.expr(6), spatial = a.expr(7), groups = a.expr(8);
+  if (!is_real(&t) || !mask || !batch || !channels || !spatial || !groups) return false;
+  if (t.numel().is_const(0) || !same_format(t, *a.tensor(0))) return false;
+  const Expr per_group = sym::floordiv(*channels, *groups);
+  const Sizes split{*batch, *groups, per_group, *spatial};
+  const auto grouped = [&](size_t i) {
+    return r.view(r.widen(r.row_major(n.arg(i).value())), split);
+  };
+  const auto statistic = [&](size_t i) {
+    return r.view(r.widen(r.row_major(n.arg(i).value())), {*batch, *groups, Expr(1), Expr(1)});
+  };
+  const ValueId grad = grouped(0), rstd = statistic(3);
+  const ValueId normal = r.mul(r.sub(grouped(1), statistic(2)), rstd);
+  const auto over_channels = [&](ValueId v, size_t i) {
+    const TensorType result = r.type(n.outputs[i]);
+    return r.as(r.view(r.sum(v, {0, 3}, false), {*channels}), result);
+  };
+  const auto operand = [&] {
+    ValueId scaled = grad;
+    if (!a.missing(4)) {
+      const ValueId weight = r.widen(r.row_major(n.arg(4).value()));
+      scaled = r.mul(grad, r.view(weight, {Expr(1), *groups, per_group, Expr(1)}));
+    }
+    const ValueId flat = unnormalized(r, scaled, normal, rstd, {2, 3});
+    return r.as(r.view(flat, t.sizes), TensorType(r.type(n.outputs[0])));
+  };
+  return give_wanted(out, (*mask)[0], operand) &&
+         give_wanted(out, (*mask)[1], [&] { return over_channels(r.mul(grad, normal), 1); }) &&
+         give_wanted(out, (*mask)[2], [&] { return over_channels(grad, 2); });
+}
+
+// ---- batch norm ----
+// grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps,
+// output_mask
+
+// The parameters and the statistics that are read have one dtype.
+std::optional<DType> parameters_of(const Args& a, const TensorType& t, bool train) {
+  const std::vector<ir::Arg> read{a[2], train ? a[5] : a[3], train ? a[6] : a[4]};
+  return statistics_dtype(a.with(read), t, 0, 3);
+}
+
+bool shape_batch_norm_backward(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(1), *weight = a.tensor(2);
+  const auto mask = output_mask(a, 9);
+  const auto train = a.boolean(7);
+  if (!is_real(t) || t->dim() < 2 || !same_kind(a.tensor(0), *t) || !mask || !train) return false;
+  const size_t mean = *train ? 5 : 3;
+  const auto stats = parameters_of(a, *t, *train);
+  if (!a.tensor(mean) || !a.tensor(mean + 1) || !stats) return false;
+  if (((*mask)[1] && !weight) || t->numel().is_const(0)) return false;
+  const auto of_weight = weight ? std::optional(fresh(*weight, weight->sizes)) : std::nullopt;
+  return give_wanted(out, (*mask)[0], batch_norm_like(*t)) &&
+         give_wanted(out, (*mask)[1], of_weight) &&
+         give_wanted(out, (*mask)[2], row_major(*stats, t->device, {t->sizes[1]}));
+}
+
+bool decompose_batch_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = *a.tensor(1);
+  const auto mask = output_mask(a, 9);
+  const auto train = a.boolean(7);
+  const auto eps = a.number(8);
+  if (!is_real(&t) || !mask || !train || !eps || t.numel().is_const(0)) return false;
+  const ValueId mean = r.widen(n.arg(*train ? 5 : 3).value());
+  ValueId rstd = r.widen(n.arg(*train ? 6 : 4).value());
+  if (!*train) rstd = r.unary("aten.rsqrt.default", r.add(rstd, *eps));
+  const Dims dims = all_but_channels(t);
+  const ValueId grad = r.widen(n.arg(0).value());
+  const ValueId scale = of_channels(r, rstd, t);
+  const ValueId centered = r.sub(r.widen(n.arg(1).value()), of_channels(r, mean, t));
+  const ValueId normal = r.mul(centered, scale);
+  const auto weighted = [&](ValueId v) {
+    return a.missing(2) ? v : r.mul(v, of_channels(r, r.widen(n.arg(2).value()), t));
+  };
+  const auto operand = [&] {
+    const ValueId plain = *train ? unnormalized(r, grad, normal, scale, dims) : r.mul(grad, scale);
+    return r.as(weighted(plain), TensorType(r.type(n.outputs[0])));
+  };
+  const auto over_rest = [&](ValueId v, size_t i) {
+    return r.as(r.sum(v, dims, false), TensorType(r.type(n.outputs[i])));
+  };
+  return give_wanted(out, (*mask)[0], operand) &&
+         give_wanted(out, (*mask)[1], [&] { return over_rest(r.mul(grad, normal), 1); }) &&
+         give_wanted(out, (*mask)[2], [&] { return over_rest(grad, 2); });
+}
+
+constexpr OpInfo kNormalizationGradientOps[] = {
+#include "ops/normalization_gradients.def"
+};
+
+}  // namespace
+
+std::span<const OpInfo> normalization_gradient_ops() { return kNormalizationGradientOps; }
+
+}  // namespace oxy::ops
