@@ -179,7 +179,8 @@ class Verifier {
     require(g_.tangents <= g_.inputs().size(), "more tangents than inputs");
     require(g_.outputs.size() >= g_.primals(), "a gradient is missing");
     const size_t forward = g_.outputs.size() - g_.primals();
-    require(g_.tangents <= forward, "more tangents than results of the forward");
+    require(g_.tangents <= forward + g_.mutations.size(),
+            "more tangents than results of the forward");
     for (size_t i = g_.primals(); i < g_.inputs().size(); ++i)
       require(g_.value(g_.inputs()[i]).type.is_tensor(), "a tangent that is no tensor");
     for (const Mutation& m : g_.mutations) require(!g_.is_tangent(m.input), "mutates a tangent");

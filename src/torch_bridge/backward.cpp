@@ -2,7 +2,9 @@
 #include "torch_bridge/backward.h"
 
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 
@@ -38,6 +40,22 @@ void refuse_second_order(variable_list& gradients, const std::vector<at::Tensor>
 
 }  // namespace
 
+// The new value of an input that is a view, as autograd's node for writes through views wants it:
+// nothing goes to the old value here (it is a primal), all goes to where the new one came from.
+class Written : public torch_autograd::Node {
+ public:
+  explicit Written(torch_autograd::Edge from)
+      : torch_autograd::Node(torch_autograd::edge_list{torch_autograd::Edge(), std::move(from)}) {
+    add_input_metadata(undefined_input());
+  }
+  variable_list apply(variable_list&& gradients) override {
+    // Undefined, nothing would go to the rest of the memory that the view is of.
+    at::Tensor none = at::zeros_like(gradients[0]);
+    return {std::move(none), std::move(gradients[0])};
+  }
+  std::string name() const override { return "OxyfuelBackward"; }
+};
+
 // What one call left for its backward.
 class Backward::Node : public torch_autograd::Node {
  public:
@@ -51,6 +69,10 @@ class Backward::Node : public torch_autograd::Node {
   void save_number(int64_t n) { numbers_.push_back(n); }
   void add_result(const at::Tensor& t) {
     torch_autograd::impl::set_gradient_edge(t, {getptr(), add_input_metadata(t)});
+    strides_.emplace_back(t.strides());
+  }
+  void add_written(const at::Tensor& t) {
+    add_input_metadata(t);
     strides_.emplace_back(t.strides());
   }
 
@@ -88,23 +110,42 @@ void Backward::Node::release_variables() {
   for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
 }
 
-Backward::Backward(autograd::Partition partition, std::vector<uint32_t> tangents, bool strict,
-                   Make make)
+Backward::Backward(autograd::Partition partition, Gradients gradients, bool strict, Make make)
     : backward_(std::move(partition.backward)),
       saved_(std::move(partition.saved)),
       results_(partition.results),
-      tangents_(std::move(tangents)),
+      rooted_(std::move(gradients.outputs)),
       strict_(strict),
       make_(std::move(make)) {
   for (uint32_t i = 0; i < backward_.outputs.size(); i++)
     if (backward_.outputs[i].kind != ir::OutputSpec::Kind::None) primals_.push_back(i);
+  for (const uint32_t m : gradients.mutations)
+    written_.push_back(partition.forward.mutations[m].input);
 }
 
-void Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
+void Backward::check_inputs(std::span<const Input> inputs) const {
+  for (const uint32_t i : written_)
+    torch_autograd::check_inplace(*inputs[i].tensor, /*requires_grad=*/true);
+}
+
+void Backward::rebase(const c10::intrusive_ptr<torch_autograd::Node>& node,
+                      std::span<const Input> inputs) const {
+  for (size_t k = 0; k < written_.size(); k++) {
+    const at::Tensor& input = *inputs[written_[k]].tensor;
+    const torch_autograd::Edge edge(node, static_cast<uint32_t>(rooted_.size() + k));
+    torch_autograd::impl::rebase_history(
+        input,
+        input.is_view() ? torch_autograd::Edge(c10::make_intrusive<Written>(edge), 0) : edge);
+  }
+}
+
+c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input> inputs,
+                                                          Outputs& outputs) {
   auto node = c10::make_intrusive<Node>(shared_from_this());
   for (const uint32_t i : primals_)
     node->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
-  for (const uint32_t i : tangents_) node->add_result(outputs[i]);
+  for (const uint32_t i : rooted_) node->add_result(outputs[i]);
+  for (const uint32_t i : written_) node->add_written(*inputs[i].tensor);
   for (const autograd::Saved& s : saved_) {
     switch (s.kind) {
       case Kind::Primal:
@@ -125,6 +166,7 @@ void Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
     }
   }
   for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
+  return node;
 }
 
 std::shared_ptr<Executable> Backward::plan_for(const std::vector<bool>& defined,
@@ -133,9 +175,9 @@ std::shared_ptr<Executable> Backward::plan_for(const std::vector<bool>& defined,
   std::shared_ptr<Executable>& plan = plans_[{defined, by_ops}];
   if (plan) return plan;
   const bool all = std::ranges::count(defined, false) == 0;
-  const auto made =
-      all ? std::nullopt
-          : std::optional(autograd::without_tangents(backward_, tangents_.size(), defined));
+  const auto made = all ? std::nullopt
+                        : std::optional(autograd::without_tangents(
+                              backward_, rooted_.size() + written_.size(), defined));
   plan = make_(all ? backward_ : *made, inputs, by_ops);
   return plan;
 }

@@ -22,11 +22,16 @@ class Backward : public std::enable_shared_from_this<Backward> {
   // A plan of the graph for inputs like these, or, `by_ops`, one that calls op by op.
   using Make = std::function<std::unique_ptr<Executable>(
       const ir::Graph& graph, std::span<const Input> example, bool by_ops)>;
-  Backward(autograd::Partition partition, std::vector<uint32_t> tangents, bool strict, Make make);
+  Backward(autograd::Partition partition, Gradients gradients, bool strict, Make make);
 
+  // Before the forward: raises what eager raises where an input is written that must not be.
+  void check_inputs(std::span<const Input> inputs) const;
   // Between the steps of the forward and its commit point: the node of a call, as the history of
   // the outputs that require gradients. Lets go of the outputs that were only for the backward.
-  void attach(std::span<const Input> inputs, Outputs& outputs);
+  c10::intrusive_ptr<torch::autograd::Node> attach(std::span<const Input> inputs, Outputs& outputs);
+  // Behind the commit point: the same of inputs whose new values require gradients.
+  void rebase(const c10::intrusive_ptr<torch::autograd::Node>& node,
+              std::span<const Input> inputs) const;
 
   const ir::Graph& graph() const { return backward_; }
   const std::vector<autograd::Saved>& saved() const { return saved_; }
@@ -42,9 +47,10 @@ class Backward : public std::enable_shared_from_this<Backward> {
 
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
-  const size_t results_;                  // outputs of the forward that the caller gets
-  const std::vector<uint32_t> tangents_;  // by tangent: the output whose gradient it is
-  std::vector<uint32_t> primals_;         // those that have a gradient
+  const size_t results_;                // outputs of the forward that the caller gets
+  const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
+  std::vector<uint32_t> written_;       // inputs that the others are
+  std::vector<uint32_t> primals_;       // those that have a gradient
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;

@@ -144,6 +144,7 @@ struct Executable::Call {
   // Tensors and the room for copies of them, to be filled when the steps are over.
   std::vector<std::pair<at::Tensor, at::Tensor>> late = {};
   const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
+  c10::intrusive_ptr<torch::autograd::Node> node = {};  // of what requires gradients
 };
 
 Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
@@ -442,6 +443,7 @@ void Executable::execute(Call& c) {
   if (plan_.mutations.empty()) return;
   c.written = true;
   commit(c);
+  if (backward_) backward_->rebase(c.node, c.inputs);
 }
 
 // All that can fail of what follows the steps. Of those from `next` on only kernels are left, which
@@ -451,12 +453,12 @@ void Executable::prepare_results(Call& c, size_t next) const {
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
   prepare_values(c);
   if (!dispatches_) {
-    if (backward_) backward_->attach(c.inputs, c.outputs);
+    if (backward_) c.node = backward_->attach(c.inputs, c.outputs);
     return;
   }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
-  if (backward_) backward_->attach(c.inputs, c.outputs);
+  if (backward_) c.node = backward_->attach(c.inputs, c.outputs);
   make_views(c);
 }
 
@@ -632,6 +634,7 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
 
 // Before the first step: a kernel may write in place.
 void Executable::check_writable(const Call& c) const {
+  if (backward_) backward_->check_inputs(c.inputs);
   for (const runtime::PlanMutation& m : plan_.mutations) {
     const at::Tensor& input = *c.inputs[m.input].tensor;
     OXY_CHECK(!input.is_inference() || c10::InferenceMode::is_enabled(),

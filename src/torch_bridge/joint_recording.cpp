@@ -32,14 +32,26 @@ ir::TensorType layout_of_gradient(const ir::TensorType& computed, const ir::Tens
   return out;
 }
 
-// A tangent by root that requires gradients, in the layout of the output.
-at::Tensor add_tangent(Recording& r, ir::ValueId output) {
-  ir::TensorType type = r.graph.tensor_type(output);
-  type.offset = 0;
-  type.requires_grad = false;
-  const auto name = cat("tangents_", ++r.graph.tangents);
-  return r.add_input(r.new_fake(type), name, {}).wrapper;
-}
+// What autograd's engine is given.
+struct Start {
+  engine::edge_list from;
+  engine::variable_list tangents;
+
+  // A tangent by root that requires gradients, in the layout of the value that the caller gets.
+  void add(Recording& r, const std::vector<at::Tensor>& roots, const auto& specs,
+           std::vector<uint32_t>& rooted) {
+    for (uint32_t i = 0; i < roots.size(); ++i) {
+      if (!roots[i].defined()) continue;
+      rooted.push_back(i);
+      ir::TensorType type = r.graph.tensor_type(specs[i].value);
+      type.offset = 0;
+      type.requires_grad = false;
+      const auto name = cat("tangents_", ++r.graph.tangents);
+      from.push_back(engine::impl::gradient_edge(roots[i]));
+      tangents.push_back(r.add_input(r.new_fake(type), name, {}).wrapper);
+    }
+  }
+};
 
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
@@ -93,32 +105,26 @@ engine::Edge require_gradients(const at::Tensor& wrapper, bool leaf) {
   return edge;
 }
 
-std::vector<uint32_t> add_backward(Recording& r, OpRecorder& ops,
-                                   const std::vector<at::Tensor>& roots) {
+void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& of_outputs,
+                  const std::vector<at::Tensor>& of_mutations, Gradients& gradients) {
   for (const RecordedSource& a : r.attributes)
     if (a.wrapper.requires_grad()) throw Unsupported("an attribute that requires gradients");
   const size_t primals = r.inputs.size();
-  engine::edge_list from, to;
-  engine::variable_list tangents;
-  std::vector<uint32_t> outputs;
-  for (uint32_t i = 0; i < roots.size(); ++i) {
-    if (!roots[i].defined()) continue;
-    outputs.push_back(i);
-    from.push_back(engine::impl::gradient_edge(roots[i]));
-    tangents.push_back(add_tangent(r, r.graph.outputs[i].value));
-  }
+  Start start;
+  start.add(r, of_outputs, r.graph.outputs, gradients.outputs);
+  start.add(r, of_mutations, r.graph.mutations, gradients.mutations);
+  engine::edge_list to;
   for (size_t i = 0; i < primals; ++i)
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
   r.graph.stage = ir::Stage::Joint;
   r.begin_backward();
-  const engine::variable_list found = run_engine(from, tangents, to);
+  const engine::variable_list found = run_engine(start.from, start.tangents, to);
   size_t next = 0;
   for (size_t i = 0; i < primals; ++i) {
     const bool wanted = r.inputs[i].edge.is_valid();
     r.graph.outputs.push_back(
         gradient_of(r, ops, r.inputs[i], wanted ? found.at(next++) : at::Tensor()));
   }
-  return outputs;
 }
 
 }  // namespace oxy::bridge

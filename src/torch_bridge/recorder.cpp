@@ -112,12 +112,12 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
   if (!state_) enter();
   recording_.set_position({}, {});
   if (recording_.inference) gradients = nullptr;
-  std::vector<at::Tensor> roots;
+  std::vector<at::Tensor> roots, written;
   {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
     recording_.simplify_sizes();
-    add_mutations(recording_, ops_);
+    written = add_mutations(recording_, ops_, gradients != nullptr);
     roots = add_outputs(recording_, ops_, results, gradients != nullptr);
     for (const auto& [position, e] : numbers) {
       ir::OutputSpec& out = recording_.graph.outputs[position];
@@ -135,9 +135,9 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     o.type.requires_grad = false;
   }
   const auto has_root = [](const at::Tensor& t) { return t.defined(); };
-  if (std::ranges::any_of(roots, has_root)) {
+  if (std::ranges::any_of(roots, has_root) || std::ranges::any_of(written, has_root)) {
     c10::impl::ExcludeDispatchKeyGuard casts(c10::autocast_dispatch_keyset);
-    gradients->tangents = add_backward(recording_, ops_, roots);
+    add_backward(recording_, ops_, roots, written, *gradients);
     recording_.simplify_sizes();
   }
   leave();

@@ -31,7 +31,8 @@ struct RecordedRegion {
 
 // What autograd is told of the results of a joint graph.
 struct Gradients {
-  std::vector<uint32_t> tangents;  // by tangent: the output whose gradient it is
+  std::vector<uint32_t> outputs;    // the outputs that tangents are gradients by, in their order
+  std::vector<uint32_t> mutations;  // the mutations that those behind them are gradients by
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
 };

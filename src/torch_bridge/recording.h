@@ -19,6 +19,7 @@
 namespace oxy::bridge {
 
 class OpRecorder;
+struct Gradients;
 struct RecordedRegion;
 
 // An input or an attribute.
@@ -139,15 +140,15 @@ torch::autograd::Edge require_gradients(const at::Tensor& wrapper, bool leaf);
 std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
                                     std::vector<at::Tensor> args,
                                     std::vector<RecordedRegion> regions);
-void add_mutations(Recording& r, OpRecorder& ops);
+// Gives, by mutation, what add_outputs gives by output.
+std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients);
 // Gives, by output, the tensor by which gradients enter it; undefined where it does not require
 // any. `gradients`: false refuses results that do.
 std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
                                     const std::vector<at::Tensor>& results, bool gradients);
-// Runs autograd's engine from these roots and makes a joint graph of the recording. Gives, by
-// tangent, the output whose gradient it is. Unsupported for a backward that cannot be recorded, or
-// raises.
-std::vector<uint32_t> add_backward(Recording& r, OpRecorder& ops,
-                                   const std::vector<at::Tensor>& roots);
+// Runs autograd's engine from these roots and makes a joint graph of the recording. Unsupported for
+// a backward that cannot be recorded, or raises.
+void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& of_outputs,
+                  const std::vector<at::Tensor>& of_mutations, Gradients& gradients);
 
 }  // namespace oxy::bridge

@@ -190,7 +190,8 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
   return copy.outputs[0];
 }
 
-void add_mutations(Recording& r, OpRecorder& ops) {
+std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients) {
+  std::vector<at::Tensor> roots;
   for (size_t i = 0; i < r.inputs.size(); ++i) {
     RecordedSource& s = r.inputs[i];
     if (!s.wrapper.defined()) continue;
@@ -204,11 +205,13 @@ void add_mutations(Recording& r, OpRecorder& ops) {
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
-    if (s.wrapper.requires_grad() &&
-        torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function)
-      throw Unsupported("an input whose new value requires gradients");
+    const bool has_history =
+        s.wrapper.requires_grad() &&
+        torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function;
+    if (has_history && !gradients) throw Unsupported("a new value that requires gradients");
     if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
+    roots.push_back(has_history ? s.wrapper : at::Tensor());
     ir::Mutation& m = r.graph.mutations.emplace_back();
     m.input = static_cast<uint32_t>(i);
     m.value = data ? laid_out_as(r.graph, type_of(s.wrapper), r.value_of(value)) : s.value;
@@ -223,6 +226,7 @@ void add_mutations(Recording& r, OpRecorder& ops) {
         (w->has_data_mutation() || w->has_metadata_mutation() || w->was_storage_changed()))
       throw Unsupported("an attribute of the module changes in place");
   }
+  return roots;
 }
 
 std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,

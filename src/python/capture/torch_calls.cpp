@@ -101,11 +101,12 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   throw Break(BreakId::tensor_attribute, "Tensor.", n);
 }
 
-// The recording takes every input for a leaf.
+// An input's fake is a leaf where the input is one, until a write makes it the result of an op.
 py::object Calls::is_leaf(py::handle tensor, py::handle name) {
   Tracked* k = heap().tracked(tensor);
   const bool here = THPVariable_Unpack(tensor.ptr()).is_leaf();
-  if (!here || !k->source.valid() || !k->original) return py::bool_(here);
+  if (!k->source.valid() || !k->original || here != THPVariable_Unpack(k->original.ptr()).is_leaf())
+    return py::bool_(here);
   return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
 }
 
