@@ -7,6 +7,7 @@
 #include "autograd/max_flow.h"
 #include "autograd/readers.h"
 #include "autograd/recompute.h"
+#include "passes/rewrite.h"
 #include "support/check.h"
 
 namespace oxy::autograd {
@@ -36,10 +37,11 @@ class Chooser {
       : g_(g),
         sides_(sides),
         options_(options),
-        holders_(g),
+        holders_(g, sides),
         readers_(g, sides),
         rules_(g.node_count()),
-        bans_(g.node_count()) {}
+        bans_(g.node_count()),
+        savable_(g.value_count()) {}
 
   std::vector<Choice> run() {
     for (NodeId id : g_.order())
@@ -73,6 +75,7 @@ class Chooser {
   // ---- what may be recomputed ----
 
   void look_at(const Node& n) {
+    for (ValueId v : n.outputs) savable_[v.index] = in_network(v) && holders_.can_be_saved(v);
     if (n.kind == NodeKind::Input) return;
     const RecomputeRule& rule = rules_[n.id.index] = recompute_rule(g_, n);
     if (sides_.side[n.id.index] != Side::Forward) return;  // computed once, on whichever side
@@ -110,13 +113,12 @@ class Chooser {
 
   int64_t cost_of_saving(ValueId v, const Mode& mode) const {
     if (holders_.lives_anyway(v)) return 1;
-    const Node& def = g_.def(v);
-    const bool free = def.kind != NodeKind::Input && rules_[def.id.index].may == Recompute::Free;
-    if (free || !holders_.can_be_saved(v)) return kInfinite;
-    if (mode.saves_all && sides_.side[def.id.index] == Side::Either) return kInfinite;
-    const bool memory_alone = mode.saves_all || mode.lifted;
-    const double times =
-        memory_alone || readers_.of(v).in_memory || readers_.of(v).far_apart() ? 1 : 2;
+    if (!savable_[v.index]) return kInfinite;
+    const bool view = passes::is_view(g_.def(v));
+    if (mode.saves_all && (view || sides_.of(g_, v) == Side::Either)) return kInfinite;
+    const ReadBy& read_by = readers_.of(v);
+    const bool in_memory = !view && (read_by.in_memory || read_by.far_apart());
+    const double times = mode.saves_all || mode.lifted || in_memory ? 1 : 2;
     return units(times * static_cast<double>(bytes(g_.tensor_type(v)))) + 1;
   }
 
@@ -207,6 +209,7 @@ class Chooser {
   std::string reason(ValueId v) const {
     if (holders_.lives_anyway(v)) return "lives anyway";
     if (g_.def(v).kind == NodeKind::Input) return "the forward writes to it";
+    if (passes::is_view(g_.def(v))) return "a small part of its base";
     const Ban& ban = bans_[g_.value(v).def.index];
     return ban.banned ? ban.reason : "less than what it is made of";
   }
@@ -231,6 +234,7 @@ class Chooser {
   const Readers readers_;
   std::vector<RecomputeRule> rules_;  // by node
   std::vector<Ban> bans_;             // by node
+  std::vector<bool> savable_;         // by value
 };
 
 }  // namespace
