@@ -77,6 +77,10 @@ class Chooser {
   void look_at(const Node& n) {
     for (ValueId v : n.outputs) savable_[v.index] = in_network(v) && holders_.can_be_saved(v);
     if (n.kind == NodeKind::Input) return;
+    if (runs_again(n)) {
+      for (ValueId v : n.outputs) savable_[v.index] = savable_[v.index] && goes_on(v);
+      return;
+    }
     const RecomputeRule& rule = rules_[n.id.index] = recompute_rule(g_, n);
     if (sides_.side[n.id.index] != Side::Forward) return;  // computed once, on whichever side
     Ban& ban = bans_[n.id.index];
@@ -88,6 +92,13 @@ class Chooser {
       if (g_.value(v).type.is_tensor()) made += static_cast<double>(bytes(g_.tensor_type(v)));
     ban.density = rule.cost / made;
   }
+
+  // A checkpoint, by the wish of the user.
+  static bool runs_again(const Node& n) {
+    return n.kind == NodeKind::Region && n.target == "checkpoint" && passes::is_removable(n);
+  }
+  // Of its outputs, one that the forward goes on with.
+  bool goes_on(ValueId v) const { return readers_.of(v).by_forward() || holders_.lives_anyway(v); }
 
   std::string reason_to_save(const Node& n, const RecomputeRule& rule) const {
     if (rule.may == Recompute::Free) return "";
@@ -123,7 +134,7 @@ class Chooser {
   }
 
   int64_t cost_of_computing(const Node& n, const Mode& mode) const {
-    if (sides_.side[n.id.index] != Side::Forward) return 0;
+    if (sides_.side[n.id.index] != Side::Forward || runs_again(n)) return 0;
     const Ban& ban = bans_[n.id.index];
     const RecomputeRule& rule = rules_[n.id.index];
     if (mode.saves_all) return rule.may == Recompute::Free ? 0 : kInfinite;
@@ -144,6 +155,7 @@ class Chooser {
     }
     for (ValueId v : n.outputs) {
       if (!in_network(v)) continue;
+      if (runs_again(n) && goes_on(v)) network.add_edge(source(), in(v), kInfinite);
       if (n.kind != NodeKind::Input) network.add_edge(op(n.id), in(v), kInfinite);
       network.add_edge(in(v), out(v), cost_of_saving(v, mode));
     }
@@ -210,6 +222,7 @@ class Chooser {
     if (holders_.lives_anyway(v)) return "lives anyway";
     if (g_.def(v).kind == NodeKind::Input) return "the forward writes to it";
     if (passes::is_view(g_.def(v))) return "a small part of its base";
+    if (runs_again(g_.def(v))) return "the forward goes on with it";
     const Ban& ban = bans_[g_.value(v).def.index];
     return ban.banned ? ban.reason : "less than what it is made of";
   }
