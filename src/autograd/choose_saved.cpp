@@ -37,8 +37,8 @@ class Chooser {
       : g_(g),
         sides_(sides),
         options_(options),
-        holders_(g, sides),
         readers_(g, sides),
+        holders_(g, sides, readers_, options.allows_writes),
         rules_(g.node_count()),
         bans_(g.node_count()),
         savable_(g.value_count()) {}
@@ -220,11 +220,11 @@ class Chooser {
 
   std::string reason(ValueId v) const {
     if (holders_.lives_anyway(v)) return "lives anyway";
-    if (g_.def(v).kind == NodeKind::Input) return "the forward writes to it";
+    if (g_.def(v).kind == NodeKind::Input) return "somebody may write to it";
     if (passes::is_view(g_.def(v))) return "a small part of its base";
     if (runs_again(g_.def(v))) return "the forward goes on with it";
     const Ban& ban = bans_[g_.value(v).def.index];
-    return ban.banned ? ban.reason : "less than what it is made of";
+    return ban.banned ? ban.reason : "recomputing begins here";
   }
 
   std::vector<Choice> choices(const std::vector<ValueId>& saved) const {
@@ -243,8 +243,8 @@ class Chooser {
   const Graph& g_;
   const Sides& sides_;
   const PartitionOptions& options_;
-  const Holders holders_;
   const Readers readers_;
+  const Holders holders_;
   std::vector<RecomputeRule> rules_;  // by node
   std::vector<Ban> bans_;             // by node
   std::vector<bool> savable_;         // by value

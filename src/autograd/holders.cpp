@@ -7,7 +7,8 @@
 
 namespace oxy::autograd {
 
-Holders::Holders(const ir::Graph& joint, const Sides& sides)
+Holders::Holders(const ir::Graph& joint, const Sides& sides, const Readers& readers,
+                 bool allows_writes)
     : g_(joint), copies_(joint, sides), held_(joint.value_count()) {
   for (size_t i = 0; i < joint.primals(); ++i)
     held_[joint.inputs()[i].index] = {
@@ -25,6 +26,10 @@ Holders::Holders(const ir::Graph& joint, const Sides& sides)
     else
       held = {.lives = true, .kind = Saved::Kind::Result, .index = static_cast<uint32_t>(i)};
   }
+  for (uint32_t i = 0; allows_writes && i < held_.size(); ++i)
+    if (held_[i].lives && joint.value(ir::ValueId(i)).type.is_tensor() &&
+        !readers.of(ir::ValueId(i)).by_backward)
+      held_[i] = {.changes = true};
 }
 
 bool Holders::must_be_copied(ir::ValueId v) const {

@@ -3,16 +3,18 @@
 
 #include "autograd/compact.h"
 #include "autograd/partition.h"
+#include "autograd/readers.h"
 
 namespace oxy::autograd {
 
 class Holders {
  public:
-  Holders(const ir::Graph& joint, const Sides& sides);
+  // `allows_writes`: PartitionOptions.
+  Holders(const ir::Graph& joint, const Sides& sides, const Readers& readers, bool allows_writes);
 
   // A primal that stays what it is, or a result. Nothing is kept for it.
   bool lives_anyway(ir::ValueId v) const { return held_[v.index].lives; }
-  // Not as it is: the forward writes to it, the caller sees it otherwise, or it is a view.
+  // Not as it is: somebody writes to it, the caller sees it otherwise, or it is a view.
   bool must_be_copied(ir::ValueId v) const;
   // Whether the forward can give it to the backward.
   bool can_be_saved(ir::ValueId v) const;

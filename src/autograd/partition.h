@@ -56,6 +56,10 @@ struct PartitionOptions {
   // bytes that Policy::Default does, recomputing what is cheapest by byte first, reductions, gemms
   // and calls at last; 0 as little as possible.
   double memory_budget = 1.0;
+  // Whoever has a primal or a result may write to it in front of the backward. Where eager does not
+  // keep it (Saved::direct), eager does not mind, but a recomputation from it would. With this, a
+  // copy is what is saved of it, if anything.
+  bool allows_writes = false;
 };
 
 Partition partition(const ir::Graph& joint, const PartitionOptions& options = {});

@@ -22,6 +22,7 @@ using Answers = std::vector<std::optional<Elements>>;  // nothing for None
 std::vector<PartitionOptions> all_options() {
   std::vector<PartitionOptions> out = {{.policy = Policy::Default}};
   for (double budget : {1.0, 0.75, 0.5, 0.25, 0.0}) out.push_back({.memory_budget = budget});
+  out.push_back({.allows_writes = true});
   return out;
 }
 
