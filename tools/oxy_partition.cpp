@@ -1,7 +1,8 @@
 // oxy-partition: cuts the text of a joint graph into forward and backward, and prints both and what
 // is saved.
 //
-//   oxy-partition [--policy=mincut|default] [--budget=0.5] [--without=0,2] [FILE]
+//   oxy-partition [--policy=mincut|default] [--budget=0.5] [--allow-writes] [--without=0,2]
+//                 [FILE]
 //
 // The text comes from standard input without FILE. --without: the backward too for calls in which
 // these tangents are undefined.
@@ -56,11 +57,13 @@ Options parse_options(int argc, char** argv) {
       o.partition.policy = policy_named(a.substr(9));
     else if (a.starts_with("--budget="))
       o.partition.memory_budget = number<double>(a.substr(9));
+    else if (a == "--allow-writes")
+      o.partition.allows_writes = true;
     else if (a.starts_with("--without="))
       o.without = numbers(a.substr(10));
     else if (a.starts_with("-") && a != "-")
-      throw UserError(
-          oxy::cat("unknown option ", a, "; known are: --policy= --budget= --without="));
+      throw UserError(oxy::cat("unknown option ", a,
+                               "; known are: --policy= --budget= --allow-writes --without="));
     else
       o.file = a;
   }

@@ -7,6 +7,7 @@
 #include "autograd/max_flow.h"
 #include "autograd/readers.h"
 #include "autograd/recompute.h"
+#include "passes/rewrite.h"
 #include "support/check.h"
 
 namespace oxy::autograd {
@@ -36,10 +37,11 @@ class Chooser {
       : g_(g),
         sides_(sides),
         options_(options),
-        holders_(g),
         readers_(g, sides),
+        holders_(g, sides, readers_, options.allows_writes),
         rules_(g.node_count()),
-        bans_(g.node_count()) {}
+        bans_(g.node_count()),
+        savable_(g.value_count()) {}
 
   std::vector<Choice> run() {
     for (NodeId id : g_.order())
@@ -73,7 +75,12 @@ class Chooser {
   // ---- what may be recomputed ----
 
   void look_at(const Node& n) {
+    for (ValueId v : n.outputs) savable_[v.index] = in_network(v) && holders_.can_be_saved(v);
     if (n.kind == NodeKind::Input) return;
+    if (runs_again(n)) {
+      for (ValueId v : n.outputs) savable_[v.index] = savable_[v.index] && goes_on(v);
+      return;
+    }
     const RecomputeRule& rule = rules_[n.id.index] = recompute_rule(g_, n);
     if (sides_.side[n.id.index] != Side::Forward) return;  // computed once, on whichever side
     Ban& ban = bans_[n.id.index];
@@ -85,6 +92,13 @@ class Chooser {
       if (g_.value(v).type.is_tensor()) made += static_cast<double>(bytes(g_.tensor_type(v)));
     ban.density = rule.cost / made;
   }
+
+  // A checkpoint, by the wish of the user.
+  static bool runs_again(const Node& n) {
+    return n.kind == NodeKind::Region && n.target == "checkpoint" && passes::is_removable(n);
+  }
+  // Of its outputs, one that the forward goes on with.
+  bool goes_on(ValueId v) const { return readers_.of(v).by_forward() || holders_.lives_anyway(v); }
 
   std::string reason_to_save(const Node& n, const RecomputeRule& rule) const {
     if (rule.may == Recompute::Free) return "";
@@ -110,18 +124,17 @@ class Chooser {
 
   int64_t cost_of_saving(ValueId v, const Mode& mode) const {
     if (holders_.lives_anyway(v)) return 1;
-    const Node& def = g_.def(v);
-    const bool free = def.kind != NodeKind::Input && rules_[def.id.index].may == Recompute::Free;
-    if (free || !holders_.can_be_saved(v)) return kInfinite;
-    if (mode.saves_all && sides_.side[def.id.index] == Side::Either) return kInfinite;
-    const bool memory_alone = mode.saves_all || mode.lifted;
-    const double times =
-        memory_alone || readers_.of(v).in_memory || readers_.of(v).far_apart() ? 1 : 2;
+    if (!savable_[v.index]) return kInfinite;
+    const bool view = passes::is_view(g_.def(v));
+    if (mode.saves_all && (view || sides_.of(g_, v) == Side::Either)) return kInfinite;
+    const ReadBy& read_by = readers_.of(v);
+    const bool in_memory = !view && (read_by.in_memory || read_by.far_apart());
+    const double times = mode.saves_all || mode.lifted || in_memory ? 1 : 2;
     return units(times * static_cast<double>(bytes(g_.tensor_type(v)))) + 1;
   }
 
   int64_t cost_of_computing(const Node& n, const Mode& mode) const {
-    if (sides_.side[n.id.index] != Side::Forward) return 0;
+    if (sides_.side[n.id.index] != Side::Forward || runs_again(n)) return 0;
     const Ban& ban = bans_[n.id.index];
     const RecomputeRule& rule = rules_[n.id.index];
     if (mode.saves_all) return rule.may == Recompute::Free ? 0 : kInfinite;
@@ -142,6 +155,7 @@ class Chooser {
     }
     for (ValueId v : n.outputs) {
       if (!in_network(v)) continue;
+      if (runs_again(n) && goes_on(v)) network.add_edge(source(), in(v), kInfinite);
       if (n.kind != NodeKind::Input) network.add_edge(op(n.id), in(v), kInfinite);
       network.add_edge(in(v), out(v), cost_of_saving(v, mode));
     }
@@ -206,9 +220,11 @@ class Chooser {
 
   std::string reason(ValueId v) const {
     if (holders_.lives_anyway(v)) return "lives anyway";
-    if (g_.def(v).kind == NodeKind::Input) return "the forward writes to it";
+    if (g_.def(v).kind == NodeKind::Input) return "somebody may write to it";
+    if (passes::is_view(g_.def(v))) return "a small part of its base";
+    if (runs_again(g_.def(v))) return "the forward goes on with it";
     const Ban& ban = bans_[g_.value(v).def.index];
-    return ban.banned ? ban.reason : "less than what it is made of";
+    return ban.banned ? ban.reason : "recomputing begins here";
   }
 
   std::vector<Choice> choices(const std::vector<ValueId>& saved) const {
@@ -227,10 +243,11 @@ class Chooser {
   const Graph& g_;
   const Sides& sides_;
   const PartitionOptions& options_;
-  const Holders holders_;
   const Readers readers_;
+  const Holders holders_;
   std::vector<RecomputeRule> rules_;  // by node
   std::vector<Ban> bans_;             // by node
+  std::vector<bool> savable_;         // by value
 };
 
 }  // namespace

@@ -7,7 +7,11 @@
 // against work, and a long chain costs as much as all of its links.
 //
 // A value costs its bytes twice, written and read; once, where the forward has it in memory anyway.
-// Primals, results and whatever computes nothing (views, constants) cost nothing.
+// Primals, results and whatever computes nothing (views, constants) cost nothing. Of a view its
+// base is saved, unless the view is much smaller (compact.h): then it may be a copy of the view.
+//
+// A checkpoint without draws and effects runs again: what the backward alone reads of it is never
+// saved, what the forward goes on with is what the next one begins with, and is.
 //
 // What may be recomputed is not, as long as the memory budget allows:
 //   - reductions and calls;
@@ -22,11 +26,10 @@
 
 namespace oxy::autograd {
 
-// Without names; Result and Value have no index yet where they are outputs behind the forward's own.
 struct Choice {
   ir::ValueId value;
-  Saved saved;
-  bool copied = false;  // the forward gives a copy: an input that it writes to
+  Saved saved;          // has no name yet, and a Value no index
+  bool copied = false;  // the forward gives a copy, of saved.type
 };
 
 // In the order of their definition: primals first.

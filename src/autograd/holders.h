@@ -1,18 +1,21 @@
 // What lives on behind a forward in any case, and what it takes to keep a value that does not.
 #pragma once
 
+#include "autograd/compact.h"
 #include "autograd/partition.h"
+#include "autograd/readers.h"
 
 namespace oxy::autograd {
 
 class Holders {
  public:
-  explicit Holders(const ir::Graph& joint);
+  // `allows_writes`: PartitionOptions.
+  Holders(const ir::Graph& joint, const Sides& sides, const Readers& readers, bool allows_writes);
 
   // A primal that stays what it is, or a result. Nothing is kept for it.
   bool lives_anyway(ir::ValueId v) const { return held_[v.index].lives; }
-  // Not as it is: the caller gets to write to it, or to see it otherwise.
-  bool must_be_copied(ir::ValueId v) const { return held_[v.index].changes; }
+  // Not as it is: somebody writes to it, the caller sees it otherwise, or it is a view.
+  bool must_be_copied(ir::ValueId v) const;
   // Whether the forward can give it to the backward.
   bool can_be_saved(ir::ValueId v) const;
   // The kind, and the index where it lives anyway.
@@ -25,6 +28,7 @@ class Holders {
     uint32_t index = 0;
   };
   const ir::Graph& g_;
+  const CompactCopies copies_;
   std::vector<Held> held_;  // by value
 };
 

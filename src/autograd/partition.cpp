@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "autograd/choose_saved.h"
+#include "autograd/compact.h"
 #include "autograd/sides.h"
 #include "autograd/unread_symbols.h"
 #include "ops/op_table.h"
@@ -95,9 +96,10 @@ class Forward {
   }
 
   ValueId copy_of(const Choice& c) {
-    Type type = c.saved.type;
-    type.tensor.requires_grad = false;
-    return g_.add_call(NodeKind::CallOp, "aten.clone.default", {c.value}, {std::move(type)})
+    std::vector<ir::Arg> args = {c.value};
+    if (c.saved.type.tensor.strides != joint_.tensor_type(c.value).strides)
+      args.emplace_back(ir::MemoryFormat{0});  // contiguous
+    return g_.add_call(NodeKind::CallOp, "aten.clone.default", std::move(args), {c.saved.type})
         .outputs[0];
   }
 
@@ -130,6 +132,7 @@ class Backward {
     for (ValueId v : joint_.inputs()) names_.insert(joint_.def(v).target);
     std::vector<ValueId> inputs = add_values(saved);
     keep(g_, calls());
+    update_view_types(g_, copies_);
     drop_primals(inputs);
     for (ir::Expr e : unread_symbols(g_, tangents())) inputs.push_back(add_number(saved, e));
     for (ValueId v : tangents()) inputs.push_back(v);
@@ -161,10 +164,12 @@ class Backward {
       if (def.kind == NodeKind::Input) {
         saved[i].name = def.target;
         inputs.push_back(v);
-        continue;
+        g_.value(v).type = saved[i].type;
+      } else {
+        saved[i].name = new_name(short_name(def.target));
+        inputs.push_back(to[v.index] = g_.add_input(saved[i].name, saved[i].type));
       }
-      saved[i].name = new_name(short_name(def.target));
-      inputs.push_back(to[v.index] = g_.add_input(saved[i].name, saved[i].type));
+      if (choices_[i].copied) copies_.push_back(inputs.back());
     }
     g_.replace_uses(
         [&](ValueId v) { return v.index < to.size() && to[v.index].valid() ? to[v.index] : v; });
@@ -265,6 +270,7 @@ class Backward {
   Graph g_;
   std::unordered_set<std::string> names_;
   std::vector<ValueId> stands_for_;  // by value of the joint graph
+  std::vector<ValueId> copies_;      // inputs that are laid out as they were not
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 // What is saved. Values of the forward are saved or recomputed in the backward, by a minimal cut
 // (choose_saved.h says by which costs). Primals and results live anyway: saving one costs nothing.
 // A primal that the forward writes to would show its new content, so a copy of the old one is made
-// where it is wanted. Views are never saved: their base is.
+// where it is wanted. Views are saved as their bases, unless they are much smaller.
 //
 // Sizes. A symbol that the backward uses and that no tensor among what is saved has as a size, nor
 // the only tangent, is saved as a number: whoever passes these inputs can read every symbol of
@@ -56,6 +56,10 @@ struct PartitionOptions {
   // bytes that Policy::Default does, recomputing what is cheapest by byte first, reductions, gemms
   // and calls at last; 0 as little as possible.
   double memory_budget = 1.0;
+  // Whoever has a primal or a result may write to it in front of the backward. Where eager does not
+  // keep it (Saved::direct), eager does not mind, but a recomputation from it would. With this, a
+  // copy is what is saved of it, if anything.
+  bool allows_writes = false;
 };
 
 Partition partition(const ir::Graph& joint, const PartitionOptions& options = {});

@@ -14,6 +14,7 @@ struct ReadBy {
   // forward.
   int32_t first = INT32_MAX, last = -1;
 
+  bool by_forward() const { return last >= first; }
   bool far_apart() const { return last > first; }
 };
 

@@ -25,6 +25,9 @@ class Remover {
     OXY_CHECK(defined.size() == tangents && tangents <= g_.inputs().size(), "tangents: ", tangents);
     of_tangents_.resize(g_.value_count());
     undefined_.resize(g_.value_count());
+    read_.resize(g_.value_count());
+    for (NodeId id : g_.order())
+      for_each_value(g_.node(id), [&](ValueId v) { read_[v.index] = true; });
     first_ = g_.inputs().size() - tangents;
     for (size_t i = 0; i < tangents; ++i) mark(g_.inputs()[first_ + i], defined[i]);
   }
@@ -91,20 +94,23 @@ class Remover {
     });
   }
 
+  // A gradient that nothing else reads may be laid out in any way, as in eager.
+  bool can_stand_for(ValueId other, ValueId sum) const {
+    const ir::Type &a = g_.value(other).type, &b = g_.value(sum).type;
+    if (same_place(a, b)) return true;
+    return !read_[sum.index] && a.is_tensor() && a.tensor.dtype == b.tensor.dtype &&
+           a.tensor.device == b.tensor.device && a.tensor.sizes == b.tensor.sizes;
+  }
+
   // Of a sum. Says whether it did.
   bool take_other_operand(Node& n) {
     if (!is_sum(n) || !n.arg(0).is_value() || !n.arg(1).is_value()) return false;
     if (!n.arg(2).is_none() && n.arg(2) != ir::Arg(1)) return false;
     const bool first_is_undefined = is_undefined(n.args[0].value());
     ValueId other = n.args[first_is_undefined ? 1 : 0].value();
-    const ir::Type& type = g_.value(n.outputs[0]).type;
-    if (is_undefined(other) || !same_place(g_.value(other).type, type)) return false;
+    if (is_undefined(other) || !can_stand_for(other, n.outputs[0])) return false;
     if (first_is_undefined && n.target == "aten.sub.Tensor") {
-      Node& negative =
-          g_.insert_call(n.id, ir::NodeKind::CallOp, "aten.neg.default", {other}, {type});
-      negative.stack = n.stack;
-      negative.parent = n.parent;
-      other = negative.outputs[0];
+      other = ops::Rewriter(g_, n.id).call("aten.neg.default", {other});
       if (of_tangents_.size() <= other.index) of_tangents_.resize(other.index + 1);
       of_tangents_[other.index] = true;
     }
@@ -161,9 +167,11 @@ class Remover {
   }
 
   Graph g_;
-  size_t first_ = 0;                           // tangent, among the inputs
-  std::vector<bool> of_tangents_, undefined_;  // by value of the backward
-  std::vector<ValueId> stands_for_, zeros_;    // by value
+  size_t first_ = 0;  // tangent, among the inputs
+  // By value of the backward.
+  std::vector<bool> of_tangents_, undefined_;
+  std::vector<bool> read_;                   // by a node of it
+  std::vector<ValueId> stands_for_, zeros_;  // by value
 };
 
 }  // namespace

@@ -113,7 +113,11 @@ class Maker {
   // Into the sum of the gradients of `v`.
   void give(ValueId v, ValueId gradient) {
     auto [it, first] = gradients_.try_emplace(v, gradient);
-    if (!first) it->second = write().add(it->second, gradient);
+    if (first) return;
+    if (pick(2))
+      it->second = write().add(it->second, gradient);
+    else
+      it->second = write().sub(gradient, call("aten.neg.default", {it->second}));
   }
 
   void mutate() {
