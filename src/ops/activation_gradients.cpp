@@ -219,7 +219,9 @@ Scalar logit_backward(Element& e) {
   const Scalar slope = e.div(e.operand(0, d), e.mul(x, e.sub(one, x)));
   const double eps = e.args.number(2, -1.0).value_or(-1.0);
   const bool open = eps < 0;
-  const Scalar low = e.c(open ? 0 : eps, d), high = open ? one : e.sub(one, low);
+  // Rounded to the result's dtype, as 1 - eps is.
+  const Scalar margin = e.c(open ? 0 : eps, e.result()), whole = e.c(1, e.result());
+  const Scalar low = e.cast(margin, d), high = e.cast(e.sub(whole, margin), d);
   const Scalar inside = e.op(LoopOp::And, e.op(LoopOp::Ge, x, low), e.op(LoopOp::Le, x, high));
   const double outside = open ? std::numeric_limits<double>::quiet_NaN() : 0;
   return e.finish(e.where(inside, slope, e.c(outside, d)));

@@ -20,6 +20,7 @@ class Args {
   // Another list, of values of the same graph.
   Args with(std::span<const ir::Arg> args) const { return {graph_, args}; }
 
+  const ir::Graph& graph() const { return graph_; }
   std::span<const ir::Arg> list() const { return args_; }
   size_t size() const { return args_.size(); }
   const ir::Arg& operator[](size_t i) const;

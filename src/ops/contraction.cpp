@@ -187,6 +187,8 @@ bool is_ambiguous(const TensorType& image) {
                              [](Expr e) { return same_size(e, 1); });
 }
 
+}  // namespace
+
 // Layouts other than row-major depend on the library that runs it: torch is asked.
 bool shape_convolution(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
@@ -212,6 +214,8 @@ bool shape_convolution(const Args& a, Types& out) {
   }
   return give(out, fresh(*x, std::move(sizes)));
 }
+
+namespace {
 
 // ---- attention ----
 

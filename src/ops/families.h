@@ -11,6 +11,7 @@ FamilyRows pointwise_ops();
 FamilyRows activation_ops();
 FamilyRows activation_gradient_ops();
 FamilyRows view_ops();
+FamilyRows view_gradient_ops();
 FamilyRows creation_ops();
 FamilyRows reduction_ops();
 FamilyRows normalization_ops();
@@ -18,6 +19,7 @@ FamilyRows normalization_gradient_ops();
 FamilyRows indexing_ops();
 FamilyRows scatter_ops();
 FamilyRows contraction_ops();
+FamilyRows contraction_gradient_ops();
 FamilyRows special_ops();
 FamilyRows approximation_ops();
 FamilyRows loss_ops();
@@ -29,6 +31,7 @@ FamilyRows sampling_ops();
 // Rules of one family that rows of another name.
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
 bool shape_diagonal_scatter(const Args& a, Types& out);
+bool shape_convolution(const Args& a, Types& out);
 
 // Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute
 // with.

@@ -1,9 +1,10 @@
 // Gradients of softmax and the normalisations, in sums and products. Half precision is widened once
 // at the start and rounded once at the end.
 //
-// ATen writes the gradient of a normalisation as rstd * dy + b * x + c, which cancels where the mean
-// is large; here x is centred first, as in its forward. Sums over fp16 and bf16 are kept in f32.
+// ATen writes the gradient of a normalisation as rstd * dy + b * x + c, which cancels where the
+// mean is large; here x is centred first, as in its forward. Sums over fp16 and bf16 are in f32.
 #include "ops/families.h"
+#include "ops/gradients.h"
 #include "ops/normalization.h"
 
 namespace oxy::ops {
@@ -11,33 +12,6 @@ namespace {
 
 using ir::TensorType;
 using ir::ValueId;
-
-// ---- which of the results are wanted ----
-
-std::optional<std::vector<bool>> output_mask(const Args& a, size_t at) {
-  const auto* items = a[at].items();
-  std::vector<bool> mask;
-  for (size_t i = 0; items && i < items->size(); ++i) {
-    const auto* wanted = (*items)[i].get_if<bool>();
-    if (!wanted) return std::nullopt;
-    mask.push_back(*wanted);
-  }
-  return items && mask.size() == 3 ? std::optional(std::move(mask)) : std::nullopt;
-}
-
-// A result that is not wanted is not there.
-bool give_wanted(Types& out, bool wanted, std::optional<TensorType> result) {
-  if (wanted) return give(out, std::move(result));
-  out.push_back(ir::Type::none());
-  return true;
-}
-
-template <class Make>
-bool give_wanted(std::vector<ValueId>& out, bool wanted, Make&& make) {
-  if (wanted) return give(out, make());
-  out.emplace_back();
-  return true;
-}
 
 // ---- softmax: grad_output, output, dim, input_dtype ----
 
@@ -82,7 +56,7 @@ bool same_kind(const TensorType* a, const TensorType& b) {
 
 bool shape_layer_norm_backward(const Args& a, Types& out) {
   const TensorType *t = a.tensor(1), *weight = a.tensor(5), *bias = a.tensor(6);
-  const auto mask = output_mask(a, 7);
+  const auto mask = output_mask(a, 7, 3);
   if (!is_real(t) || !same_kind(a.tensor(0), *t) || !mask) return false;
   // The statistics and a bias have the dtype of the weight, if there is one.
   const auto stats = statistics_dtype(a, *t, 5, 6);
@@ -101,7 +75,7 @@ bool shape_layer_norm_backward(const Args& a, Types& out) {
 bool decompose_layer_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(1);
-  const auto mask = output_mask(a, 7);
+  const auto mask = output_mask(a, 7, 3);
   const auto* normalized = a[2].items();
   if (!is_real(&t) || !mask || !normalized || t.numel().is_const(0)) return false;
   const auto first = t.dim() - static_cast<int64_t>(normalized->size());
@@ -130,7 +104,7 @@ bool decompose_layer_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
 
 bool shape_group_norm_backward(const Args& a, Types& out) {
   const TensorType *t = a.tensor(1), *weight = a.tensor(4);
-  const auto mask = output_mask(a, 9);
+  const auto mask = output_mask(a, 9, 3);
   const auto channels = a.expr(6);
   if (!is_real(t) || !same_kind(a.tensor(0), *t) || !mask || !channels) return false;
   if (((*mask)[1] || (*mask)[2]) && !is_real(weight)) return false;
@@ -153,7 +127,7 @@ bool same_format(const TensorType& t, const TensorType& grad) {
 bool decompose_group_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(1);
-  const auto mask = output_mask(a, 9);
+  const auto mask = output_mask(a, 9, 3);
   const auto batch = a.expr(5), channels = a.expr(6), spatial = a.expr(7), groups = a.expr(8);
   if (!is_real(&t) || !mask || !batch || !channels || !spatial || !groups) return false;
   if (t.numel().is_const(0) || !same_format(t, *a.tensor(0))) return false;
@@ -197,7 +171,7 @@ std::optional<DType> parameters_of(const Args& a, const TensorType& t, bool trai
 
 bool shape_batch_norm_backward(const Args& a, Types& out) {
   const TensorType *t = a.tensor(1), *weight = a.tensor(2);
-  const auto mask = output_mask(a, 9);
+  const auto mask = output_mask(a, 9, 3);
   const auto train = a.boolean(7);
   if (!is_real(t) || t->dim() < 2 || !same_kind(a.tensor(0), *t) || !mask || !train) return false;
   const size_t mean = *train ? 5 : 3;
@@ -213,7 +187,7 @@ bool shape_batch_norm_backward(const Args& a, Types& out) {
 bool decompose_batch_norm_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(1);
-  const auto mask = output_mask(a, 9);
+  const auto mask = output_mask(a, 9, 3);
   const auto train = a.boolean(7);
   const auto eps = a.number(8);
   if (!is_real(&t) || !mask || !train || !eps || t.numel().is_const(0)) return false;

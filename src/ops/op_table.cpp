@@ -20,12 +20,27 @@ struct Table {
   std::unordered_map<std::string_view, const OpInfo*> by_name;
 
   Table() {
-    for (FamilyRows family :
-         {pointwise_ops(), activation_ops(), activation_gradient_ops(), view_ops(), creation_ops(),
-          reduction_ops(), normalization_ops(), normalization_gradient_ops(), indexing_ops(),
-          scatter_ops(), contraction_ops(), special_ops(), approximation_ops(), loss_ops(),
-          loss_gradient_ops(), rearrange_ops(), window_ops(), sampling_ops(),
-          FamilyRows(kEffects)}) {
+    for (FamilyRows family : {pointwise_ops(),
+                              activation_ops(),
+                              activation_gradient_ops(),
+                              view_ops(),
+                              view_gradient_ops(),
+                              creation_ops(),
+                              reduction_ops(),
+                              normalization_ops(),
+                              normalization_gradient_ops(),
+                              indexing_ops(),
+                              scatter_ops(),
+                              contraction_ops(),
+                              contraction_gradient_ops(),
+                              special_ops(),
+                              approximation_ops(),
+                              loss_ops(),
+                              loss_gradient_ops(),
+                              rearrange_ops(),
+                              window_ops(),
+                              sampling_ops(),
+                              FamilyRows(kEffects)}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     std::ranges::sort(rows, {}, &OpInfo::name);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ops/families.h"
+#include "ops/padding.h"
 #include "ops/rewriter.h"
 
 namespace oxy::ops {
@@ -12,17 +13,22 @@ namespace {
 using ir::TensorType;
 using ir::ValueId;
 
-Scalar zero(Element& e) { return e.c(0, e.result()); }
+// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a
+// volume without a batch for an image.
+bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
+  TensorType r = fresh(t, std::move(sizes));
+  const size_t size = r.sizes.size();
+  if (size == rank || (rank == 5 && size == 4)) {
+    auto last = suggests_channels_last(t);
+    if (!last) return false;
+    if (*last) r.strides = channels_last_strides(r.sizes);
+  }
+  return give(out, std::move(r));
+}
 
-// ---- reflection_pad, replication_pad ----
+}  // namespace
 
-// Elements before and after each of the last dimensions; the list names the last one first.
-struct Borders {
-  Expr before = 0, after = 0;
-};
-
-// `cut`: they may be negative.
-std::optional<std::vector<Borders>> borders(const Args& a, size_t dims, bool cut = false) {
+std::optional<std::vector<Borders>> borders(const Args& a, size_t dims, bool cut) {
   Sizes list;
   if (!a.exprs(1, list) || list.size() != 2 * dims) return std::nullopt;
   std::vector<Borders> result(dims);
@@ -32,6 +38,33 @@ std::optional<std::vector<Borders>> borders(const Args& a, size_t dims, bool cut
   for (size_t k = 0; k < dims; ++k) result[dims - 1 - k] = {list[2 * k], list[2 * k + 1]};
   return result;
 }
+
+// Eager refuses bool, and borders that are not shorter than what they reflect.
+bool shape_of_padded(const Args& a, bool reflect, size_t dims, Types& out) {
+  const TensorType* t = a.tensor(0);
+  auto edges = borders(a, dims, !reflect);
+  if (!t || !edges || t->dtype == DType::B8) return false;
+  if (t->sizes.size() != dims + 1 && t->sizes.size() != dims + 2) return false;
+  Sizes sizes = t->sizes;
+  for (Expr e : sizes) {
+    if (!sym::known_less(0, e).value_or(false)) return false;
+  }
+  for (size_t k = 0; k < dims; ++k) {
+    Expr& size = sizes[sizes.size() - dims + k];
+    for (Expr edge : {(*edges)[k].before, (*edges)[k].after}) {
+      if (reflect && !sym::known_less(edge, size).value_or(false)) return false;
+    }
+    size = size + (*edges)[k].before + (*edges)[k].after;
+    if (!reflect && !sym::known_less(0, size).value_or(false)) return false;
+  }
+  return push_image(*t, std::move(sizes), dims == 1 ? 0 : dims + 2, out);
+}
+
+namespace {
+
+Scalar zero(Element& e) { return e.c(0, e.result()); }
+
+// ---- reflection_pad, replication_pad ----
 
 // Where an index before the first or after the last element reads: itself mirrored, or the edge.
 template <bool Reflect>
@@ -69,40 +102,9 @@ Scalar pad(Element& e) {
   return padded_line<Reflect>(e, at, edges.back().before, edges.back().after);
 }
 
-// A fresh tensor in the memory format of `t`, an image where it has `rank` dimensions. ATen takes a
-// volume without a batch for an image.
-bool push_image(const TensorType& t, Sizes sizes, size_t rank, std::vector<ir::Type>& out) {
-  TensorType r = fresh(t, std::move(sizes));
-  const size_t size = r.sizes.size();
-  if (size == rank || (rank == 5 && size == 4)) {
-    auto last = suggests_channels_last(t);
-    if (!last) return false;
-    if (*last) r.strides = channels_last_strides(r.sizes);
-  }
-  return give(out, std::move(r));
-}
-
-// With or without a batch. Eager refuses bool, and borders that are not shorter than what they
-// reflect.
 template <bool Reflect, size_t Dims>
 bool shape_pad(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  auto edges = borders(a, Dims, !Reflect);
-  if (!t || !edges || t->dtype == DType::B8) return false;
-  if (t->sizes.size() != Dims + 1 && t->sizes.size() != Dims + 2) return false;
-  Sizes sizes = t->sizes;
-  for (Expr e : sizes) {
-    if (!sym::known_less(0, e).value_or(false)) return false;
-  }
-  for (size_t k = 0; k < Dims; ++k) {
-    Expr& size = sizes[sizes.size() - Dims + k];
-    for (Expr edge : {(*edges)[k].before, (*edges)[k].after}) {
-      if (Reflect && !sym::known_less(edge, size).value_or(false)) return false;
-    }
-    size = size + (*edges)[k].before + (*edges)[k].after;
-    if (!Reflect && !sym::known_less(0, size).value_or(false)) return false;
-  }
-  return push_image(*t, std::move(sizes), Dims == 1 ? 0 : Dims + 2, out);
+  return shape_of_padded(a, Reflect, Dims, out);
 }
 
 // ---- circular padding ----

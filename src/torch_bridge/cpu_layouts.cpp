@@ -90,6 +90,27 @@ void convolution(ir::TensorType& t, Args args) {
   }
 }
 
+// Both gradients have the forward's format. `like` is the operand of which one is the gradient.
+void convolution_gradient(ir::TensorType& t, Args args, const at::Tensor& like) {
+  std::vector<c10::IValue> forward{args[1], args[2], c10::IValue()};
+  forward.insert(forward.end(), args.begin() + 4, args.begin() + 10);
+  const at::Tensor &x = args[1].toTensor(), &w = args[2].toTensor();
+  if (is_symbolic(x) || is_symbolic(w) || t.dim() < 3 || like.numel() == 0) return;
+  const bool last =
+      t.dim() == 3
+          ? suggests_channels_last_1d(w) || (x.is_contiguous() && suggests_channels_last_1d(x))
+          : runs_channels_last(forward);
+  last ? channels_last(t) : row_major(t, args);
+}
+
+void convolution_input(ir::TensorType& t, Args args) {
+  convolution_gradient(t, args, args[1].toTensor());
+}
+
+void convolution_weight(ir::TensorType& t, Args args) {
+  convolution_gradient(t, args, args[2].toTensor());
+}
+
 // Images that are made anew, in the format of the first argument.
 void image_like_first(ir::TensorType& t, Args args) {
   suggests_channels_last(args[0].toTensor()) ? channels_last(t) : row_major(t, args);
@@ -259,6 +280,8 @@ constexpr Correction kCorrections[] = {
     {"aten.isin.Tensor_Tensor", 0, row_major},
     {"aten.isin.Tensor_Scalar", 0, row_major},
     {"aten.convolution.default", 0, convolution},
+    {"aten.convolution_backward.default", 0, convolution_input},
+    {"aten.convolution_backward.default", 1, convolution_weight},
     {"aten.roll.default", 0, rolled},
     {"aten.rot90.default", 0, rotated},
     {"aten.binary_cross_entropy.default", 0, losses_like<0, 3>},

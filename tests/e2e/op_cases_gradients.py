@@ -30,7 +30,7 @@ OF_OPERAND = {
     "softplus_backward": [[1, 20], [2, 0.5]],
     "sigmoid_backward": [[]],
     "tanh_backward": [[]],
-    "logit_backward": [[None], [0.2], [0.0]],
+    "logit_backward": [[None], [0.3], [0.4], [0.0]],
 }
 
 
@@ -213,7 +213,96 @@ def nll_cases() -> None:
         case("nll_loss2d_backward.default", grad, y, target, None, 1, -100, total)
 
 
+def view_cases() -> None:
+    """Of a view's gradient: its own sizes, those of the operand, the view's arguments."""
+    big = 2**40
+    for dtype in (*FLOATS, torch.int64, torch.bool):
+        x = randn(4, 5, 6, dtype=dtype)
+        for dim, index in ((0, 2), (1, -1), (-1, 3)):
+            grad = x.select(dim, index)
+            case("select_backward.default", grad, [4, 5, 6], dim, index)
+        for dim, *bounds in (
+            (0, 1, 3, 1),
+            (1, 0, big, 2),
+            (-1, -4, -1, 1),
+            (2, 3, 3, 1),
+            (1, 1, 9, 3),
+        ):
+            start, end, step = bounds
+            at = [slice(None)] * 3
+            at[dim] = slice(start, end, step)
+            case("slice_backward.default", x[tuple(at)], [4, 5, 6], dim, *bounds)
+        for offset, first, second in ((0, 0, 1), (1, -1, 0), (-2, 1, 2)):
+            grad = x.diagonal(offset, first, second)
+            case("diagonal_backward.default", grad, [4, 5, 6], offset, first, second)
+        if dtype not in (torch.int64, torch.bool):
+            for dim, size, step in ((0, 2, 1), (1, 2, 3), (-1, 5, 2), (1, 5, 1)):
+                grad = x.unfold(dim, size, step)
+                case("unfold_backward.default", grad, [4, 5, 6], dim, size, step)
+    case("select_backward.default", randn(5), [4, 5], 0, 4)
+    case("select_backward.default", randn(5, 4).t(), [4, 3, 5], 1, 0)
+    case("slice_backward.default", randn(0, 5), [0, 5], 0, 0, big, 1)
+
+
+def padding_cases() -> None:
+    for dtype in FLOATS:
+        for dims, sizes, edges in (
+            (1, (3, 7), [2, 3]),
+            (1, (2, 3, 7), [0, 6]),
+            (2, (3, 5, 6), [2, 0, 4, 1]),
+            (2, (2, 3, 5, 6), [5, 5, 1, 3]),
+            (3, (2, 3, 4, 5, 6), [1, 2, 0, 3, 2, 1]),
+            (3, (3, 4, 5, 6), [1, 0, 0, 1, 2, 1]),
+        ):
+            x = randn(*sizes, dtype=dtype)
+            grad = torch.nn.functional.pad(x, edges, mode="reflect")
+            case(f"reflection_pad{dims}d_backward.default", grad, x, edges)
+            case(f"replication_pad{dims}d_backward.default", grad, x, edges)
+    for x in (
+        randn(2, 3, 5, 6).to(memory_format=torch.channels_last),
+        randn(2, 3, 6, 5).transpose(2, 3),
+        randn(3, 2, 5, 6).transpose(0, 1),
+    ):
+        grad = torch.nn.functional.pad(x, [1, 2, 3, 1], mode="reflect")
+        case("reflection_pad2d_backward.default", grad, x, [1, 2, 3, 1])
+        case("reflection_pad2d_backward.default", grad.contiguous(), x, [1, 2, 3, 1])
+    case("reflection_pad2d_backward.default", randn(2, 3, 9, 9), randn(2, 3, 5, 6), [1, 2, 3, 1])
+
+
+def extern_cases() -> None:
+    """Their shapes: these run as calls."""
+    for dtype in (F32, F64, BF16):
+        for x, w, rest in (
+            ((2, 4, 8, 9), (6, 4, 3, 3), ([1], [0], [1], False, [0], 1)),
+            ((2, 8, 8, 9), (8, 2, 3, 3), ([2, 1], [1, 1], [1, 2], False, [0, 0], 4)),
+            ((2, 8, 8, 9), (8, 1, 3, 3), ([1], [1], [1], False, [0], 8)),
+            ((2, 8, 8, 9), (8, 8, 1, 1), ([1], [0], [1], False, [0], 1)),
+            ((1, 8, 32, 32), (16, 8, 3, 3), ([1], [1], [1], False, [0], 1)),
+            ((2, 4, 8, 9), (4, 6, 3, 3), ([2, 2], [1, 0], [1, 1], True, [1, 0], 1)),
+            ((2, 4, 9), (6, 4, 3), ([1], [0], [1], False, [0], 1)),
+            ((2, 4, 5, 6, 7), (6, 4, 3, 3, 3), ([1], [1], [1], False, [0], 1)),
+        ):
+            x, w = randn(*x, dtype=dtype), randn(*w, dtype=dtype)
+            grad = torch.randn_like(torch.ops.aten.convolution(x, w, None, *rest))
+            for mask in MASKS:
+                case("convolution_backward.default", grad, x, w, [w.shape[0]], *rest, mask)
+            if grad.dim() == 4:
+                last = grad.to(memory_format=torch.channels_last)
+                case("convolution_backward.default", last, x, w, None, *rest, MASKS[0])
+    rest = ([1], [0], [1], False, [0], 1)
+    x, w = randn(2, 4, 8, 9), randn(6, 4, 3, 3)
+    case("convolution_backward.default", randn(2, 6, 5, 7), x, w, [6], *rest, MASKS[0])
+    for q in (randn(2, 3, 7, 8), randn(2, 7, 3, 8).transpose(1, 2)):
+        for k in (randn(2, 3, 5, 8), randn(2, 5, 3, 8).transpose(1, 2)):
+            y, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, k)
+            name = "_scaled_dot_product_flash_attention_for_cpu_backward.default"
+            case(name, torch.randn_like(y), q, k, k, y, sums, 0.0, False)
+
+
 FAMILIES = (
+    extern_cases,
+    view_cases,
+    padding_cases,
     activation_cases,
     softmax_cases,
     norm_cases,

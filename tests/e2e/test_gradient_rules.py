@@ -278,3 +278,59 @@ def test_sizes_that_vary(f):
     stats = oxyfuel.stats()
     assert stats["extern_calls"] == 0
     assert stats.get("recompiles", 0) == 0
+
+
+def test_views():
+    """Gradients of what overlaps are added in one loop."""
+
+    def f(a, b, c, d):
+        whole = aten.select_backward(a, [6, 7, 8], 1, 2)
+        whole = whole + aten.slice_backward(b, [6, 7, 8], 1, 3, 1 << 62, 2)
+        whole = whole + aten.diagonal_backward(c, [6, 7, 8], 1, 0, 1)
+        return whole + aten.unfold_backward(d, [6, 7, 8], 2, 4, 2)
+
+    x = torch.randn(6, 7, 8)
+    args = (x.select(1, 2), x[:, 3::2], x.diagonal(1, 0, 1), x.unfold(2, 4, 2))
+    for a in layouts(args[0]):
+        check(f, a, *args[1:])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def test_padding(mode, dtype):
+    op = aten.reflection_pad2d_backward if mode == "reflect" else aten.replication_pad2d_backward
+    for x in layouts(torch.randn(2, 4, 9, 12).to(dtype)):
+        grad = torch.randn(2, 4, 13, 15).to(dtype)
+        check(lambda g, x: op(g, x, [1, 2, 3, 1]), grad, x, tolerance=0)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolution(dims):
+    """An extern call whose results' layouts are predicted."""
+    x, w = torch.randn(2, 8, 9, 10, 11)[(..., *[0] * (3 - dims))], torch.randn(6, 8, *[3] * dims)
+    rest = ([1], [1], [1], False, [0], 1)
+    y = aten.convolution(x, w, None, *rest)
+    back = lambda g, x, w: aten.convolution_backward(g, x, w, [6], *rest, [True] * 3)
+    for a in layouts(x):
+        for b in layouts(w):
+            check(back, torch.randn_like(y), a, b, loops=False, tolerance=1e-5)
+
+
+def test_attention():
+    """The same of attention."""
+    q, k = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 5, 8)
+    y, sums = aten._scaled_dot_product_flash_attention_for_cpu(q, k, k)
+    op = aten._scaled_dot_product_flash_attention_for_cpu_backward
+    for a in layouts(q):
+        for b in layouts(k):
+            check(
+                lambda *t: op(*t, 0.0, False),
+                torch.randn_like(y),
+                a,
+                b,
+                k,
+                y,
+                sums,
+                loops=False,
+                tolerance=1e-5,
+            )
