@@ -16,12 +16,16 @@ using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
 
-// The classes of a tuple or union of them, at any depth.
-void collect_classes(py::handle asked, std::vector<py::object>& out) {
+// The classes of a tuple or union of them. How deep CPython follows tuples depends on how much of
+// the stack the caller has used: what is nested deeper than anybody writes is left to it.
+void collect_classes(py::handle asked, std::vector<py::object>& out, int depth = 0) {
   static const py::object& union_type = member_of<"types", "UnionType">();
+  constexpr int kMaxNesting = 32;
+  if (depth > kMaxNesting)
+    throw Break(BreakId::builtin_call, "isinstance or issubclass of tuples nested too deeply");
   if (PyTuple_Check(asked.ptr()) || py::type::of(asked).is(union_type))
     for (py::handle one : PyTuple_Check(asked.ptr()) ? borrow(asked) : asked.attr("__args__"))
-      collect_classes(one, out);
+      collect_classes(one, out, depth + 1);
   else
     out.push_back(borrow(asked));
 }
