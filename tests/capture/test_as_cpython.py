@@ -3,12 +3,14 @@ result, whatever breaks."""
 
 import collections
 import contextlib
+import datetime
 import itertools
 import operator
 import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import torch
@@ -375,6 +377,89 @@ def test_keys_are_hashed_as_often():
     keys = frozenset(map(Counted, range(3)))
     for _ in range(2):
         assert outcome(compiled, keys) == outcome(keyed, keys)
+
+
+class Moment(datetime.datetime):
+    pass
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        datetime.datetime.now,
+        datetime.datetime.today,
+        datetime.datetime.utcnow,
+        Moment.now,
+        lambda: datetime.datetime.now(datetime.timezone.utc),
+        lambda: Moment.now(),
+        lambda: next(map(datetime.datetime.now, [None])),
+        lambda: super(Moment, Moment).now(),
+    ],
+)
+def test_class_methods_that_read_the_clock(clock):
+    def run(x):
+        now = clock()
+        return x + 1, (now.minute, now.second, now.microsecond)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    told = []
+    for f in (run, compiled, compiled, run, compiled):
+        told.append(f(torch.ones(2))[1])
+        time.sleep(0.001)
+    assert len(set(told)) == len(told)
+
+
+def test_class_methods_that_read_the_time_zone(monkeypatch):
+    def run(x):
+        moment, day = datetime.datetime.fromtimestamp(0), datetime.date.fromtimestamp(80_000)
+        return x + 1, moment.hour, day.day
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    try:
+        for zone in ("UTC", "UTC-5", "UTC+5"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert compiled(torch.ones(2))[1:] == run(torch.ones(2))[1:]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_class_methods_that_depend_on_their_arguments():
+    def run(x, n):
+        return (
+            x + int.from_bytes(b"ab", "big") + float.fromhex("0x1p3"),
+            dict.fromkeys("ab", n),
+            collections.OrderedDict.fromkeys((n, 3)),
+            bytes.fromhex("aa") + bytearray.fromhex("bb"),
+            datetime.date.fromisoformat("2024-01-02").year,
+            type.__instancecheck__(int, n),
+            list.__class_getitem__(int) == list[int],
+            type.__call__(int, "3"),
+        )
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    for n in (1, 2):
+        ours, eager = compiled(torch.ones(2), n), run(torch.ones(2), n)
+        assert torch.equal(ours[0], eager[0])
+        assert ours[1:] == eager[1:]
+
+
+@pytest.mark.skipif(not hasattr(float, "__setformat__"), reason="CPython 3.10 has it")
+def test_a_class_method_that_changes_the_process():
+    def change(to):
+        before = float.__getformat__("double")
+        float.__setformat__("double", to)
+        return before, float.__getformat__("double")
+
+    compiled = oxyfuel.compile(change, backend="eager")
+    known = float.__getformat__("double")
+    try:
+        for _ in range(2):
+            assert compiled("unknown") == (known, "unknown")
+            assert compiled(known) == ("unknown", known)
+    finally:
+        float.__setformat__("double", known)
 
 
 @pytest.mark.parametrize("seconds", [120])
