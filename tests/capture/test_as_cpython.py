@@ -462,6 +462,91 @@ def test_a_class_method_that_changes_the_process():
         float.__setformat__("double", known)
 
 
+def raiser(error):
+    def callback():
+        raise error
+
+    return callback
+
+
+def contexts(error):
+    names = []
+    while error is not None:
+        names.append(type(error).__name__)
+        error = error.__context__
+    return names
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_exception_that_the_caller_deals_with(first):
+    def asks(x):
+        return x + 1, sys.exc_info()[:2], getattr(sys, "exception", int)()
+
+    def asks_later(x):
+        try:
+            raise KeyError
+        except KeyError:
+            inside = sys.exc_info()[0]
+        return x + 1, inside, sys.exc_info()[:2]
+
+    for f in (asks, asks_later):
+        compiled = oxyfuel.compile(f, backend="eager")
+        for outside in (first, not first, first, not first):
+            if not outside:
+                assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+                continue
+            try:
+                raise IndexError
+            except IndexError:
+                assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("body", [None, ZeroDivisionError])
+@pytest.mark.parametrize(
+    "errors",
+    [[], [IndexError], [IndexError, KeyError], [IndexError, KeyError, OSError, ValueError]],
+)
+def test_exceptions_of_an_exit_stack(errors, body, outside):
+    """Its __exit__ compiled alone, and the function that has the with statement."""
+    seen = []
+
+    def suppress(*details):
+        seen.append(contexts(details[1]))
+        return True
+
+    def block(stack):
+        with stack:
+            for error in errors:
+                stack.callback(raiser(error))
+                if error is OSError:
+                    stack.push(suppress)
+            if body is not None:
+                raise body
+
+    class Compiled(contextlib.ExitStack):
+        __exit__ = oxyfuel.compile(contextlib.ExitStack.__exit__, backend="eager")
+
+    def chain(block, stack):
+        seen.clear()
+        try:
+            if not outside:
+                block(stack())
+            try:
+                raise MemoryError
+            except MemoryError:
+                block(stack())
+        except Exception as error:
+            return contexts(error), list(seen)
+        return list(seen)
+
+    compiled = oxyfuel.compile(block, backend="eager")
+    expected = chain(block, contextlib.ExitStack)
+    for _ in range(2):
+        assert chain(block, Compiled) == expected
+        assert chain(compiled, contextlib.ExitStack) == expected
+
+
 @pytest.mark.parametrize("seconds", [120])
 def test_everything_is_captured_from_the_import_on(tmp_path, seconds):
     (tmp_path / "program.py").write_text(

@@ -210,14 +210,13 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
   return c.calls.call_real(callable, args, kwargs);
 }
 
-// What the caller of the compiled function deals with may be another exception at each call; an
-// ExitStack only looks whether it meets that one.
+// What the caller of the compiled function deals with may be another exception at each call.
 py::object handled(Capture& c) {
-  auto handled = owned(handled_exception());
-  if (!handled &&
-      !is_text(as_function(c.frames.stack().back()->function)->func_module, "contextlib"))
-    throw Break(BreakId::frame_access, "the exception outside of an except block");
-  return handled ? std::move(handled) : py::object(py::none());
+  if (auto handled = owned(handled_exception())) return handled;
+  if (c.frames.handled_outside)
+    throw Break(BreakId::builtin_on_existing, "the exception that the caller deals with");
+  c.heap.guard_nothing_handled();
+  return py::none();
 }
 
 Meant exc_info(Capture& c) {
