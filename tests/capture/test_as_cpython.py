@@ -3,12 +3,14 @@ result, whatever breaks."""
 
 import collections
 import contextlib
+import datetime
 import itertools
 import operator
 import os
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 import torch
@@ -375,6 +377,174 @@ def test_keys_are_hashed_as_often():
     keys = frozenset(map(Counted, range(3)))
     for _ in range(2):
         assert outcome(compiled, keys) == outcome(keyed, keys)
+
+
+class Moment(datetime.datetime):
+    pass
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        datetime.datetime.now,
+        datetime.datetime.today,
+        datetime.datetime.utcnow,
+        Moment.now,
+        lambda: datetime.datetime.now(datetime.timezone.utc),
+        lambda: Moment.now(),
+        lambda: next(map(datetime.datetime.now, [None])),
+        lambda: super(Moment, Moment).now(),
+    ],
+)
+def test_class_methods_that_read_the_clock(clock):
+    def run(x):
+        now = clock()
+        return x + 1, (now.minute, now.second, now.microsecond)
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    told = []
+    for f in (run, compiled, compiled, run, compiled):
+        told.append(f(torch.ones(2))[1])
+        time.sleep(0.001)
+    assert len(set(told)) == len(told)
+
+
+def test_class_methods_that_read_the_time_zone(monkeypatch):
+    def run(x):
+        moment, day = datetime.datetime.fromtimestamp(0), datetime.date.fromtimestamp(80_000)
+        return x + 1, moment.hour, day.day
+
+    compiled = oxyfuel.compile(run, backend="eager")
+    try:
+        for zone in ("UTC", "UTC-5", "UTC+5"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            assert compiled(torch.ones(2))[1:] == run(torch.ones(2))[1:]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_class_methods_that_depend_on_their_arguments():
+    def run(x, n):
+        return (
+            x + int.from_bytes(b"ab", "big") + float.fromhex("0x1p3"),
+            dict.fromkeys("ab", n),
+            collections.OrderedDict.fromkeys((n, 3)),
+            bytes.fromhex("aa") + bytearray.fromhex("bb"),
+            datetime.date.fromisoformat("2024-01-02").year,
+            type.__instancecheck__(int, n),
+            list.__class_getitem__(int) == list[int],
+            type.__call__(int, "3"),
+        )
+
+    compiled = oxyfuel.compile(run, fullgraph=True)
+    for n in (1, 2):
+        ours, eager = compiled(torch.ones(2), n), run(torch.ones(2), n)
+        assert torch.equal(ours[0], eager[0])
+        assert ours[1:] == eager[1:]
+
+
+@pytest.mark.skipif(not hasattr(float, "__setformat__"), reason="CPython 3.10 has it")
+def test_a_class_method_that_changes_the_process():
+    def change(to):
+        before = float.__getformat__("double")
+        float.__setformat__("double", to)
+        return before, float.__getformat__("double")
+
+    compiled = oxyfuel.compile(change, backend="eager")
+    known = float.__getformat__("double")
+    try:
+        for _ in range(2):
+            assert compiled("unknown") == (known, "unknown")
+            assert compiled(known) == ("unknown", known)
+    finally:
+        float.__setformat__("double", known)
+
+
+def raiser(error):
+    def callback():
+        raise error
+
+    return callback
+
+
+def contexts(error):
+    names = []
+    while error is not None:
+        names.append(type(error).__name__)
+        error = error.__context__
+    return names
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_exception_that_the_caller_deals_with(first):
+    def asks(x):
+        return x + 1, sys.exc_info()[:2], getattr(sys, "exception", int)()
+
+    def asks_later(x):
+        try:
+            raise KeyError
+        except KeyError:
+            inside = sys.exc_info()[0]
+        return x + 1, inside, sys.exc_info()[:2]
+
+    for f in (asks, asks_later):
+        compiled = oxyfuel.compile(f, backend="eager")
+        for outside in (first, not first, first, not first):
+            if not outside:
+                assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+                continue
+            try:
+                raise IndexError
+            except IndexError:
+                assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("body", [None, ZeroDivisionError])
+@pytest.mark.parametrize(
+    "errors",
+    [[], [IndexError], [IndexError, KeyError], [IndexError, KeyError, OSError, ValueError]],
+)
+def test_exceptions_of_an_exit_stack(errors, body, outside):
+    """Its __exit__ compiled alone, and the function that has the with statement."""
+    seen = []
+
+    def suppress(*details):
+        seen.append(contexts(details[1]))
+        return True
+
+    def block(stack):
+        with stack:
+            for error in errors:
+                stack.callback(raiser(error))
+                if error is OSError:
+                    stack.push(suppress)
+            if body is not None:
+                raise body
+
+    class Compiled(contextlib.ExitStack):
+        __exit__ = oxyfuel.compile(contextlib.ExitStack.__exit__, backend="eager")
+
+    def chain(block, stack):
+        seen.clear()
+        try:
+            if not outside:
+                block(stack())
+            try:
+                raise MemoryError
+            except MemoryError:
+                block(stack())
+        except Exception as error:
+            return contexts(error), list(seen)
+        return list(seen)
+
+    compiled = oxyfuel.compile(block, backend="eager")
+    expected = chain(block, contextlib.ExitStack)
+    for _ in range(2):
+        assert chain(block, Compiled) == expected
+        assert chain(compiled, contextlib.ExitStack) == expected
 
 
 @pytest.mark.parametrize("seconds", [120])

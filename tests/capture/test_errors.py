@@ -732,6 +732,40 @@ def test_what_names_and_super_say():
     assert oxyfuel.compile(run, backend="eager")() == run()
 
 
+@pytest.mark.parametrize("depth", [5, 31, 32, 33, 34, 300, 3_000, 12_000])
+@pytest.mark.parametrize("asks", [isinstance, issubclass])
+def test_classes_in_tuples_of_any_depth(asks, depth):
+    """How deep CPython follows them depends on its version, its limit and the caller's depth."""
+
+    def made(x, o):
+        classes = (int,)
+        for _ in range(depth):
+            classes = (classes,)
+        return x + 1, asks(o, classes)
+
+    def caught(x, o):
+        try:
+            return made(x, o)
+        except RecursionError as e:
+            return x - 1, str(e)
+
+    def outcome(f, *args):
+        try:
+            y, answer = f(X, *args)
+            return y.tolist(), answer
+        except RecursionError as e:
+            return str(e)
+
+    nested = (int,)
+    for _ in range(depth):
+        nested = (nested,)
+    given = lambda x, o: (x + 1, asks(o, nested))  # noqa: E731
+    for f in (made, caught, given):
+        compiled = oxyfuel.compile(f)
+        for o in (True, "a", 3) if asks is isinstance else (bool, str, int):
+            assert outcome(compiled, o) == outcome(f, o)
+
+
 def test_tuples_that_lie_in_each_other_too_deeply():
     nested = (int,)
     for _ in range(100_000):

@@ -115,8 +115,7 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
       reinterpret_cast<PyBaseExceptionObject*>(p)->context == nullptr) {
     if (frames().handled_outside)
       throw Break(BreakId::attribute_protocol, "the context of an exception, of before the call");
-    const SourceId asked = heap().sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info");
-    heap().guard(GuardKind::IdIs, heap().sources.handled(asked), py::none());
+    heap().guard_nothing_handled();
   }
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));

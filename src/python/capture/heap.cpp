@@ -590,6 +590,11 @@ py::object Heap::id_of(const py::object& o) {
   return py::int_(reinterpret_cast<uintptr_t>(p));
 }
 
+void Heap::guard_nothing_handled() {
+  const SourceId asked = sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info");
+  guard(GuardKind::IdIs, sources.handled(asked), py::none());
+}
+
 // What CPython compares by identity first was not the same object: it must not be at a hit either.
 // Of NaN it must be as it was.
 void Heap::guard_apart(py::handle a, py::handle b, int depth) {

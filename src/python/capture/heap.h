@@ -59,6 +59,7 @@ class Heap : public Part {
   void guard_one_object(py::handle o);
   py::object id_of(const py::object& o);
   void guard_apart(py::handle a, py::handle b, int depth = 0);
+  void guard_nothing_handled();  // by the code around the call
 
   Tracked& entry(PyObject* p) { return tracked_[p]; }  // made where there is none
   void hold(py::object o) { held_.push_back(std::move(o)); }

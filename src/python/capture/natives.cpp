@@ -83,6 +83,25 @@ bool is_hidden_by_ordered_dict(PyObject* bound) {
          PyDict_GetItemWithError(type_dict(&PyODict_Type), d->d_name) != nullptr;
 }
 
+// The traits of a method that is bound to a class: by the metaclass that has it, or, of a class
+// method, by the one among the bases.
+uint32_t class_method_traits(py::handle bound, PyTypeObject* type, const std::string& name) {
+  PyTypeObject* holder = nullptr;
+  if (PyObject* descriptor = method_descriptor(bound.ptr())) {
+    holder = PyDescr_TYPE(descriptor);
+  } else {
+    for (py::handle base : borrow(type->tp_mro))
+      if (holder == nullptr && PyDict_GetItemString(type_dict(as_type(base)), name.c_str()))
+        holder = as_type(base);
+  }
+  if (holder == nullptr) return 0;
+  const std::string_view place = holder->tp_name;
+  const size_t dot = place.rfind('.');
+  return dot == std::string_view::npos
+             ? native_traits("builtins", place, name)
+             : native_traits(place.substr(0, dot), place.substr(dot + 1), name);
+}
+
 }  // namespace
 
 const std::vector<Native>& native_table() { return tables().rows; }
@@ -207,8 +226,12 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       throw Break(BreakId::attribute_protocol, "type.", name);
     if (name == "apply" && module_of(callable).empty())
       return call_autograd_function(self, std::move(args), std::move(kwargs));
+    if (name != "__class_getitem__" &&
+        !(class_method_traits(callable, as_type(self), name) & native::Pure))
+      throw Break(BreakId::builtin_call, as_type(self)->tp_name, ".", name);
     for (const auto& a : args)
       if (heap().exists(a)) throw Break(BreakId::builtin_on_existing, name);
+    if (name != "fromkeys") sizes().make_plain(args, kwargs);  // it only keeps them
     return call_real(callable, args, kwargs);
   }
   if (name == "__init__" && args.empty() && kwargs.empty()) {

@@ -16,12 +16,16 @@ using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
 
-// The classes of a tuple or union of them, at any depth.
-void collect_classes(py::handle asked, std::vector<py::object>& out) {
+// The classes of a tuple or union of them. How deep CPython follows tuples depends on how much of
+// the stack the caller has used: what is nested deeper than anybody writes is left to it.
+void collect_classes(py::handle asked, std::vector<py::object>& out, int depth = 0) {
   static const py::object& union_type = member_of<"types", "UnionType">();
+  constexpr int kMaxNesting = 32;
+  if (depth > kMaxNesting)
+    throw Break(BreakId::builtin_call, "isinstance or issubclass of tuples nested too deeply");
   if (PyTuple_Check(asked.ptr()) || py::type::of(asked).is(union_type))
     for (py::handle one : PyTuple_Check(asked.ptr()) ? borrow(asked) : asked.attr("__args__"))
-      collect_classes(one, out);
+      collect_classes(one, out, depth + 1);
   else
     out.push_back(borrow(asked));
 }
@@ -206,14 +210,13 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
   return c.calls.call_real(callable, args, kwargs);
 }
 
-// What the caller of the compiled function deals with may be another exception at each call; an
-// ExitStack only looks whether it meets that one.
+// What the caller of the compiled function deals with may be another exception at each call.
 py::object handled(Capture& c) {
-  auto handled = owned(handled_exception());
-  if (!handled &&
-      !is_text(as_function(c.frames.stack().back()->function)->func_module, "contextlib"))
-    throw Break(BreakId::frame_access, "the exception outside of an except block");
-  return handled ? std::move(handled) : py::object(py::none());
+  if (auto handled = owned(handled_exception())) return handled;
+  if (c.frames.handled_outside)
+    throw Break(BreakId::builtin_on_existing, "the exception that the caller deals with");
+  c.heap.guard_nothing_handled();
+  return py::none();
 }
 
 Meant exc_info(Capture& c) {
