@@ -177,7 +177,8 @@ class Compiler:
         none, the graph itself for its functions called one by one, or a callable."""
         statistics.count("graphs")
         if _C.log_enabled("graph_code"):
-            readable = torch_graph_to_fx(graph).print_readable(print_output=False)
+            gm = torch_graph_to_fx(graph, runs=False)
+            readable = gm.print_readable(print_output=False)
             log("graph_code", f"captured graph of {self._name}", readable)
         if self._backend in ("native", "aot_eager"):
             return compiler.plan(graph, example_inputs, self._settings, freezing)

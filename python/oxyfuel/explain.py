@@ -127,7 +127,7 @@ class _Explainer(Compiler):
     def compile(
         self, graph: _C.TorchGraph, example_inputs: tuple[Any, ...], freezing: bool = True
     ) -> Any:
-        self.found.graphs.append(torch_graph_to_fx(graph))
+        self.found.graphs.append(torch_graph_to_fx(graph, runs=False))
         self.found.inner_graphs += _inner_graphs(self.found.graphs[-1])
         return super().compile(graph, example_inputs, freezing)
 

@@ -34,12 +34,13 @@ def _uncollected() -> Iterator[None]:
 
 
 @_uncollected()
-def torch_graph_to_fx(graph: _C.TorchGraph) -> GraphModule:
+def torch_graph_to_fx(graph: _C.TorchGraph, runs: bool = True) -> GraphModule:
     """The torch.fx.GraphModule that a TorchGraph was made from, or would be.
 
-    Its Python code is made when somebody asks for it, as that of TorchDynamo's modules.
+    Its Python code is made when somebody asks for it, as that of TorchDynamo's modules. Unless it
+    ``runs``, symbolic sizes may be among its arguments, as their texts.
     """
-    return _torch_module(*graph.describe(_Reference))
+    return _torch_module(*graph.describe(_Reference if runs else _readable))
 
 
 def _torch_module(nodes: list[tuple[Any, ...]], result: Any) -> GraphModule:
@@ -193,8 +194,24 @@ def _aten_region(nodes: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]) -
 class _Reference:
     """Stands for a value of the graph inside arguments."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int | str) -> None:
+        if isinstance(value, str):
+            raise _C.Unsupported("a symbolic number in a call")
         self.value = value
+
+
+class _Size:
+    """A symbolic size: its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _readable(value: int | str) -> _Reference | _Size:
+    return _Size(value) if isinstance(value, str) else _Reference(value)
 
 
 def _resolve(arguments: Any, values: dict[int, Node]) -> Any:

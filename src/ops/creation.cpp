@@ -274,6 +274,35 @@ Scalar triangle(Element& e) {
   return e.load(0, e.index, inside, e.c(0, e.result()));
 }
 
+// How many places of a matrix lie on the diagonal `offset` and below it. Nothing where it is not
+// known which of its rows these reach.
+std::optional<Expr> places_below(Expr rows, Expr columns, Expr offset) {
+  const auto empty = sym::known_less(rows + offset, 1);
+  const auto above = sym::known_less(0, offset);
+  if (!empty || !above) return std::nullopt;
+  if (*empty) return Expr(0);
+  // Row by row: as many as the first has, one more in each, then all.
+  const Expr first = *above ? sym::min(columns, Expr(1) + offset) : Expr(1);
+  const Expr last = sym::max(Expr(0), sym::min(columns, rows + offset));
+  const Expr reached = sym::max(Expr(0), sym::min(rows, rows + offset));
+  const Expr growing = last - first + Expr(1);
+  return sym::floordiv((first + last) * growing, Expr(2)) +
+         sym::max(Expr(0), reached - growing) * columns;
+}
+
+// triu_indices, tril_indices: rows, columns, offset, options. A line of rows, a line of columns.
+template <bool Lower>
+bool shape_triangle_indices(const Args& a, Types& out) {
+  const auto rows = a.expr(0), columns = a.expr(1), offset = a.expr(2, Expr(0));
+  if (!rows || !columns || !offset) return false;
+  for (const Expr size : {*rows, *columns})
+    if (sym::known_less(size, 1).value_or(true)) return false;
+  auto count = places_below(*rows, *columns, Lower ? *offset : *offset - Expr(1));
+  if (!count) return false;
+  if (!Lower) count = *rows * *columns - *count;
+  return give_new(out, options(a, 3, DType::I64, {}), {2, *count});
+}
+
 // On the device of the operand.
 bool placed(const ir::Graph& g, const ir::Node& n) {
   const TensorType* t = Args(g, n).tensor(0);

@@ -320,6 +320,14 @@ bool shape_extreme(const Args& a, Types& out) {
   return give(out, fresh(t, t.sizes)) && give(out, row_major(DType::I64, t.device, t.sizes));
 }
 
+// The distances of each two rows.
+bool shape_pairs(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  if (!t || t->dim() != 2 || !ir::is_floating(t->dtype)) return false;
+  const Expr rows = t->sizes[0];
+  return give(out, fresh(*t, {sym::floordiv(rows * (rows - Expr(1)), Expr(2))}));
+}
+
 template <size_t Dim>
 bool shape_sort(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);

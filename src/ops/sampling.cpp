@@ -306,6 +306,35 @@ Scalar grid_sampler(Element& e) {
   return mode == Interpolation::Cubic ? sum_of_lines(e, taps) : sum_of_corners(e, taps);
 }
 
+// Images of the points of the grid, row by row.
+template <size_t Dims>
+bool shape_grid(const Args& a, Types& out) {
+  const TensorType *image = a.tensor(0), *grid = a.tensor(1);
+  if (!image || !grid || image->sizes.size() != Dims + 2 || grid->sizes.size() != Dims + 2 ||
+      image->dtype != grid->dtype || !ir::is_floating(image->dtype))
+    return false;
+  auto same = [](Expr x, Expr y) { return sym::known_equal(x, y).value_or(false); };
+  auto filled = [](Expr size) { return sym::known_less(0, size).value_or(false); };
+  if (!same(image->sizes[0], grid->sizes[0]) || !same(grid->sizes.back(), Expr(Dims)) ||
+      !std::all_of(image->sizes.begin() + 2, image->sizes.end(), filled))
+    return false;
+  Sizes sizes{image->sizes[0], image->sizes[1]};
+  sizes.insert(sizes.end(), grid->sizes.begin() + 1, grid->sizes.end() - 1);
+  return give(out, fresh(*image, std::move(sizes)));
+}
+
+// theta, the size of the images that the points are for.
+bool shape_affine_grid(const Args& a, Types& out) {
+  const TensorType* theta = a.tensor(0);
+  Sizes size;
+  if (!theta || !a.exprs(1, size) || size.size() < 4 || size.size() > 5) return false;
+  const auto dims = static_cast<int64_t>(size.size()) - 2;
+  if (!known_same(theta->sizes, {size[0], Expr(dims), Expr(dims + 1)})) return false;
+  size.erase(size.begin() + 1);
+  size.emplace_back(dims);
+  return give(out, fresh(*theta, std::move(size)));
+}
+
 template <size_t Dims>
 bool applies_grid(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);

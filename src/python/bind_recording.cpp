@@ -19,7 +19,9 @@ namespace {
 // Values are strings: the names that the caller gives to `reference`.
 py::object argument(const ir::Arg& a, const std::vector<py::object>& objects,
                     const py::object& reference) {
-  return arg_to_python(a, objects, [&](ir::ValueId v) { return reference(v.index); });
+  return arg_to_python(
+      a, objects, [&](ir::ValueId v) { return reference(v.index); },
+      [&](ir::Expr e) { return reference(sym::print(e)); });
 }
 
 // The callable or the attribute behind a node of Torch IR.
@@ -50,7 +52,7 @@ py::list describe_regions(const ir::Node& n, const TorchIr* torch_ir, const Torc
 
 // One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value
 // numbers, returns, name, stack). `reference(i)` gives the object that stands for value i inside
-// arguments.
+// arguments, `reference(text)` that for a symbolic number.
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference) {
   static constexpr const char* kKinds[] = {"input",  "attribute", "function",

@@ -457,6 +457,13 @@ bool dynamo_setting(const char* name, bool usual) {
   return setting_of("torch._dynamo.config", name, usual);
 }
 
+// The same; nothing where the program has left it as it was.
+std::optional<bool> chosen_setting(const char* name) {
+  const py::object config = item_in(PyImport_GetModuleDict(), py::str("torch._dynamo.config"));
+  if (!config || config.attr("_is_default")(name).cast<bool>()) return std::nullopt;
+  return dynamo_setting(name, false);
+}
+
 // What was another number or size before is a symbol from now on, or an input of the graph.
 void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* const* locals) {
   const bool specialize_int = dynamo_setting("specialize_int", false);
@@ -494,6 +501,8 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     self->numbers_changed += why && why->number ? 1 : 0;
   }
   self->shapes.assumed = !dynamo_setting("assume_static_by_default", true);
+  self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
+  self->shapes.static_module_ints = chosen_setting("allow_unspec_int_on_nn_module") == false;
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
   self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
                           dynamo_setting("capture_dynamic_output_shape_ops", false)};

@@ -9,6 +9,7 @@
 #include <array>
 #include <utility>
 
+#include "python/sized_calls.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -151,7 +152,7 @@ class Replayer {
     py::object kwargs;
     if (!n.kwargs.empty()) kwargs = py::dict();
     for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = convert(a);
-    return steal(PyObject_Call(callable.ptr(), args.ptr(), kwargs.ptr()));
+    return steal(call_with_sizes(self ? "" : n.target, callable, args, kwargs));
   }
 
   // The recorder knows what torch's cache of casts would have.

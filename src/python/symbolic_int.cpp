@@ -41,7 +41,13 @@ bool is_int_like(PyObject* o) {
   return is_symbolic_int(o) || PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o);
 }
 
-py::object plain(PyObject* o) { return is_symbolic_int(o) ? number_of(o, true) : borrow(o); }
+py::object plain(PyObject* o) { return is_symbolic(o) ? number_of(o, true) : borrow(o); }
+
+// A function of two numbers, of those that symbolic ints and truths are.
+template <binaryfunc function>
+PyObject* of_numbers(PyObject* a, PyObject* b) {
+  return boundary([=] { return function(plain(a).ptr(), plain(b).ptr()); }, nullptr);
+}
 
 using OnExprs = std::optional<Expr> (*)(Expr a, Expr b, const Facts& facts);
 
@@ -84,6 +90,27 @@ std::optional<Expr> remainder(Expr a, Expr b, const Facts& facts) {
   return may_divide(b, facts) ? std::optional(sym::mod(a, b)) : std::nullopt;
 }
 
+// By a number of bits: shifts are products and quotients, and the low bits a remainder.
+constexpr int64_t kMostBits = 32;
+std::optional<Expr> power_of_2(Expr bits) {
+  if (!bits.is_const() || bits.value() < 0 || bits.value() > kMostBits) return std::nullopt;
+  return Expr(int64_t{1} << bits.value());
+}
+std::optional<Expr> shift_left(Expr a, Expr b, const Facts&) {
+  const auto factor = power_of_2(b);
+  return factor ? std::optional(a * *factor) : std::nullopt;
+}
+std::optional<Expr> shift_right(Expr a, Expr b, const Facts&) {
+  const auto divisor = power_of_2(b);
+  return divisor ? std::optional(sym::floordiv(a, *divisor)) : std::nullopt;
+}
+std::optional<Expr> low_bits(Expr a, Expr b, const Facts&) {
+  if (a.is_const()) std::swap(a, b);
+  const bool is_mask = b.is_const() && b.value() > 0 && b.value() < int64_t{1} << kMostBits &&
+                       (b.value() & (b.value() + 1)) == 0;
+  return is_mask ? std::optional(sym::mod(a, b + Expr(1))) : std::nullopt;
+}
+
 PyObject* power_of(PyObject* a, PyObject* b, PyObject* modulus) {
   auto body = [=]() -> PyObject* {
     constexpr long kMostFactors = 8;
@@ -118,6 +145,14 @@ PyObject* absolute_of(PyObject* o) {
       return symbolic_int(sym::max(x.expr, -x.expr), x.facts).release().ptr();
     const bool negative = x.facts->decide(sym::less(x.expr, 0));
     return symbolic_int(negative ? -x.expr : x.expr, x.facts).release().ptr();
+  };
+  return boundary(body, nullptr);
+}
+
+PyObject* inverted(PyObject* o) {
+  auto body = [=] {
+    const Operand x = *operand(o);
+    return symbolic_int(-x.expr - Expr(1), x.facts).release().ptr();
   };
   return boundary(body, nullptr);
 }
@@ -213,11 +248,7 @@ template <sym::Condition (*joined)(const sym::Condition&, const sym::Condition&)
 PyObject* join_truths(PyObject* a, PyObject* b) {
   auto is_truth = [](PyObject* o) { return PyBool_Check(o) || is_symbolic_bool(o); };
   auto body = [=]() -> PyObject* {
-    if (!is_truth(a) || !is_truth(b)) {
-      const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
-      const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
-      return on_bools(x.ptr(), y.ptr());
-    }
+    if (!is_truth(a) || !is_truth(b)) return on_bools(plain(a).ptr(), plain(b).ptr());
     auto condition = [](PyObject* o) {
       return is_symbolic_bool(o) ? condition_of(o) : sym::constant_condition(o == Py_True);
     };
@@ -236,21 +267,7 @@ int truth_of_bool(PyObject* o) {
 }
 
 PyObject* compare_bool(PyObject* a, PyObject* b, int operation) {
-  auto body = [=] {
-    const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
-    const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
-    return PyObject_RichCompare(x.ptr(), y.ptr(), operation);
-  };
-  return boundary(body, nullptr);
-}
-
-template <binaryfunc on_bools>
-PyObject* of_bools(PyObject* a, PyObject* b) {
-  auto body = [=] {
-    const py::object x = is_symbolic_bool(a) ? number_of(a, true) : borrow(a);
-    const py::object y = is_symbolic_bool(b) ? number_of(b, true) : borrow(b);
-    return on_bools(x.ptr(), y.ptr());
-  };
+  auto body = [=] { return PyObject_RichCompare(plain(a).ptr(), plain(b).ptr(), operation); };
   return boundary(body, nullptr);
 }
 
@@ -263,10 +280,10 @@ PyTypeObject* symbolic_bool_type() {
   static PyTypeObject* const type = [] {
     PyType_Slot slots[] = {slot(Py_nb_and, join_truths<sym::both, PyNumber_And>),
                            slot(Py_nb_or, join_truths<sym::either, PyNumber_Or>),
-                           slot(Py_nb_xor, of_bools<PyNumber_Xor>),
-                           slot(Py_nb_add, of_bools<PyNumber_Add>),
-                           slot(Py_nb_subtract, of_bools<PyNumber_Subtract>),
-                           slot(Py_nb_multiply, of_bools<PyNumber_Multiply>),
+                           slot(Py_nb_xor, of_numbers<PyNumber_Xor>),
+                           slot(Py_nb_add, of_numbers<PyNumber_Add>),
+                           slot(Py_nb_subtract, of_numbers<PyNumber_Subtract>),
+                           slot(Py_nb_multiply, of_numbers<PyNumber_Multiply>),
                            slot(Py_nb_bool, truth_of_bool),
                            slot(Py_nb_invert, of_number<PyNumber_Invert>),
                            slot(Py_nb_int, of_number<PyNumber_Long>),
@@ -295,16 +312,16 @@ PyTypeObject* symbolic_int_type() {
                            slot(Py_nb_remainder, binary<remainder, PyNumber_Remainder>),
                            slot(Py_nb_true_divide, binary<no_expression, PyNumber_TrueDivide>),
                            slot(Py_nb_divmod, binary<no_expression, PyNumber_Divmod>),
-                           slot(Py_nb_lshift, binary<no_expression, PyNumber_Lshift>),
-                           slot(Py_nb_rshift, binary<no_expression, PyNumber_Rshift>),
-                           slot(Py_nb_and, binary<no_expression, PyNumber_And>),
+                           slot(Py_nb_lshift, binary<shift_left, PyNumber_Lshift>),
+                           slot(Py_nb_rshift, binary<shift_right, PyNumber_Rshift>),
+                           slot(Py_nb_and, binary<low_bits, PyNumber_And>),
                            slot(Py_nb_or, binary<no_expression, PyNumber_Or>),
                            slot(Py_nb_xor, binary<no_expression, PyNumber_Xor>),
                            slot(Py_nb_power, power_of),
                            slot(Py_nb_negative, negative),
                            slot(Py_nb_positive, positive),
                            slot(Py_nb_absolute, absolute_of),
-                           slot(Py_nb_invert, of_number<PyNumber_Invert>),
+                           slot(Py_nb_invert, inverted),
                            slot(Py_nb_bool, truth_of),
                            slot(Py_nb_int, as_index),
                            slot(Py_nb_index, as_index),

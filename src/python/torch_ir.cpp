@@ -60,13 +60,15 @@ ir::Arg sequence_from_python(TorchIr& ir, py::handle o,
 struct ToPython {
   const std::vector<py::object>& objects;
   const std::function<py::object(ir::ValueId)>& value;
+  const std::function<py::object(ir::Expr)>& size;
 
   py::object operator()(ir::None) const { return py::none(); }
   py::object operator()(ir::ValueId v) const { return value(v); }
   py::object operator()(bool b) const { return py::bool_(b); }
   py::object operator()(ir::Expr e) const {
-    if (!e.is_const()) throw Unsupported("a symbolic number in a call");
-    return py::int_(e.value());
+    if (e.is_const()) return py::int_(e.value());
+    if (!size) throw Unsupported("a symbolic number in a call");
+    return size(e);
   }
   py::object operator()(double d) const { return py::float_(d); }
   py::object operator()(const std::complex<double>& c) const {
@@ -236,8 +238,9 @@ ir::Arg arg_from_python(TorchIr& ir, py::handle o,
 }
 
 py::object arg_to_python(const ir::Arg& a, const std::vector<py::object>& objects,
-                         const std::function<py::object(ir::ValueId)>& value) {
-  return std::visit(ToPython{objects, value}, a.v);
+                         const std::function<py::object(ir::ValueId)>& value,
+                         const std::function<py::object(ir::Expr)>& size) {
+  return std::visit(ToPython{objects, value, size}, a.v);
 }
 
 namespace {

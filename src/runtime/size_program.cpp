@@ -2,6 +2,7 @@
 #include "runtime/size_program.h"
 
 #include <array>
+#include <cmath>
 
 #include "support/check.h"
 
@@ -25,6 +26,15 @@ bool divide(int64_t a, int64_t b, int64_t& quotient) {
   return true;
 }
 
+// The square root, rounded down; of a negative number 0.
+int64_t square_root(int64_t x) {
+  auto r = x <= 0 ? int64_t{0} : static_cast<int64_t>(std::sqrt(static_cast<double>(x)));
+  auto square = [](int64_t v) { return static_cast<__int128>(v) * v; };
+  while (r > 0 && square(r) > x) --r;
+  while (square(r + 1) <= x) ++r;
+  return r;
+}
+
 bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
   switch (op) {
     case SizeOp::Add:
@@ -43,6 +53,9 @@ bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
     case SizeOp::Max:
       out = std::max(a, b);
       return true;
+    case SizeOp::Root:
+      out = square_root(a);
+      return b == 2;
     case SizeOp::Equal:
       out = a == b;
       return true;

@@ -131,6 +131,8 @@ class DivisionSimplifier {
         return stays_below(a, b) ? a : sym::mod(a, b);
       case sym::Kind::Min:
         return sym::min(a, b);
+      case sym::Kind::Root:
+        return sym::root(a, b);
       default:
         return sym::max(a, b);
     }

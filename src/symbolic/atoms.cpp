@@ -1,4 +1,4 @@
-// The atoms of products: floordiv and mod, min and max. The laws are listed in expr.h.
+// The atoms of products: floordiv and mod, min and max, roots. The laws are listed in expr.h.
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -341,6 +341,15 @@ Expr mod(Expr a, Expr b) {
 Expr ceildiv(Expr a, Expr b) {
   if (range_of(b).lo >= 1) return floordiv(a + b - 1, b);
   return -floordiv(-a, b);
+}
+
+Expr root(Expr x, Expr k) {
+  OXY_CHECK(k.is_const(2), "a root other than the square root");
+  if (x.is_const()) return integer_root(x.value());
+  return remember(Kind::Root, x, k, [&](ExprPool::Impl& pool) {
+    const Range r = root_range(range_of(x));
+    return r.lo == r.hi ? Expr(r.lo) : pool.intern(Kind::Root, {{x, k}});
+  });
 }
 
 Expr min(Expr a, Expr b) { return extremum(Kind::Min, a, b); }

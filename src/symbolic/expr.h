@@ -11,7 +11,8 @@
 //           coefficients not 0
 //   product = atom * atom * ...                        sorted; a sum is never a factor (products
 //                                                      distribute)
-//   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b)
+//   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b) | root(sum, 2)
+// root(x, 2) is the square root rounded down, 0 of a negative number.
 // Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in
 // magnitude, and the dividend's constant lies in [0, divisor). min and max are left-nested over
 // sorted operands, none of which another one is known to decide.
@@ -55,7 +56,7 @@ struct Range {
 // run. Of an expression: the last of these that one of its symbols has.
 enum class Origin : uint8_t { Hinted, Unbacked, Data };
 
-enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max };
+enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max, Root };
 
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
@@ -83,8 +84,8 @@ class Expr {
   const std::string& name() const;
   uint32_t symbol_index() const;
   // Operands: Add and Mul are n-ary (an Add starts with its constant, where that is not 0; a Mul
-  // with its constant coefficient, where that is not 1), FloorDiv, Mod, Min and Max binary; a Const
-  // or Symbol has none.
+  // with its constant coefficient, where that is not 1), the others binary; a Const or Symbol has
+  // none.
   std::span<const Expr> operands() const;
 
   friend bool operator==(Expr a, Expr b) { return a.bits_ == b.bits_; }
@@ -113,6 +114,9 @@ Expr ceildiv(Expr a, Expr b);
 Expr mod(Expr a, Expr b);
 Expr min(Expr a, Expr b);
 Expr max(Expr a, Expr b);
+// The k-th root of x, rounded down: of k = 2 alone.
+Expr root(Expr x, Expr k);
+inline Expr square_root(Expr x) { return root(x, 2); }
 
 inline Expr& operator+=(Expr& a, Expr b) { return a = a + b; }
 inline Expr& operator-=(Expr& a, Expr b) { return a = a - b; }

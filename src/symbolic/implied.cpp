@@ -132,7 +132,7 @@ class Question {
 
   void laws_of_atom(Expr atom) {
     const Kind kind = atom.kind();
-    if (kind == Kind::Symbol) return;
+    if (kind == Kind::Symbol || kind == Kind::Root) return;
     const Expr a = atom.operands()[0], b = atom.operands()[1];
     if (kind == Kind::Min || kind == Kind::Max) {
       const int64_t sign = kind == Kind::Min ? 1 : -1;

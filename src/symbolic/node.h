@@ -2,6 +2,7 @@
 // apart, the form in which the rules work. Private to src/symbolic.
 #pragma once
 
+#include <cmath>
 #include <deque>
 #include <unordered_map>
 
@@ -79,6 +80,19 @@ inline Range mod_range(Range x, Range d) {
   Wide lo = std::min<Wide>(0, widen(d.lo) + 1), hi = std::max<Wide>(0, widen(d.hi) - 1);
   if (d.lo > 0 && x.lo >= 0) hi = std::min(hi, widen(x.hi));
   return narrow(lo, hi);
+}
+
+// The square root, rounded down; of a negative number 0.
+inline int64_t integer_root(int64_t x) {
+  if (x <= 0) return 0;
+  auto r = static_cast<int64_t>(std::sqrt(static_cast<double>(x)));
+  while (static_cast<Wide>(r) * r > x) --r;
+  while (static_cast<Wide>(r + 1) * (r + 1) <= x) ++r;
+  return r;
+}
+
+inline Range root_range(Range x) {
+  return {integer_root(x.lo), x.hi == INT64_MAX ? INT64_MAX : integer_root(x.hi)};
 }
 
 // ---- nodes

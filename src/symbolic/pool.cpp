@@ -51,13 +51,15 @@ Range range_from_operands(const ExprNode& n) {
       return {std::min(r.lo, range_of(ops[1]).lo), std::min(r.hi, range_of(ops[1]).hi)};
     case Kind::Max:
       return {std::max(r.lo, range_of(ops[1]).lo), std::max(r.hi, range_of(ops[1]).hi)};
+    case Kind::Root:
+      return root_range(r);
     default:
       return {};
   }
 }
 
 int64_t factor_from_operands(const ExprNode& n) {
-  if (n.kind == Kind::FloorDiv) return 1;
+  if (n.kind == Kind::FloorDiv || n.kind == Kind::Root) return 1;
   int64_t f = factor_of(n.operand_data()[0]);
   for (Expr e : n.operands().subspan(1))
     if (n.kind != Kind::Mul)

@@ -49,6 +49,8 @@ int64_t apply(Kind kind, int64_t a, int64_t b) {
       return std::min(a, b);
     case Kind::Max:
       return std::max(a, b);
+    case Kind::Root:
+      return integer_root(a);
     default:
       OXY_FAIL("an atom has no operands");
   }
@@ -74,7 +76,8 @@ Expr of_same_sign(Expr d) {
 Expr combine(Kind kind, Expr a, Expr b) {
   using Operation = Expr (*)(Expr, Expr);
   static constexpr Operation kOperations[] = {nullptr,  nullptr, operator+, operator*,
-                                              floordiv, mod,     min,       max};  // by Kind
+                                              floordiv, mod,     min,       max,
+                                              root};  // by Kind
   return kOperations[static_cast<size_t>(kind)](a, b);
 }
 

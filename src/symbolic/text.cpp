@@ -1,7 +1,8 @@
 // Text of expressions, with Python's operators and precedence.
 //   sum     = product (("+" | "-") product)*
 //   product = unary (("*" | "//" | "%") unary)*
-//   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")" | "(" sum ")"
+//   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")"
+//           | "root" "(" sum "," number ")" | "(" sum ")"
 #include <cctype>
 
 #include "symbolic/node.h"
@@ -9,10 +10,18 @@
 namespace oxy::sym {
 namespace {
 
+// How an atom that is written as a call is called; empty for all else.
+std::string_view function_name(Kind kind) {
+  return kind == Kind::Min    ? "min"
+         : kind == Kind::Max  ? "max"
+         : kind == Kind::Root ? "root"
+                              : "";
+}
+
 void print_factor(std::string& out, Expr e) {
   const Kind kind = e.kind();
   const bool plain = e.is_const() ? e.value() >= 0
-                                  : kind == Kind::Symbol || kind == Kind::Min || kind == Kind::Max;
+                                  : kind == Kind::Symbol || !function_name(kind).empty();
   cat_to(out, plain ? "" : "(", e, plain ? "" : ")");
 }
 
@@ -20,8 +29,8 @@ void print_product(std::string& out, Expr product) {
   const Kind kind = product.kind();
   if (kind == Kind::Symbol) return cat_to(out, product.name());
   std::span<const Expr> ops = product.operands();
-  if (kind == Kind::Min || kind == Kind::Max)
-    return cat_to(out, kind == Kind::Min ? "min(" : "max(", ops[0], ", ", ops[1], ')');
+  if (const std::string_view name = function_name(kind); !name.empty())
+    return cat_to(out, name, '(', ops[0], ", ", ops[1], ')');
   for (size_t i = 0; i < ops.size(); ++i) {
     if (i > 0) cat_to(out, kind == Kind::Mul ? "*" : kind == Kind::Mod ? " % " : "//");
     print_factor(out, ops[i]);
@@ -130,6 +139,7 @@ class Parser {
     }
     std::string_view name = text_.substr(begin, at_ - begin);
     if (name == "min" || name == "max") return parse_extremum(name == "min");
+    if (name == "root") return parse_root();
     std::optional<Expr> symbol = pool_.find_symbol(name);
     if (!symbol) {
       at_ = begin;
@@ -147,6 +157,15 @@ class Parser {
     }
     expect(")");
     return e;
+  }
+
+  Expr parse_root() {
+    expect("(");
+    const Expr x = parse_sum();
+    expect(",");
+    if (!accept("2")) fail("a root other than the square root");
+    expect(")");
+    return square_root(x);
   }
 
   std::string_view text_;

@@ -153,6 +153,55 @@ std::vector<at::Tensor> tensor_split(c10::DispatchKeySet keys, const at::Tensor&
   return out;
 }
 
+// As torch's, of what both of its forms share: frames of the signal, times the window, transformed.
+at::Tensor stft(c10::DispatchKeySet keys, const at::Tensor& signal, int64_t n_fft,
+                std::optional<int64_t> hop, std::optional<int64_t> length,
+                const std::optional<at::Tensor>& window, bool normalized,
+                std::optional<bool> onesided, std::optional<bool> return_complex,
+                std::optional<bool> align_to_window) {
+  const int64_t step = hop.value_or(n_fft / 4), width = length.value_or(n_fft);
+  const bool windowed = window && window->defined(), real = !signal.is_complex();
+  const bool plain = signal.dim() >= 1 && signal.dim() <= 2 && n_fft > 0 && step > 0 && width > 0 &&
+                     width <= n_fft && return_complex.value_or(false) && !align_to_window.value_or(false) &&
+                     (real ? at::isFloatingType(signal.scalar_type()) : !onesided.value_or(false)) &&
+                     (!windowed || (window->dim() == 1 && window->sym_size(0) == width &&
+                                    (at::isFloatingType(window->scalar_type()) || !real)));
+  if (!is_symbolic(signal) || !plain || signal.sym_size(-1) < n_fft)
+    return ops::stft::redispatch(keys & keys_below, signal, n_fft, hop, length, window, normalized,
+                                 onesided, return_complex, align_to_window);
+  at::Tensor frames = (signal.dim() == 1 ? signal.unsqueeze(0) : signal).unfold(1, n_fft, step);
+  if (windowed || width < n_fft) {
+    const int64_t left = (n_fft - width) / 2;
+    at::Tensor weights = windowed ? *window : at::ones({width}, signal.options());
+    if (width < n_fft) weights = at::constant_pad_nd(weights, {left, n_fft - width - left});
+    frames = frames.mul(weights);
+  }
+  constexpr int64_t kNone = 0, kByRoot = 1;  // native::fft_norm_mode
+  const int64_t norm = normalized ? kByRoot : kNone;
+  at::Tensor out = real ? at::_fft_r2c(frames, {2}, norm, onesided.value_or(true))
+                        : at::_fft_c2c(frames, {2}, norm, /*forward=*/true);
+  out = out.transpose(1, 2);
+  return signal.dim() == 1 ? out.squeeze(0) : out;
+}
+
+// x, N, increasing: the powers of x as products, column by column.
+void vander(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const size_t base = stack->size() - 3;
+  const at::Tensor x = (*stack)[base].toTensor();
+  const c10::IValue count = (*stack)[base + 1];
+  if ((!is_symbolic(x) && !count.isSymInt()) || x.dim() != 1)
+    return op.redispatchBoxed(keys & keys_below, stack);
+  const c10::SymInt rows = x.sym_size(0), columns = count.isNone() ? rows : count.toSymInt();
+  if (columns < 2) return op.redispatchBoxed(keys & keys_below, stack);
+  const auto dtype = at::promote_types(x.scalar_type(), at::kLong);
+  const at::Tensor factors = x.unsqueeze(1).expand_symint({rows, columns - 1});
+  const at::Tensor ones = at::ones_symint({rows, 1}, x.options().dtype(dtype));
+  at::Tensor out = at::cat({ones, at::cumprod(factors, 1, dtype)}, 1);
+  if (!(*stack)[base + 2].toBool()) out = out.flip({1});
+  stack->resize(base);
+  stack->emplace_back(std::move(out));
+}
+
 }  // namespace
 
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
@@ -177,6 +226,8 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("max_pool1d", TORCH_FN(max_pool1d));
   aten.impl("lstm.input", TORCH_FN(lstm));
   aten.impl("tensor_split.sections", TORCH_FN(tensor_split));
+  aten.impl("stft", TORCH_FN(stft));
+  aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());
 #undef NEAREST
 #undef SMOOTH
 }

@@ -136,6 +136,8 @@ std::string index_text(Expr e, const Names& name) {
       return choice(e, name, "<");
     case Kind::Max:
       return choice(e, name, ">");
+    case Kind::Root:
+      return cat("square_root(", index_text(e.operands()[0], name), ')');
   }
   OXY_FAIL("kind of an expression");
 }

@@ -16,6 +16,14 @@ constexpr std::string_view kFloorHelpers =
     "(b < 0))); }\n"
     "OXY_INLINE i64 floor_remainder(i64 a, i64 b) { return a - floor_quotient(a, b) * b; }\n";
 
+constexpr std::string_view kRootHelper =
+    "OXY_INLINE i64 square_root(i64 x) {\n"
+    "  u64 r = 0;\n"
+    "  for (u64 bit = x > 0 ? 1ull << 31 : 0; bit; bit >>= 1)\n"
+    "    if ((r + bit) * (r + bit) <= (u64)x) r += bit;\n"
+    "  return (i64)r;\n"
+    "}\n";
+
 }  // namespace
 
 KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target)
@@ -80,8 +88,9 @@ std::string KernelWriter::write() {
   out_.line("(void)scratch, (void)math;");
   out_.line("return status;");
   out_.close();
-  const bool floors = out_.text().find("floor_") != std::string::npos;
-  return cat(prelude_.text(), floors ? kFloorHelpers : "", out_.text());
+  auto uses = [&](std::string_view name) { return out_.text().find(name) != std::string::npos; };
+  return cat(prelude_.text(), uses("floor_") ? kFloorHelpers : "",
+             uses("square_root(") ? kRootHelper : "", out_.text());
 }
 
 void KernelWriter::write_signature_buffers() {

@@ -87,6 +87,10 @@ class Calls : public Part {
                        const Arguments& args, const Keywords& kwargs);
   Done call_torch(py::handle callable, Arguments& args, Keywords& kwargs);
   Done one_hot(const std::string& name, const Arguments& args, const Keywords& kwargs);
+  // What a method of a tensor that reads its number gives for a symbolic one.
+  py::object number_of_size(const py::object& number, const std::string& method);
+  Done tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,
+                         const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object storage_offset(py::handle tensor);
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);

@@ -85,17 +85,38 @@ void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& numbe
   py::setattr(tensor, number_key(), py::make_tuple(number.value, number.of));
 }
 
+// What the call gives where a tensor without dimensions holds a size, and all else is such a tensor
+// or an int; none where no expression says it.
+ConstantNumber Numbers::computed_size(const std::string& target, const Arguments& args,
+                                      const Keywords& kwargs) {
+  ConstantNumber out;
+  Arguments numbers;
+  bool symbolic = false;
+  for (const py::object& a : args) {
+    const bool is_tensor = heap().is_tensor(a);
+    if (is_tensor && THPVariable_Unpack(a.ptr()).scalar_type() != at::kLong) return {};
+    const ConstantNumber kept = is_tensor ? constant_number(a) : ConstantNumber{a};
+    if (!kept.value) return {};
+    symbolic |= is_tensor && is_symbolic_int(kept.value);
+    for (py::handle input : kept.of) out.of.append(input);
+    numbers.push_back(kept.value);
+  }
+  if (symbolic) out.value = sizes().computed(target, numbers, kwargs).value_or(py::object());
+  return out;
+}
+
 // What the call gives on tensors and numbers that are all constant: computed for real.
 ConstantNumber Numbers::computed_number(const std::string& target, py::handle function,
                                         const Arguments& args, const Keywords& kwargs) {
   if (!(target_traits(target) & (native::Computes | native::Converts))) return {};
+  if (ConstantNumber size = computed_size(target, args, kwargs); size.value) return size;
   ConstantNumber out;
   bool all_constant = true;
   auto real = [&](const py::object& a) -> py::object {
     if (!heap().is_tensor(a)) return all_constant &= is_plain_argument(a), a;
     if (THPVariable_Unpack(a.ptr()).dim() != 0) return all_constant = false, a;
     const ConstantNumber number = constant_number(a);
-    if (!number.value) return all_constant = false, a;
+    if (!number.value || is_symbolic(number.value)) return all_constant = false, a;
     for (py::handle input : number.of) out.of.append(input);
     return member_of<"torch", "tensor">()(number.value, py::arg("dtype") = a.attr("dtype"));
   };
@@ -117,7 +138,9 @@ py::object Numbers::with_constant_sizes(const py::object& o) {
   if (is_tensor_object(p)) {
     if (THPVariable_Unpack(p).dim() != 0) return o;
     const ConstantNumber number = constant_number(o);
-    return number.value && PyLong_CheckExact(number.value.ptr()) ? use_number(o) : o;
+    const bool whole = number.value && (PyLong_CheckExact(number.value.ptr()) ||
+                                        is_symbolic_int(number.value));
+    return whole ? use_number(o) : o;
   }
   if (PyDict_Check(p) || heap().exists(o) || (PyTuple_Check(p) && !PyTuple_CheckExact(p))) return o;
   return with_items(o, [this](const py::object& item) { return with_constant_sizes(item); });

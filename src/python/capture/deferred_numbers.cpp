@@ -71,6 +71,7 @@ bool is_function_of_sizes(py::handle callable) {
     auto* all = new std::vector<py::object>();
     for (const char* name : {"ceil", "floor", "trunc", "sqrt", "exp", "log", "log2", "log10"})
       all->push_back(py::module_::import("math").attr(name));
+    all->push_back(py::module_::import("builtins").attr("round"));
     return all;
   }();
   return std::ranges::any_of(functions, [&](const py::object& f) { return callable.is(f); });
@@ -90,7 +91,10 @@ bool is_torch_function(py::handle function) {
 py::object Numbers::defer(py::handle real, SourceId source, py::object function, Arguments parts) {
   py::object out = member_of<"builtins", "object">()();
   heap().entry(out.ptr()).source = source;
-  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts)};
+  const bool of_data =
+      std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
+  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts), false,
+                          of_data};
   heap().hold(out);
   return out;
 }
@@ -129,6 +133,7 @@ py::object Numbers::read(const py::object& o) {
   if (deferred_.empty() || !find(o)) return o;
   const Deferred deferred = *find(o);
   takes = Takes::Read;
+  if (deferred.of_data) throw Break(BreakId::data_dependent, "Tensor.item");
   deferred_.at(o.ptr()).taken_apart = true;
   if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
   Arguments values;
@@ -170,7 +175,9 @@ std::optional<py::object> Numbers::compute_deferred(const py::object& function, 
 std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const py::object& function,
                                                   const Arguments& args) {
   auto of_sizes = [this](const py::object& a) { return is_of_sizes(a); };
-  if (std::ranges::none_of(args, of_sizes)) return std::nullopt;
+  auto of_data = [this](const py::object& a) { return is_of_data(a); };
+  if (std::ranges::none_of(args, of_sizes) || std::ranges::any_of(args, of_data))
+    return std::nullopt;
   Arguments reals;
   for (const py::object& a : args) {
     if (a && is_symbolic_int(a) && !has_hint(a)) return std::nullopt;
@@ -198,8 +205,10 @@ bool Numbers::is_of_sizes(const py::object& o) const {
 
 std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
   const Deferred* found = find(o);
-  if (!found || found->parts.size() != 2) return std::nullopt;
+  if (!found || found->parts.empty() || found->parts.size() > 2) return std::nullopt;
   const auto name = text(found->function.attr("__name__"));
+  if (name == "sqrt") return sizes().square_root(found->parts[0], how);
+  if (found->parts.size() != 2) return std::nullopt;
   py::object a = found->parts[0], b = found->parts[1];
   if (name == "mul" || name == "imul") {  // by p / 2^k
     if (PyFloat_CheckExact(a.ptr())) std::swap(a, b);
@@ -210,6 +219,9 @@ std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
     if (scaled != std::rint(scaled) || std::abs(scaled) > kMostScaled) return std::nullopt;
     a = steal(PyNumber_Multiply(a.ptr(), py::int_(static_cast<int64_t>(scaled)).ptr()));
     b = py::int_(1 << kMostBits);
+  } else if (name == "pow" || name == "ipow") {
+    const bool half = PyFloat_CheckExact(b.ptr()) && PyFloat_AS_DOUBLE(b.ptr()) == 0.5;
+    return half ? sizes().square_root(a, how) : std::nullopt;
   } else if (name != "truediv" && name != "itruediv") {
     return std::nullopt;
   }
@@ -250,6 +262,9 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   const auto operation = static_cast<uint32_t>(binary_operator_of(next.op, next.arg));
   const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
   if (!number(left) || !number(right)) return false;
+  if (is_of_data(left) || is_of_data(right))  // what raises would do so behind the graph
+    return is_arithmetic(operation) ||
+           (is_division(operation) && is_number(right.ptr()) && is_nonzero(right));
   if (is_arithmetic(operation)) return true;
   if (!is_runtime_number(left) && !is_runtime_number(right)) return false;
   // Of a number of sizes, where the float's operation raises, the call runs in eager.
@@ -274,6 +289,68 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   if (callable.is(member_of<"builtins", "isinstance">())) return true;
   if (count == 1 && is_of_sizes(f.stack.back()) && is_function_of_sizes(callable)) return true;
   return is_method_wrapper(callable.ptr()) && is_name(callable.attr("__name__"), names().setattr_);
+}
+
+bool Numbers::asks_for_item(const TracedFrame& f) const {
+  const Instruction& i = f.bytecode->instructions[f.next];
+  if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
+  const auto [callable, self] = next_callee(f, i.arg);
+  if (callable.is(type_object(&PyFloat_Type))) return i.arg == 1 && heap().is_tensor(f.stack.back());
+  if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
+  const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
+  const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml;
+  return of && heap().is_tensor(of) && std::string_view(method->ml_name) == "item";
+}
+
+// A copy of the tensor, which nothing writes to, holds it.
+py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  const bool truth = t.scalar_type() == at::kBool;
+  if (!item_asked || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
+      !(truth ? truths : at::isFloatingType(t.scalar_type())))
+    return {};
+  numbers_of_data_ = true;
+  py::object copy = calls().call_method(tensor, "detach", {}, {});
+  if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
+  const py::object& dtype = truth ? member_of<"torch", "bool">() : member_of<"torch", "float64">();
+  copy = calls().call_method(copy, "to", {dtype}, {{py::str("copy"), py::bool_(true)}});
+  const py::object out =
+      defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)), {},
+            member_of<"torch", "Tensor">().attr("item"), {copy});
+  deferred_.at(out.ptr()).of_data = true;
+  return out;
+}
+
+bool Numbers::is_of_data(const py::object& o) const {
+  const Deferred* found = numbers_of_data_ ? find(o) : nullptr;
+  return found && found->of_data;
+}
+
+// Whether arithmetic of the graph gives such a float: in f64, as Python's.
+bool Numbers::is_graph_number(const py::object& o) const {
+  constexpr double kMostExact = 0x1p53;
+  if (PyFloat_CheckExact(o.ptr())) return true;
+  if (PyLong_CheckExact(o.ptr())) {
+    const double value = PyLong_AsDouble(o.ptr());
+    if (value == -1.0) PyErr_Clear();
+    return std::abs(value) <= kMostExact;
+  }
+  const Deferred* found = find(o);
+  if (!found || !found->of_data || !PyFloat_CheckExact(found->real.ptr())) return false;
+  if (heap().is_tensor(found->parts[0])) return true;
+  return std::ranges::all_of(found->parts,
+                             [this](const py::object& part) { return is_graph_number(part); });
+}
+
+py::object Numbers::graph_number(const py::object& o) {
+  if (!find(o)) return o;
+  const Deferred deferred = *find(o);
+  if (heap().is_tensor(deferred.parts[0])) return deferred.parts[0];
+  auto name = text(deferred.function.attr("__name__"));
+  if (name.starts_with("i")) name.erase(0, 1);  // in place
+  Arguments parts;
+  for (const py::object& part : deferred.parts) parts.push_back(graph_number(part));
+  return objects().operate(py::module_::import("operator").attr(name.c_str()), parts);
 }
 
 // A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch

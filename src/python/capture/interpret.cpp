@@ -134,6 +134,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (thrown) reraise_value(std::exchange(thrown, {}));
       if (steps_ >= break_at && is_behind_entry(frame)) throw Break(BreakId::asked, "");
       if (numbers().any_deferred()) numbers().read_arguments(frame);
+      numbers().item_asked = sizes().of_data().numbers && numbers().asks_for_item(frame);
       if (iterators().ends_iterator(frame)) iterators().break_at_end_of_iterator();
       if (traces_source_) trace_source(frame);
       step(frame);

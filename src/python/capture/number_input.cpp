@@ -1,6 +1,7 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
+#include <torch/csrc/Dtype.h>
 
 #include <cmath>
 #include <limits>
@@ -39,6 +40,11 @@ constexpr NumberArgument kNumberArguments[] = {
 
 // What a tensor without dimensions and a number of its dtype do as with the number.
 constexpr std::string_view kOfScalars[] = {"add", "sub", "mul", "div", "truediv", "true_divide"};
+
+// The same of a number that the graph computes.
+constexpr std::string_view kOfGraph[] = {"add", "sub", "mul", "div", "truediv", "true_divide",
+                                         "iadd", "isub", "imul", "itruediv",
+                                         "gt", "lt", "ge", "le", "eq", "ne"};
 
 // In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
 // as a Scalar cannot get there: only what is a tensor can.
@@ -130,7 +136,8 @@ std::optional<at::Tensor> number_as_tensor(py::handle number, NumberDtype dtype)
 }
 
 bool Numbers::is_varying(SourceId source) const {
-  return !varying.empty() && varying.contains(heap().sources.text(source));
+  return !varying.empty() && varying.contains(heap().sources.text(source)) &&
+         !sizes().is_static_int(source);
 }
 
 // A deferred number whose value may be another one at the next call, and that can be an input.
@@ -138,6 +145,7 @@ bool Numbers::is_runtime_number(const py::object& o) const {
   if (!have_runtime_numbers() || !o) return false;
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
+  if (it->second.of_data) return graphs().inner() == nullptr && is_graph_number(o);
   if (it->second.source.valid()) return is_varying(it->second.source);
   return std::ranges::any_of(it->second.parts, [this](const py::object& part) {
     return is_symbolic_int(part) ? has_hint(part) : is_runtime_number(part);
@@ -183,6 +191,9 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
     if (!o || !deferred_.contains(o.ptr())) return true;
     numbers++;
     if (!is_runtime_number(o) || !takes_number(word, position, keyword, tensors)) return false;
+    if (is_of_data(o) &&
+        (position == kByName || std::ranges::find(kOfGraph, word) == std::end(kOfGraph)))
+      return false;
     const py::object& real = deferred_.at(o.ptr()).real;
     return (computable || (integer && !PyFloat_CheckExact(real.ptr()))) &&
            number_as_tensor(real, *met).has_value();
@@ -212,10 +223,21 @@ NumberTree Numbers::number_tree(const py::object& o) {
   return tree;
 }
 
+// What the graph has computed.
+py::object Numbers::tensor_of_data(const py::object& o, NumberDtype dtype) {
+  py::object out = graph_number(o);
+  if (dtype.same && dtype.fits != at::kDouble)
+    out = calls().call_method(
+        out, "to", {borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype.fits)))}, {});
+  number_inputs_.emplace(std::pair(o.ptr(), dtype), out);
+  return out;
+}
+
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.
 py::object Numbers::number_input(const py::object& o, NumberDtype dtype) {
   const auto key = std::pair(o.ptr(), dtype);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
+  if (is_of_data(o)) return tensor_of_data(o, dtype);
   const Deferred deferred = deferred_.at(o.ptr());
   const at::Tensor real = number_as_tensor(deferred.real, dtype).value();
   const std::string name = cat("number_", graphs().number_inputs.size());

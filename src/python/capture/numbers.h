@@ -10,7 +10,7 @@
 
 namespace oxy::python {
 
-enum class Rounding : uint8_t { Down, Up, ToZero };
+enum class Rounding : uint8_t { Down, Up, ToZero, ToEven };
 enum class Takes : uint8_t { Read, Varying, Deferred };
 
 struct Deferred {
@@ -19,6 +19,7 @@ struct Deferred {
   py::object function;  // of the modules operator and math, and what it was computed from
   Arguments parts;
   bool taken_apart = false;  // of a dict: it is what `real` holds from here on
+  bool of_data = false;      // known once the graph has run: `real` is of its type, nothing more
 };
 
 struct ConstantNumber {
@@ -58,6 +59,11 @@ class Numbers : public Part {
   // Such a float as an int; nothing where no expression of the sizes gives it.
   std::optional<py::object> rounded(const py::object& o, Rounding how);
   py::object taken(const py::object& written);
+  // Whether the next instruction calls item() or float() for what lands on the stack.
+  bool asks_for_item(const TracedFrame& frame) const;
+  // The float or truth in a tensor of one element, which a call knows behind the graph; where it
+  // meets tensors, the graph has it. Null where it cannot be had.
+  py::object number_of_data(const py::object& tensor, bool truths);
   bool is_varying(SourceId source) const;
   std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, NumberDtype dtype);
@@ -75,13 +81,20 @@ class Numbers : public Part {
   // Sources, as texts, of numbers that are another one at each call: graph inputs if possible.
   std::unordered_set<std::string> varying;
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
+  bool item_asked = false;    // see asks_for_item, of the instruction that is being interpreted
   // Whether whoever asks for a number next can do with a deferred one: any, or one that varies.
   Takes takes = Takes::Read;
 
  private:
   const Deferred* find(const py::object& o) const;
+  bool is_of_data(const py::object& o) const;
+  bool is_graph_number(const py::object& o) const;
+  py::object graph_number(const py::object& o);
+  py::object tensor_of_data(const py::object& o, NumberDtype dtype);
   py::object real_of(const py::object& o) const;
-  bool have_runtime_numbers() const { return !varying.empty() || floats_of_sizes_; }
+  bool have_runtime_numbers() const {
+    return !varying.empty() || floats_of_sizes_ || numbers_of_data_;
+  }
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);
@@ -95,6 +108,8 @@ class Numbers : public Part {
   ConstantNumber constant_number(py::handle tensor);
   ConstantNumber computed_number(const std::string& target, py::handle function,
                                  const Arguments& args, const Keywords& kwargs);
+  ConstantNumber computed_size(const std::string& target, const Arguments& args,
+                               const Keywords& kwargs);
   py::object with_constant_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
 
@@ -103,7 +118,7 @@ class Numbers : public Part {
   std::unordered_set<SourceId> loaded_;               // sources of numbers among them
   std::unordered_map<SourceId, py::object> varying_;  // what stands for these
   std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
-  bool floats_of_sizes_ = false;  // are among the deferred ones
+  bool floats_of_sizes_ = false, numbers_of_data_ = false;  // are among the deferred ones
 };
 
 }  // namespace oxy::python

@@ -8,6 +8,7 @@
 #include "python/guards/guard_walk.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
+#include "python/sized_calls.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/recorder.h"
@@ -137,8 +138,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
             return out.is_alias_of(THPVariable_Unpack(a.ptr()));
           }))
         throw Break(BreakId::torch_call, target, " whose out= is an operand");
-  std::vector<std::vector<int64_t>> sizes_of_outs;
-  for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sizes().vec());
+  std::vector<std::vector<c10::SymInt>> sizes_of_outs;
+  for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sym_sizes().vec());
   recorder_now().enter();
   const size_t heard = bridge::heard().ops;
   py::object result;
@@ -146,8 +147,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   {
     const RefusedFrames allowed(nullptr);
     const TorchWarnings kept(callable);
-    result = owned(
-        PyObject_Call(function.ptr(), positional.ptr(), kwargs.empty() ? nullptr : named.ptr()));
+    result = owned(call_with_sizes(kind == ir::NodeKind::CallMethod ? "" : name, function, positional,
+                                   kwargs.empty() ? py::handle() : py::handle(named)));
     warnings = kept.given();
   }
   std::optional<py::error_already_set> error;
@@ -173,7 +174,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   }
   // Eager warns, and the memory keeps its size.
   for (size_t i = 0; i < outs.size(); i++)
-    if (outs[i].sizes() != c10::IntArrayRef(sizes_of_outs[i]) &&
+    if (outs[i].sym_sizes() != c10::SymIntArrayRef(sizes_of_outs[i]) &&
         c10::multiply_integers(sizes_of_outs[i]) != 0)
       throw Break(BreakId::torch_call, target, " whose out= has another shape");
   // It has told something of what guards keep fixed.

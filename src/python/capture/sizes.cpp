@@ -53,17 +53,19 @@ std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId sourc
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
   dims.merge(marked_dims(tensor, "_dynamo_weak_dynamic_indices"));
   std::set<int64_t> unbacked = marked_dims(tensor, "_dynamo_unbacked_indices");
+  const bool state = heap().is_module_state(source);
+  if (state && policy_->static_state == true && dims.empty() && unbacked.empty()) return {};
   if (!symbolic()) {
     if (!dims.empty() || !unbacked.empty()) throw WithSymbols{};
     return {};
   }
   const int64_t rank = THPVariable_Unpack(tensor.ptr()).dim();
-  if (policy_->all() && !heap().is_module_state(source))
+  if (policy_->all() && (!state || policy_->static_state == false))
     for (int64_t d = 0; d < rank; d++) dims.insert(d);
   const std::string name = heap().sources.text(source);
   if (auto it = policy_->changed.find(name); it != policy_->changed.end())
     dims.insert(it->second.begin(), it->second.end());
-  else if (!policy_->known.contains(name) && !heap().is_module_state(source))
+  else if (!policy_->known.contains(name) && !state)
     for (int64_t d = 0; d < rank; d++)
       if (policy_->sizes_before.contains(THPVariable_Unpack(tensor.ptr()).size(d))) dims.insert(d);
   for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices"))
@@ -232,8 +234,21 @@ std::string Sizes::violations() const {
   return out;
 }
 
+bool Sizes::is_static_int(SourceId source) const {
+  if (policy_ == nullptr || !policy_->static_module_ints) return false;
+  const Source& item = heap().sources[source];
+  if (item.kind != SourceKind::DictItem) return false;
+  const Source& dict = heap().sources[item.base];
+  const auto owner = heap().by_source().find(dict.base);
+  if (dict.kind != SourceKind::InstanceDict || owner == heap().by_source().end()) return false;
+  if (!PyObject_TypeCheck(owner->second.ptr(), as_type(member_of<"torch.nn", "Module">())))
+    return false;
+  const py::object value = item_in(owner->second.attr("__dict__"), item.key);
+  return value && PyLong_CheckExact(value.ptr());
+}
+
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() ||
+  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() || is_static_int(source) ||
       !policy_->numbers.contains(heap().sources.text(source)))
     return {};
   int overflow = 0;
@@ -267,8 +282,23 @@ py::object Sizes::extreme(const py::list& items, bool least) {
   return facts ? symbolic_int(*out, facts) : py::object();
 }
 
+namespace {
+
+// In front of it neither a quotient nor a root is rounded to an integer that it is not, or to the
+// middle of two.
+constexpr int64_t kMostExact = 1LL << 52, kMostExactSquare = 1LL << 46;
+
+// x / y, to the nearer integer, of two to the even one.
+sym::Expr nearest(sym::Expr x, sym::Expr y) {
+  const sym::Expr twice = x + x + y, nearest = sym::floordiv(twice, y + y);
+  if (y.is_const() && y.value() % 2 != 0) return nearest;
+  const sym::Expr between = sym::Expr(1) - sym::min(1, sym::mod(twice, y + y));
+  return nearest - between * sym::mod(nearest, 2);
+}
+
+}  // namespace
+
 std::optional<py::object> Sizes::quotient(py::handle a, py::handle b, Rounding how) {
-  constexpr int64_t kMostExact = 1LL << 52;  // in front of it no quotient is rounded to an integer
   const auto x = integer_expr(a), y = integer_expr(b);
   if (!x || !y) return std::nullopt;
   const auto facts = graphs().recorder().facts();
@@ -276,10 +306,26 @@ std::optional<py::object> Sizes::quotient(py::handle a, py::handle b, Rounding h
     if (!facts->decide(sym::at_most(e, kMostExact)) || !facts->decide(sym::at_most(-kMostExact, e)))
       return std::nullopt;
   if (facts->decide(sym::equal(*y, 0))) return std::nullopt;
+  if (how == Rounding::ToEven) {
+    const sym::Expr sign = facts->decide(sym::less(*y, 0)) ? -1 : 1;
+    return symbolic_int(nearest(sign * *x, sign * *y), facts);
+  }
   const bool up = how == Rounding::ToZero
                       ? facts->decide(sym::less(*x, 0)) != facts->decide(sym::less(*y, 0))
                       : how == Rounding::Up;
   return symbolic_int(up ? -sym::floordiv(-*x, *y) : sym::floordiv(*x, *y), facts);
+}
+
+std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {
+  const auto e = integer_expr(x);
+  if (!e || !is_symbolic_int(x)) return std::nullopt;
+  const auto facts = graphs().recorder().facts();
+  if (!facts->decide(sym::at_most(1, *e)) || !facts->decide(sym::at_most(*e, kMostExactSquare)))
+    return std::nullopt;
+  if (how == Rounding::Up) return symbolic_int(sym::square_root(*e - 1) + 1, facts);
+  if (how == Rounding::ToEven)  // an integer's is never in the middle of two
+    return symbolic_int(sym::floordiv(sym::square_root(*e * 4) + 1, 2), facts);
+  return symbolic_int(sym::square_root(*e), facts);
 }
 
 void Sizes::make_plain(Arguments& args, Keywords& kwargs) {

@@ -38,6 +38,11 @@ struct DynamicShapes {
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool duck = true;                         // equal sizes share a symbol
+  // torch._dynamo.config.force_parameter_static_shapes, and whether allow_unspec_int_on_nn_module is
+  // off, where a program has set them: by itself a size of a module's state is a symbol once it has
+  // changed, and so is an int.
+  std::optional<bool> static_state;
+  bool static_module_ints = false;
   bool marked = false;                      // a tensor with marks was met
   bool refused = false;                     // a capture with symbols could not be had
   bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
@@ -78,6 +83,8 @@ class Sizes : public Part {
   std::vector<bridge::DynamicDim> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
   void add_tensor(py::handle real, const ir::TensorType& type);
+  // Whether it is an int of a module that is a number of each capture.
+  bool is_static_int(SourceId source) const;
   // What stands for an int that varies and that Python looks at; null for all else.
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
@@ -93,6 +100,13 @@ class Sizes : public Part {
   bool assume(py::handle condition);
   // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
   std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
+  // The exact square root of an int, which Python rounds to a float, as an int; null where it is
+  // none, is negative or large.
+  std::optional<py::object> square_root(py::handle x, Rounding how);
+  // What an operator or a function of torch makes of tensors of int64 that hold these ints; null
+  // where no expression gives it.
+  std::optional<py::object> computed(std::string_view function, const Arguments& numbers,
+                                     const Keywords& kwargs);
   // Arguments of a function in C that looks at numbers: as plain ints.
   void make_plain(Arguments& args, Keywords& kwargs);
 

@@ -240,6 +240,27 @@ Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how
   return c.calls.call(callable, {c.numbers.read(o)});
 }
 
+Meant integer_root(Capture& c, const py::object& o) {
+  return c.sizes.square_root(o, Rounding::Down);
+}
+
+// Whether they are ints, and one is symbolic.
+bool are_sizes(const Arguments& args) {
+  auto is_int = [](const py::object& o) { return is_symbolic_int(o) || PyLong_CheckExact(o.ptr()); };
+  return std::ranges::all_of(args, is_int) && std::ranges::any_of(args, is_symbolic_int);
+}
+
+Meant power(Capture& c, const Arguments& args) {
+  if (!are_sizes(args)) return nothing;
+  return c.objects.compute(member_of<"operator", "pow">(), args);
+}
+
+Meant quotient_and_rest(Capture& c, const Arguments& args) {
+  if (!are_sizes(args)) return nothing;
+  return py::make_tuple(c.objects.compute(member_of<"operator", "floordiv">(), args),
+                        c.objects.compute(member_of<"operator", "mod">(), args));
+}
+
 // int(x), float(x)
 Meant converted(Capture& c, py::handle callable, const Arguments& args, const char* method) {
   const py::object& o = args[0];

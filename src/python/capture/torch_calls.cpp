@@ -175,6 +175,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
+  if (auto made = tensor_of_numbers(name, callable, args, kwargs)) return made;
   if (auto classes = one_hot(name, args, kwargs)) return classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
       name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
@@ -226,15 +227,18 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   const uint32_t traits = tensor_traits(name);
   if (traits & native::ReadsValue)
     if (const py::object value = args.empty() ? numbers().use_number(tensor) : py::object())
-      return name == "__bool__"    ? py::object(py::bool_(value))
+      return is_symbolic(value)    ? number_of_size(value, name)
+             : name == "__bool__"  ? py::object(py::bool_(value))
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
   if ((traits & native::ReadsValue) && args.empty() && kwargs.empty()) {
     const bool number = name == "item" || name == "__int__";
-    const py::object found = number             ? sizes().number_in(borrow(tensor))
-                             : name == "tolist" ? sizes().list_of(borrow(tensor))
-                                                : py::object();
+    py::object found = number             ? sizes().number_in(borrow(tensor))
+                       : name == "tolist" ? sizes().list_of(borrow(tensor))
+                                          : py::object();
+    if (!found && (name == "item" || name == "__float__"))
+      found = numbers().number_of_data(borrow(tensor), name == "item");
     if (found) return found;
   }
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);

@@ -1,0 +1,114 @@
+// Tensors that torch makes of numbers (torch.tensor([h, w]), torch.div(n, 2, rounding_mode="trunc")):
+// the graph fills them with the symbols of sizes. Where code asks one without dimensions for its
+// number it gets the symbol, or the constant, back.
+#include "python/capture/capture.h"
+#include "python/capture/plan_rebuild.h"
+
+namespace oxy::python {
+namespace {
+
+bool is_whole(py::handle o) { return is_symbolic_int(o) || PyLong_CheckExact(o.ptr()); }
+
+// torch.tensor's, that torch.full has as well.
+bool takes_options(const Keywords& kwargs) {
+  return std::ranges::all_of(kwargs, [](const auto& item) {
+    return is_text(item.first.ptr(), "dtype") || is_text(item.first.ptr(), "device");
+  });
+}
+
+const py::object& int64() { return member_of<"torch", "int64">(); }
+
+// Of ints, and of lists of such; null for all else.
+py::object filled(Capture& c, const py::object& value, const Keywords& options) {
+  if (is_whole(value)) {
+    Keywords named = options;
+    py::object dtype;
+    for (const auto& [key, given] : options)
+      if (is_text(key.ptr(), "dtype") && !given.is_none()) dtype = given;
+    std::erase_if(named, [](const auto& item) { return is_text(item.first.ptr(), "dtype"); });
+    named.emplace_back(py::str("dtype"), dtype ? dtype : int64());
+    const py::object made =
+        c.graphs.record(ir::NodeKind::CallFunction, "torch.full", member_of<"torch", "full">(),
+                        {py::tuple(), value}, named);
+    if (!dtype || dtype.is(int64())) c.numbers.set_constant_number(made, {value, py::list()});
+    return made;
+  }
+  if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return {};
+  py::list parts;
+  for (py::handle item : c.heap.contents(value)) {
+    const py::object part = filled(c, borrow(item), options);
+    if (!part) return {};
+    parts.append(part);
+  }
+  if (parts.empty()) return {};
+  return c.graphs.record(ir::NodeKind::CallFunction, "torch.stack", member_of<"torch", "stack">(),
+                         {parts}, {});
+}
+
+// Whether torch makes a tensor of it, and `filled` can: lists that are alike.
+bool is_regular(Capture& c, const py::object& value) {
+  if (is_whole(value)) return true;
+  if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return false;
+  std::optional<size_t> length;
+  for (py::handle item : c.heap.contents(value)) {
+    const py::object one = borrow(item);
+    if (!is_regular(c, one)) return false;
+    const size_t has = is_whole(one) ? 0 : py::len(c.heap.contents(one));
+    if (has != length.value_or(has)) return false;
+    length = has;
+  }
+  return length.has_value();
+}
+
+}  // namespace
+
+std::optional<py::object> Sizes::computed(std::string_view function, const Arguments& numbers,
+                                          const Keywords& kwargs) {
+  const std::string_view word = function.substr(function.rfind('.') + 1);
+  if (!std::ranges::all_of(numbers, is_whole)) return std::nullopt;
+  if (word == "long" && numbers.size() == 1 && kwargs.empty()) return numbers[0];
+  if (numbers.size() != 2) return std::nullopt;
+  if (word == "div" && kwargs.size() == 1 && is_text(kwargs[0].first.ptr(), "rounding_mode")) {
+    for (const auto& [mode, how] : {std::pair("trunc", Rounding::ToZero), {"floor", Rounding::Down}})
+      if (is_text(kwargs[0].second.ptr(), mode)) return quotient(numbers[0], numbers[1], how);
+  }
+  if (!kwargs.empty()) return std::nullopt;
+  if (word == "floor_divide" || word == "floordiv")
+    return quotient(numbers[0], numbers[1], Rounding::Down);
+  if (word == "add") return objects().compute(member_of<"operator", "add">(), numbers);
+  if (word == "sub") return objects().compute(member_of<"operator", "sub">(), numbers);
+  if (word == "mul") return objects().compute(member_of<"operator", "mul">(), numbers);
+  return std::nullopt;
+}
+
+py::object Calls::number_of_size(const py::object& number, const std::string& method) {
+  if (method == "__bool__") return py::bool_(objects().truth(number));
+  if (method == "__float__") return call(type_object(&PyFloat_Type), {number});
+  return number;
+}
+
+Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,
+                              const Keywords& kwargs) {
+  constexpr std::string_view kTorch = "torch.";
+  const bool makes = name == "torch.tensor" || name == "torch.as_tensor";
+  if (makes && args.size() == 1 && takes_options(kwargs) && is_number(args[0].ptr())) {
+    const py::object number = callable(*tuple_of(args), **dict_of(kwargs)).attr("item")();
+    const py::object made =
+        graphs().record(ir::NodeKind::CallFunction, name, callable, args, kwargs);
+    numbers().set_constant_number(made, {number, py::list()});
+    return made;
+  }
+  if (!sizes().symbolic() || name.rfind('.') + 1 != kTorch.size() ||
+      !any_argument(args, {}, mentions_symbolic_int))
+    return std::nullopt;
+  if (makes) {
+    if (args.size() != 1 || !takes_options(kwargs) || !is_regular(capture_, args[0]))
+      return std::nullopt;
+    return filled(capture_, args[0], kwargs);
+  }
+  if (args.size() != 2) return std::nullopt;
+  const auto number = sizes().computed(name, args, kwargs);
+  return number ? Done(filled(capture_, *number, {})) : std::nullopt;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,96 @@
+// From the arguments of a Python call to the stack of its op.
+#include "python/sized_calls.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <algorithm>
+
+#include "python/cpython/boundary.h"
+
+namespace oxy::python {
+namespace {
+
+constexpr std::string_view kFunctions[] = {"linspace", "logspace", "tril_indices", "triu_indices",
+                                           "vander"};
+
+// torch.linspace, torch.ops.aten.linspace, torch.ops.aten.linspace.default
+std::optional<c10::OperatorHandle> op_of(std::string_view function) {
+  for (const std::string_view prefix : {"torch.ops.aten.", "torch."}) {
+    if (!function.starts_with(prefix)) continue;
+    function.remove_prefix(prefix.size());
+    if (function.ends_with(".default")) function.remove_suffix(8);
+    if (std::ranges::find(kFunctions, function) == std::end(kFunctions)) return std::nullopt;
+    return c10::Dispatcher::singleton().findSchema({"aten::" + std::string(function), ""});
+  }
+  return std::nullopt;
+}
+
+// By type: isinstance would ask the object, whose class may answer with Python code.
+bool is_symbol(py::handle o) {
+  return PyObject_TypeCheck(o.ptr(), as_type(member_of<"torch", "SymInt">())) != 0;
+}
+
+bool takes_number(const c10::Argument& formal) {
+  c10::TypePtr type = formal.real_type();
+  if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  return type->kind() == c10::TypeKind::IntType || type->kind() == c10::TypeKind::NumberType;
+}
+
+// Nothing for what the argument does not take.
+std::optional<c10::IValue> ivalue_of(py::handle given, const c10::Argument& formal) {
+  if (is_symbol(given) && takes_number(formal)) return c10::IValue(given.cast<c10::SymInt>());
+  try {
+    return torch::jit::toIValue(given, formal.real_type(), formal.N());
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+}
+
+// Nothing where the call has other arguments than the op, such as out=.
+std::optional<torch::jit::Stack> stack_of(const c10::FunctionSchema& schema, const py::tuple& args,
+                                          const py::dict& kwargs) {
+  torch::jit::Stack stack;
+  size_t named = 0;
+  for (const c10::Argument& formal : schema.arguments()) {
+    const size_t i = stack.size();
+    py::object given;
+    if (i < args.size() && !formal.kwarg_only()) {
+      given = args[i];
+    } else if (kwargs.contains(formal.name())) {
+      given = kwargs[formal.name().c_str()];
+      named++;
+    }
+    if (!given && !formal.default_value()) return std::nullopt;
+    auto value = given ? ivalue_of(given, formal) : formal.default_value();
+    if (!value) return std::nullopt;
+    stack.push_back(std::move(*value));
+  }
+  const auto positional = std::ranges::count_if(
+      schema.arguments(), [](const c10::Argument& formal) { return !formal.kwarg_only(); });
+  if (named != kwargs.size() || args.size() > static_cast<size_t>(positional)) return std::nullopt;
+  return stack;
+}
+
+}  // namespace
+
+PyObject* call_with_sizes(std::string_view name, py::handle function, const py::tuple& args,
+                          py::handle kwargs) {
+  auto body = [&]() -> PyObject* {
+    const auto op = op_of(name);
+    const auto named = op && kwargs ? py::reinterpret_borrow<py::dict>(kwargs) : py::dict();
+    auto has_symbol = [](const auto& item) { return is_symbol(item.second); };
+    if (op && (std::any_of(args.begin(), args.end(), is_symbol) ||
+               std::any_of(named.begin(), named.end(), has_symbol)))
+      if (auto stack = stack_of(op->schema(), args, named)) {
+        op->callBoxed(*stack);
+        return THPVariable_Wrap(stack->back().toTensor());
+      }
+    return PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
+  };
+  return boundary(body, nullptr);
+}
+
+}  // namespace oxy::python

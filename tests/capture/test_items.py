@@ -1,0 +1,183 @@
+"""Floats and truths that are read of tensors, under torch._dynamo.config.capture_scalar_outputs:
+they are known behind the graph, and where floats meet tensors the graph has them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch._dynamo.config
+
+import oxyfuel
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    with torch.no_grad(), torch._dynamo.config.patch(capture_scalar_outputs=True):
+        yield
+
+
+def same(actual, expected):
+    assert type(actual) is type(expected), (actual, expected)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        assert actual.stride() == expected.stride()
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected)
+        same(list(actual.values()), list(expected.values()))
+    elif isinstance(expected, (tuple, list)):
+        for a, e in zip(actual, expected, strict=True):
+            same(a, e)
+    else:
+        assert actual == expected or (actual != actual and expected != expected)
+
+
+VALUES = (0.3, -2.5, 1e-30, 3e38, 0.0, math.inf, math.nan, 7.0)
+
+
+def in_one_graph(program, calls, fullgraph=True):
+    compiled = oxyfuel.compile(program, fullgraph=fullgraph)
+    for args in calls:
+        given, expected = [
+            [a.clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2)
+        ]
+        same(compiled(*given), program(*expected))
+        same(given, expected)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["recompiles"] == stats["fallbacks"] == 0, stats
+
+
+def twice(t):
+    return t.item() * 2
+
+
+def unused(x, t):
+    t.item()
+    return x + 1
+
+
+PROGRAMS = {
+    "itself": lambda x, t: t.item(),
+    "times": lambda x, t: x * t.item(),
+    "from_the_left": lambda x, t: (t.item() * x, 2.0 - t.item(), t.item() - x),
+    "arithmetic": lambda x, t: (x + 1) * (t.item() * 2 + 1) - (3 - t.item()),
+    "divided": lambda x, t: (x / t.item(), x * (t.item() / 4), t.item() / 3),
+    "negative": lambda x, t: (-t.item(), x + -t.item()),
+    "compared": lambda x, t: (x > t.item(), t.item() >= x, x == t.item()),
+    "by_float": lambda x, t: (float(t), x * float(t)),
+    "twice_used": lambda x, t: (x * t.item() + t.item(), x[1, 1] * t.item()),
+    "of_computed": lambda x, t: x / (x * t).abs().max().item(),
+    "of_one_element": lambda x, t: x * t.view(1, 1).item(),
+    "in_place": lambda x, t: x.mul_(t.item()).add_(t.item()),
+    "written_behind": lambda x, t: (t.item(), t.add_(1), x * t.item()),
+    "in_a_call": lambda x, t: x * twice(t),
+    "as_argument": lambda x, t: (lambda y, a: y * a + a)(x, t.item()),
+    "type": lambda x, t: isinstance(t.item(), float),
+    "truth": lambda x, t: ((t > 0).item(), (x > 0).all().item()),
+    "nothing": lambda x, t: unused(x, t),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_in_the_graph(name):
+    torch.manual_seed(0)
+    x = torch.randn(4, 3)
+    in_one_graph(PROGRAMS[name], [(x, torch.tensor(v)) for v in VALUES])
+
+
+@pytest.mark.parametrize("of", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("met", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes(of, met):
+    x = (torch.arange(12.0) / 7 - 1).to(met)
+    calls = [(x, torch.tensor(v, dtype=of)) for v in (0.1, 3.3333, -65000.0, 1e-5)]
+    in_one_graph(lambda x, t: (x * t.item(), x - (t.item() * 3 + 0.1), t.item(), x < t.item()), calls)
+    if met in (torch.float32, torch.float64):  # beside others without dimensions it would promote
+        oxyfuel.reset()
+        in_one_graph(lambda x, t: (x[3] * t.item(), x[0] + t.item()), calls)
+
+
+def test_integers_beside_a_float():
+    """Not in the graph: the result has another dtype."""
+
+    def program(x, t):
+        return x * t.item()
+
+    compiled = oxyfuel.compile(program)
+    for v in (0.5, 2.0):
+        args = torch.arange(4), torch.tensor(v)
+        same(compiled(*args), program(*args))
+
+
+def test_attributes():
+    class Meter:
+        loss = 0.0
+        total = 0.0
+
+    def program(x, t, meter):
+        meter.loss = t.item()
+        y = x * 2
+        meter.total += meter.loss
+        return y
+
+    compiled = oxyfuel.compile(program)
+    a, b = Meter(), Meter()
+    for v in (0.25, 1.5, -3.0):
+        args = torch.ones(3), torch.tensor(v)
+        same(compiled(*args, a), program(*args, b))
+        assert (a.loss, a.total) == (b.loss, b.total)
+
+
+BREAKS = {
+    "branch": lambda x, t: x + 1 if t.item() > 0 else x - 1,
+    "branch_on_truth": lambda x, t: x + 1 if (t > 0).item() else x - 1,
+    "text": lambda x, t: (x * 2, f"{t.item():.3f}"),
+    "power": lambda x, t: x ** t.item(),
+    "rounded": lambda x, t: x * round(t.item()),
+    "root": lambda x, t: x * math.sqrt(abs(t.item())),
+    "divisor": lambda x, t: (x + 1, 1 / (t.item() + 100)),
+    "list": lambda x, t: [v.item() for v in (t, t + 1)],
+    "map": lambda x, t: max(map(torch.Tensor.item, (t, t * 2, x.max()))),
+    "dict": lambda x, t: {"loss": t.item(), "x": x + 1},
+    "clamped": lambda x, t: x.clamp(max=t.item()),
+    "full": lambda x, t: torch.full((2,), t.item()) + x.sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_breaks(name):
+    """Code that looks at the number runs in eager, the rest before and behind it in graphs."""
+    program = BREAKS[name]
+    compiled = oxyfuel.compile(program)
+    x = torch.arange(4.0)
+    for v in (0.3, -2.5, 7.0):
+        same(compiled(x, torch.tensor(v)), program(x, torch.tensor(v)))
+
+
+@pytest.mark.parametrize("name", ["branch", "branch_on_truth"])
+def test_a_branch_is_an_error_of_fullgraph(name):
+    compiled = oxyfuel.compile(BREAKS[name], fullgraph=True)
+    with pytest.raises(Exception, match="data-dependent|the value of a tensor"):
+        compiled(torch.ones(3), torch.tensor(1.0))
+
+
+def test_zero_divisor_raises():
+    def program(x, t):
+        y = x * 2
+        return y, 1.0 / t.item()
+
+    compiled = oxyfuel.compile(program)
+    for v in (2.0, 0.5):
+        same(compiled(torch.ones(2), torch.tensor(v)), program(torch.ones(2), torch.tensor(v)))
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.ones(2), torch.tensor(0.0))
+
+
+def test_without_the_setting():
+    """A break, as TorchDynamo's."""
+    with torch._dynamo.config.patch(capture_scalar_outputs=False):
+        compiled = oxyfuel.compile(lambda x, t: x * t.item())
+        same(compiled(torch.ones(2), torch.tensor(0.5)), torch.ones(2) * 0.5)
+    assert oxyfuel.stats()["graph_breaks"] == 1

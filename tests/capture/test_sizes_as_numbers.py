@@ -1,0 +1,330 @@
+"""What Python and torch compute of sizes: one capture for all of them, with eager's values, dtypes
+and strides."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+R = torch.randn
+SIZES = (5, 9, 14, 33, 7, 20)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    with torch.no_grad():
+        yield
+
+
+def same(actual, expected):
+    assert type(actual) is type(expected), (actual, expected)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        assert actual.stride() == expected.stride()
+    elif isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            same(a, e)
+    else:
+        assert actual == expected
+
+
+def served(program, calls, recompiles=1):
+    compiled = oxyfuel.compile(program)
+    for args in calls:
+        same(compiled(*args), program(*args))
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= recompiles, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == stats["fallbacks"] == 0, stats
+    assert stats["layout_copies"] == 0, stats
+
+
+# ---- ints
+
+OF_SIZE = {
+    "shifts": lambda n: (n >> 1, n << 3, -n >> 2, (n - 7) >> 1, n >> 0),
+    "low_bits": lambda n: (n & 1, n & 7, 15 & n, -n & 3),
+    "inverted": lambda n: (~n, ~(n // 2)),
+    "divmod": lambda n: (divmod(n, 3), divmod(n, -4), divmod(-n, 5), divmod(100, n)),
+    "rounded_half": lambda n: (round(n / 2), round(-n / 2), round((n + 1) / 2), round(n / -2)),
+    "rounded_quarter": lambda n: (round(n / 4), round(n * 0.25), round(n * 0.75), round(n / 6)),
+    "rounded_third": lambda n: (round(n / 3), round(-n / 3), round(2 * n / 3), round(n)),
+    "rounded_by_size": lambda n: (round(100 / n), round(n / (n + 1)), round(n * n / (2 * n))),
+    "ceil_and_floor": lambda n: (math.ceil(n / 3), math.floor(n / 3), int(-n / 3), math.trunc(n / 2)),
+    "power": lambda n: (n**2, (n + 1) ** 3, n**0, pow(n, 2)),
+    "root": lambda n: (int(n**0.5), int(math.sqrt(n)), math.isqrt(n), math.floor(n**0.5)),
+    "root_up": lambda n: (math.ceil(n**0.5), math.ceil(math.sqrt(n * n)), math.ceil((n - 1) ** 0.5)),
+    "root_nearest": lambda n: (round(n**0.5), round(math.sqrt(n * n + 1)), round((n * n + n) ** 0.5)),
+    "root_of_less": lambda n: (int((n - 1) ** 0.5), math.isqrt(n * 4 + 1), int(math.sqrt(n // 2))),
+}
+
+
+@pytest.mark.parametrize("name", OF_SIZE)
+def test_numbers(name):
+    function = OF_SIZE[name]
+
+    def program(x):
+        numbers = function(x.shape[0])
+        return x * 2, numbers
+
+    served(program, [(R(n),) for n in SIZES])
+
+
+@pytest.mark.parametrize("name", OF_SIZE)
+def test_numbers_of_arguments(name):
+    """The same of an int that varies, from 1 on."""
+    function = OF_SIZE[name]
+
+    def program(x, n):
+        return x[: n if n < 10 else 10] + 1, function(n)
+
+    compiled = oxyfuel.compile(program)
+    for n in (2, 3, 1, 8, 9, 24, 25, 10**6):
+        x = R(40)
+        same(compiled(x, n), program(x, n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
+def test_exactly_between(n):
+    """A half goes to the even neighbour, whatever the size in the first call."""
+
+    def program(x):
+        return x + 1, round(x.shape[0] / 4), round(3 * x.shape[0] / 2), round(x.shape[0] * 0.125)
+
+    compiled = oxyfuel.compile(program, dynamic=True)
+    for size in (n, *range(2, 40)):
+        x = R(size)
+        same(compiled(x), program(x))
+    assert oxyfuel.stats()["recompiles"] == 0
+
+
+def test_zero_divisor():
+    def program(x, n):
+        try:
+            return x + divmod(x.shape[0], n)[0]
+        except ZeroDivisionError as e:
+            return x - 1, str(e)
+
+    compiled = oxyfuel.compile(program)
+    for n in (3, 4, 0, 5, 0):
+        x = R(6 + n)
+        same(compiled(x, n), program(x, n))
+
+
+# ---- grids of tokens
+
+GRIDS = {
+    "int_of_power": lambda n: int(n**0.5),
+    "int_of_sqrt": lambda n: int(math.sqrt(n)),
+    "isqrt": math.isqrt,
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_tokens_as_an_image(name):
+    side = GRIDS[name]
+
+    def program(x):
+        h = w = side(x.shape[1])
+        image = x.transpose(1, 2).reshape(x.shape[0], x.shape[2], h, w)
+        return F.avg_pool2d(image, 2, 1), image.sum((2, 3)), x.view(x.shape[0], h, w, -1) * 2
+
+    exact(program, [(R(2, n * n, 3),) for n in SIZES])
+
+
+def test_tokens_that_are_no_image():
+    def program(x):
+        h = int(x.shape[0] ** 0.5)
+        return x[: h * h].view(h, h).mT.contiguous() + h
+
+    compiled = oxyfuel.compile(program)
+    for n in (9, 16, 25, 37, 48, 49, 10):
+        x = R(n)
+        same(compiled(x), program(x))
+
+
+# ---- tensors of sizes
+
+TENSORS = {
+    "number": lambda x: (torch.tensor(x.shape[0]), x * torch.tensor(x.shape[0])),
+    "list": lambda x: torch.tensor([x.shape[0], 2, x.shape[0] // 2]),
+    "nested": lambda x: torch.as_tensor([(x.shape[0], 1), (3, x.shape[0] + 1)], dtype=torch.long),
+    "dtype": lambda x: torch.tensor([x.shape[0], 3], dtype=torch.float32) / x.shape[0],
+    "half": lambda x: torch.tensor(x.shape[0], dtype=torch.float16, device=x.device) + x,
+    "back": lambda x: x[: torch.tensor(x.shape[0]).item() - 1],
+    "back_as_int": lambda x: (x[: int(torch.tensor(x.shape[0]) // 2)], int(torch.tensor(len(x)))),
+    "div": lambda x: x[: torch.div(x.shape[0], 2, rounding_mode="trunc")],
+    "div_down": lambda x: torch.div(-x.shape[0], 4, rounding_mode="floor"),
+    "div_to_zero": lambda x: torch.div(-x.shape[0], 4, rounding_mode="trunc"),
+    "div_of_sizes": lambda x: torch.div(x.shape[0] * 3, x.shape[0], rounding_mode="floor") * x,
+    "chain": lambda x: torch.zeros(torch.div(torch.div(x.shape[0], 2, rounding_mode="floor"), 2,
+                                             rounding_mode="floor").item() + 1),
+    "floor_divide": lambda x: torch.floor_divide(x.shape[0], 3) + x,
+    "sum": lambda x: (torch.add(x.shape[0], 1), torch.mul(x.shape[0], x.shape[0])),
+    "float_back": lambda x: x * float(torch.tensor(x.shape[0])),
+    "written": lambda x: torch.tensor(x.shape[0]).add_(1),
+    "lengths": lambda x: torch.arange(40) < torch.tensor([x.shape[0]])[:, None],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors_of_sizes(name):
+    served(TENSORS[name], [(R(n),) for n in SIZES])
+
+
+def test_written_number_is_read_again():
+    def program(x):
+        t = torch.tensor(x.shape[0])
+        t += 1
+        return x[: t.item() - 2]
+
+    compiled = oxyfuel.compile(program)
+    for n in SIZES:
+        x = R(n)
+        same(compiled(x), program(x))
+
+
+def test_chunks():
+    """As longformer makes them."""
+
+    def program(x):
+        y = x.view(x.size(0), torch.div(x.size(1), 4, rounding_mode="trunc"), 4, x.size(2))
+        size = list(y.size())
+        size[1] = size[1] * 2 - 1
+        stride = list(y.stride())
+        stride[1] = stride[1] // 2
+        return y.as_strided(size=size, stride=stride).sum(2)
+
+    compiled = oxyfuel.compile(program)
+    for n in SIZES:
+        x = R(2, 4 * n, 3)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert oxyfuel.stats()["recompiles"] <= 1
+
+
+# ---- ops with a size as an int of their schema
+
+SIZED = {
+    "linspace": lambda x: torch.linspace(0, 1, x.shape[0]) * x,
+    "linspace_by_name": lambda x: torch.linspace(start=-1, end=1, steps=x.shape[0], device=x.device),
+    "linspace_of_sizes": lambda x: torch.linspace(0, x.shape[0] - 1, x.shape[0]),
+    "linspace_double": lambda x: torch.linspace(-3, 7.3, 2 * x.shape[0] + 1, dtype=torch.float64),
+    "linspace_int": lambda x: torch.linspace(-9, 100, x.shape[0], dtype=torch.int64),
+    "linspace_half": lambda x: torch.linspace(0.1, 0.9, x.shape[0], dtype=torch.bfloat16),
+    "linspace_op": lambda x: torch.ops.aten.linspace.default(0, 1, x.shape[0]),
+    "linspace_grid": lambda x: torch.stack(
+        torch.meshgrid(torch.linspace(-1, 1, x.shape[0]), torch.linspace(0, 1, 3), indexing="ij")
+    ),
+    "logspace": lambda x: torch.logspace(0, 1, x.shape[0], 2.0, dtype=torch.float64),
+    "triu_indices": lambda x: torch.triu_indices(x.shape[0], x.shape[0], 1),
+    "triu_indices_wide": lambda x: torch.triu_indices(3, x.shape[0], -1, dtype=torch.int32),
+    "tril_indices": lambda x: torch.tril_indices(x.shape[0], x.shape[0]),
+    "tril_indices_high": lambda x: torch.tril_indices(row=x.shape[0], col=4, offset=-2),
+    "tril_indices_above": lambda x: torch.tril_indices(x.shape[0], x.shape[0], 2),
+    "pairs": lambda x: (x[:, None] * x)[tuple(torch.triu_indices(len(x), len(x), 1))],
+    "vander": lambda x: torch.vander(x),
+    "vander_columns": lambda x: torch.vander(x, 3, increasing=True),
+    "vander_many": lambda x: torch.vander(torch.arange(1, 4), x.shape[0]),
+    "pdist": lambda x: F.pdist(torch.stack([x, x * x], 1)),
+    "affine_grid": lambda x: F.affine_grid(
+        torch.ones(3, 2, 3), (3, 1, x.shape[0], x.shape[0] + 1), align_corners=True
+    ),
+    "affine_volume": lambda x: F.affine_grid(
+        torch.ones(2, 3, 4), [2, 1, 4, x.shape[0], x.shape[0] + 1], align_corners=False
+    ),
+}
+
+
+def exact(program, calls):
+    """Equal to the bit but for what loops round at another place."""
+    compiled = oxyfuel.compile(program)
+    for args in calls:
+        actual, expected = compiled(*args), program(*args)
+        torch.testing.assert_close(actual, expected, rtol=2e-6, atol=4e-6)
+        for a, e in zip(*[r if isinstance(r, tuple) else (r,) for r in (actual, expected)]):
+            assert a.stride() == e.stride()
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == stats["fallbacks"] == 0, stats
+    assert stats["layout_copies"] == 0, stats
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_size_as_int_of_the_schema(name):
+    exact(SIZED[name], [(R(n),) for n in SIZES])
+
+
+@pytest.mark.parametrize("form", ["linspace", "triu", "tril"])
+def test_sizes_of_any_offset(form):
+    """At the borders, and where the result is empty."""
+
+    def program(x, rows, columns, offset):
+        if form == "linspace":
+            return torch.linspace(offset, columns, rows) + x
+        return getattr(torch, f"{form}_indices")(rows, columns, offset) + x.long()
+
+    compiled = oxyfuel.compile(program)
+    for rows, columns, offset in (
+        (3, 4, 0), (5, 7, 1), (6, 3, -1), (1, 1, 0), (4, 9, 9), (9, 2, -9), (0, 5, 0), (2, 2, 5),
+        (8, 8, -3), (8, 8, 3), (7, 1, -6), (1, 7, 6), (20, 30, 25), (30, 20, -25),
+    ):  # fmt: skip
+        x = torch.ones(1)
+        same(compiled(x, rows, columns, offset), program(x, rows, columns, offset))
+
+
+def test_errors_are_eagers():
+    compiled = oxyfuel.compile(lambda x, n: torch.linspace(0, 1, n) + x)
+    for n in (4, 6, 8):
+        compiled(torch.ones(1), n)
+    with pytest.raises(RuntimeError, match="number of steps must be non-negative"):
+        compiled(torch.ones(1), -3)
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_sampling_at_a_grid(mode, corners):
+    def program(x, theta):
+        grid = F.affine_grid(theta, x.shape, align_corners=corners)
+        return F.grid_sample(x, grid, mode=mode, align_corners=corners)
+
+    exact(program, [(R(4, 3, n, n + 1), R(4, 2, 3)) for n in SIZES])
+
+
+def test_sampling_volumes():
+    exact(
+        lambda x, grid: F.grid_sample(x, grid, align_corners=False),
+        [(R(2, 3, 4, n, 6), R(2, n, 3, 4, 3)) for n in SIZES],
+    )
+
+
+STFT = {
+    "plain": {"window": torch.ones(8)},
+    "no_centre": {"window": torch.hann_window(8), "center": False},
+    "short_window": {"window": torch.hann_window(6), "win_length": 6},
+    "no_window": {"win_length": 5},
+    "both_sides": {"onesided": False, "normalized": True},
+}
+
+
+@pytest.mark.filterwarnings("ignore:A window was not provided")
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("name", STFT)
+def test_stft(name, rank):
+    def program(x):
+        return torch.stft(x, 8, 3, return_complex=True, **STFT[name])
+
+    exact(program, [(R(*([2, 8 * n][-rank:])),) for n in SIZES])
+
+
+def test_stft_of_complex_signals():
+    def program(x):
+        return torch.stft(x, 8, 4, window=torch.ones(8), return_complex=True, onesided=False).abs()
+
+    exact(program, [(R(2, 8 * n, dtype=torch.complex64),) for n in SIZES])
