@@ -167,7 +167,7 @@ at::Tensor stft(c10::DispatchKeySet keys, const at::Tensor& signal, int64_t n_ff
                      (!windowed || (window->dim() == 1 && window->sym_size(0) == width &&
                                     (at::isFloatingType(window->scalar_type()) || !real)));
   if (!is_symbolic(signal) || !plain || signal.sym_size(-1) < n_fft)
-    return ops::stft::redispatch(keys & keys_below, signal, n_fft, hop, length, window, normalized,
+    return aten::stft::redispatch(keys & keys_below, signal, n_fft, hop, length, window, normalized,
                                  onesided, return_complex, align_to_window);
   at::Tensor frames = (signal.dim() == 1 ? signal.unsqueeze(0) : signal).unfold(1, n_fft, step);
   if (windowed || width < n_fft) {
