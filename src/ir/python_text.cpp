@@ -23,6 +23,27 @@ class PythonPrinter {
     return out;
   }
 
+  // As torch's AOTAutograd shows a joint graph.
+  std::string joint_module() {
+    std::string out = "class joint_helper(torch.nn.Module):\n    def forward(self, primals, tangents):\n";
+    std::string types, all;
+    for (size_t i = 0; i < graph_.inputs().size(); ++i) {
+      const ValueId v = graph_.inputs()[i];
+      const bool tangent = graph_.is_tangent(i);
+      names_[v.index] = fresh(cat(tangent ? "tangents_" : "primals_",
+                                  tangent ? i - graph_.primals() + 1 : i + 1));
+      cat_to(types, margin_, names_[v.index], ": \"", print(graph_.value(v).type), "\"\n");
+      cat_to(all, names_[v.index], ", ");
+    }
+    cat_to(out, types, margin_, all,
+           "= fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)\n");
+    body(out);
+    writes(out);
+    const std::string results = join(
+        graph_.outputs, ", ", [&](std::string& o, const auto& spec) { append(o, output(spec)); });
+    return cat(out, margin_, "return pytree.tree_unflatten([", results, "], self._out_spec)\n");
+  }
+
   // A function of this name; `plain`: it returns its one result itself.
   std::string function(const std::string& name, bool plain) {
     std::string out = cat(margin_.substr(4), "def ", name, "(");
@@ -67,13 +88,17 @@ class PythonPrinter {
     }
   }
 
-  void results(std::string& out) {
+  void writes(std::string& out) {
     for (const Mutation& m : graph_.mutations) {
       if (m.metadata) as_strided_in_place(out, name_of(graph_.inputs()[m.input]), m.type);
       if (m.value == graph_.inputs()[m.input]) continue;
       cat_to(out, margin_, "torch.ops.aten.copy_.default(", name_of(graph_.inputs()[m.input]), ", ",
              name_of(m.value), ")\n");
     }
+  }
+
+  void results(std::string& out) {
+    writes(out);
     const std::string all = join(
         graph_.outputs, ", ", [&](std::string& o, const auto& spec) { append(o, output(spec)); });
     cat_to(out, margin_, "return (", all, graph_.outputs.size() == 1 ? "," : "", ")\n");
@@ -250,7 +275,7 @@ void input_line(std::string& out, const Type& type) {
 
 std::string python_module(const Graph& g) {
   OXY_CHECK(g.stage != Stage::Torch, "python_module prints ATen graphs");
-  return PythonPrinter(g).module();
+  return g.stage == Stage::Joint ? PythonPrinter(g).joint_module() : PythonPrinter(g).module();
 }
 
 std::string python_program(const Graph& g) {

@@ -7,7 +7,8 @@
 //           return (abs_1,)
 //
 // Regions are functions inside of forward; a region that returns a parameter returns a copy.
-// Attributes of the graph are parameters of forward, after the inputs.
+// Attributes of the graph are parameters of forward, after the inputs. A joint graph is the
+// joint_helper that torch's AOTAutograd shows, with primals and tangents.
 #pragma once
 
 #include "ir/graph.h"

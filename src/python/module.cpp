@@ -20,7 +20,7 @@ namespace oxy::python {
 namespace {
 
 py::list setting_rows() {
-  static constexpr const char* kTypes[] = {"bool", "int", "text"};
+  static constexpr const char* kTypes[] = {"bool", "int", "real", "text"};
   py::list rows;
   for (const SettingInfo& s : setting_table()) {
     rows.append(py::make_tuple(s.name, kTypes[static_cast<int>(s.type)], s.default_text, s.env,

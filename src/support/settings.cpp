@@ -11,7 +11,7 @@ namespace oxy {
 namespace {
 
 // By number of its SettingType.
-using Member = std::variant<bool Settings::*, int Settings::*, std::string Settings::*>;
+using Member = std::variant<bool Settings::*, int Settings::*, double Settings::*, std::string Settings::*>;
 constexpr Member kMembers[] = {
 #define OXY_SETTING(type, name, ...) &Settings::name,
 #include "support/settings.def"
@@ -67,6 +67,7 @@ std::string allowed(const SettingInfo& info) {
     return s;
   }
   if (info.type == SettingType::Bool) return "true or false";
+  if (info.type == SettingType::Real) return "a number from 0 to 1";
   return info.type == SettingType::Int ? "a whole number from 0" : "text";
 }
 
@@ -86,6 +87,12 @@ bool store(const SettingInfo&, bool& field, std::string_view text) {
 bool store(const SettingInfo& info, int& field, std::string_view text) {
   const auto v = parse_number<int>(text);
   return store(field, v, info.choices.empty() ? v >= 0 : is_choice(info, text));
+}
+bool store(const SettingInfo&, double& field, std::string_view text) {
+  double v = -1;
+  const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
+  const bool whole = r.ec == std::errc() && r.ptr == text.data() + text.size();
+  return store(field, std::optional(v), whole && v >= 0 && v <= 1);
 }
 bool store(const SettingInfo& info, std::string& field, std::string_view text) {
   return store(field, std::optional(std::string(text)),

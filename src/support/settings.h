@@ -9,7 +9,7 @@
 
 namespace oxy {
 
-enum class SettingType : uint8_t { Bool, Int, Text };
+enum class SettingType : uint8_t { Bool, Int, Real, Text };
 
 // A row of the table.
 struct SettingInfo {
@@ -26,12 +26,14 @@ std::span<const SettingInfo> setting_table();
 struct Settings {
 #define OXY_SETTING_TYPE_bool bool
 #define OXY_SETTING_TYPE_int int
+#define OXY_SETTING_TYPE_real double
 #define OXY_SETTING_TYPE_text std::string
 #define OXY_SETTING(type, name, value, ...) OXY_SETTING_TYPE_##type name = value;
 #include "support/settings.def"
 #undef OXY_SETTING
 #undef OXY_SETTING_TYPE_bool
 #undef OXY_SETTING_TYPE_int
+#undef OXY_SETTING_TYPE_real
 #undef OXY_SETTING_TYPE_text
 
   // The defaults, changed by the variables that are set and not empty. Throws UserError for a bad

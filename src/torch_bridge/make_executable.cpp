@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "ir/python_text.h"
+#include "ir/text.h"
 #include "pipeline/assemble.h"
 #include "runtime/bandwidth.h"
 
@@ -178,7 +180,18 @@ Backward::Make ExecutableMaker::backward_maker(const Recorded& recorded,
 ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recorded,
                                                            const Settings& settings,
                                                            pipeline::Trace& trace) const {
-  autograd::Partition parts = autograd::partition(recorded.graph);
+  const ir::Graph& joint = recorded.graph;
+  trace.show(Artifact::aot_joint_graph, "joint_graph.txt", [&] { return ir::print(joint); });
+  trace.show(std::nullopt, "joint_graph.py", [&] { return ir::python_module(joint); });
+  // Who calls may write to inputs and results before the backward runs.
+  const autograd::PartitionOptions how{.policy = settings.partitioner == "default"
+                                                     ? autograd::Policy::Default
+                                                     : autograd::Policy::MinCut,
+                                       .memory_budget = settings.activation_memory_budget,
+                                       .allows_writes = true};
+  autograd::Partition parts = autograd::partition(joint, how);
+  trace.show(Artifact::aot_joint_graph, "saved_for_backward.txt",
+             [&] { return autograd::print(parts.saved); });
   Settings plain = settings;
   plain.freezing = false;
   Made made = make_with(
