@@ -1,0 +1,85 @@
+"""Joint graphs as they are shown: torch's own form of the documents' example, and what is saved."""
+
+import pathlib
+
+import pytest
+import torch
+
+import oxyfuel
+
+MM = """\
+class joint_helper(torch.nn.Module):
+    def forward(self, primals, tangents):
+        primals_1: "f32[4, 4] requires_grad"
+        primals_2: "f32[4, 4] requires_grad"
+        tangents_1: "f32[4, 4]"
+        primals_1, primals_2, tangents_1, = fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)
+        mm: "f32[4, 4]" = torch.ops.aten.mm.default(primals_1, primals_2)
+        t: "f32[4, 4] strides=[1, 4]" = torch.ops.aten.t.default(primals_1)
+        mm_1: "f32[4, 4]" = torch.ops.aten.mm.default(t, tangents_1)
+        t_1: "f32[4, 4] strides=[1, 4]" = torch.ops.aten.t.default(primals_2)
+        mm_2: "f32[4, 4]" = torch.ops.aten.mm.default(tangents_1, t_1)
+        return pytree.tree_unflatten([mm, mm_2, mm_1], self._out_spec)
+"""  # noqa: E501
+
+MM_SAVED = """\
+saved    where     type                     bytes  reason
+L__m1__  primal 0  f32[4, 4] requires_grad  64     lives anyway
+L__m2__  primal 1  f32[4, 4] requires_grad  64     lives anyway
+kept for the backward alone: 0 bytes
+"""
+
+
+def traced(folder: pathlib.Path, f, *args):
+    """What a call and its backward leave in the trace folder, by name of file."""
+    oxyfuel.compile(f, options={"trace": str(folder), "strict": True})(*args).sum().backward()
+    return {p.name: p.read_text() for p in sorted(folder.glob("*/*.*"))}
+
+
+def test_the_documents_example(tmp_path):
+    def mm(m1, m2):
+        return torch.mm(m1, m2)
+
+    files = traced(tmp_path, mm, *(torch.randn(4, 4, requires_grad=True) for _ in range(2)))
+    lines = files["joint_graph.py"].splitlines(keepends=True)
+    assert "".join(line for line in lines if "# File" not in line) == MM
+    assert any(f"{__file__}:" in line for line in lines)
+    assert files["saved_for_backward.txt"] == MM_SAVED
+
+
+def test_ops_of_the_backward_know_the_users_line(tmp_path):
+    def f(x, w):
+        y = x @ w
+        return y.sin()
+
+    joint = traced(
+        tmp_path, f, torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    )["joint_graph.txt"]
+    # A comment stands where the line is another one than that of the call before.
+    said = [line.split("=")[-1].split(" aten.")[-1] for line in joint.splitlines() if "#" in line]
+    calls = [(text.split(".")[0], text.split(":")[-1]) for text in said]
+    assert [name for name, _ in calls] == ["mm", "sin", "t"]
+    assert calls[0][1] == calls[2][1] != calls[1][1]
+
+
+@pytest.mark.parametrize("partitioner", ["min_cut", "default"])
+@pytest.mark.parametrize("budget", [0, 0.3, 1.0])
+def test_partitioners_agree_with_eager(partitioner, budget):
+    def f(x, w, b):
+        y = torch.nn.functional.gelu(x @ w + b)
+        return torch.softmax(y @ w.t(), -1) * x.sigmoid(), y.cos()
+
+    def gradients(g):
+        args = [t.clone().requires_grad_() for t in tensors]
+        out = g(*args)
+        return torch.autograd.grad([o.square().sum() for o in out], args)
+
+    tensors = torch.randn(6, 8), torch.randn(8, 5), torch.randn(5)
+    options = {"partitioner": partitioner, "activation_memory_budget": budget, "strict": True}
+    torch.testing.assert_close(gradients(oxyfuel.compile(f, options=options)), gradients(f))
+
+
+def test_bad_budgets():
+    for value in (-0.1, 1.5, "much"):
+        with pytest.raises(ValueError, match="is not a number from 0 to 1"):
+            oxyfuel.compile(torch.sin, options={"activation_memory_budget": value})

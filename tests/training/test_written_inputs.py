@@ -1,0 +1,92 @@
+"""Arguments that are written in place while gradients are needed: eager's values, histories and
+errors."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+
+def leaf(*sizes):
+    return torch.randn(*sizes, requires_grad=True)
+
+
+def products():
+    x, w = leaf(4, 5), leaf(4, 5)
+    return [x, w], [x * 2, w]
+
+
+def rows():
+    x, w = leaf(4, 5), leaf(5)
+    return [x, w], [(x * 2)[1], w]
+
+
+def buffers():
+    w = leaf(5)
+    return [w], [torch.zeros(5), w]
+
+
+def base_of(t):
+    return t if t._base is None else t._base
+
+
+CASES = {
+    "product": (lambda y, w: y.mul_(w).sin(), products),
+    "relu": (lambda y, w: F.relu(y + w, inplace=True) + y.relu_(), products),
+    "result of no op": (lambda y, w: y.mul_(w), products),
+    "twice": (lambda y, w: y.mul_(w).add_(w.exp()).cos(), products),
+    "a row": (lambda v, w: v.mul_(w).exp(), rows),
+    "a row is returned": (lambda v, w: v.mul_(w), rows),
+    "required none before": (lambda b, w: b.add_(w * 3), buffers),
+    "a view is returned": (lambda b, w: (b.copy_(w.exp()), b[1:])[1], buffers),
+    "without gradients": (lambda b, w: (b.copy_(w.detach()), w * b)[1], buffers),
+    "part of it": (lambda y, w: (y[1:].mul_(w[1:]), y * w)[1], products),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_histories_and_gradients(case, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    f, make = CASES[case]
+
+    def run(g):
+        torch.manual_seed(0)
+        leaves, args = make()
+        out = g(*args)
+        (out.sum() + base_of(args[0]).square().sum()).backward()
+        written = args[0]
+        return (
+            [out.detach(), written.detach(), *(x.grad for x in leaves)],
+            [out.requires_grad, written.requires_grad, written.is_leaf, out is written],
+            written._version > 0,
+        )
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(f))
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["unsupported"] == 0
+
+
+def test_leaves_are_refused_as_in_eager():
+    def f(x):
+        return x.add_(1)
+
+    compiled = oxyfuel.compile(f)
+    compiled(leaf(3) * 1)
+    x = leaf(3)
+    before = x.detach().clone()
+    for g in (f, compiled):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used"):
+            g(x)
+    assert torch.equal(x.detach(), before) and x._version == 0
+
+
+def test_leaves_and_others_are_told_apart():
+    def f(x):
+        return x + 1 if x.is_leaf else x - 1
+
+    compiled, x = oxyfuel.compile(f), leaf(3)
+    for _ in range(2):
+        for y in (x, x * 1, x.detach()):
+            assert torch.equal(compiled(y), f(y))
