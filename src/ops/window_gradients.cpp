@@ -5,11 +5,13 @@
 
 #include "ops/families.h"
 #include "ops/indexing.h"
+#include "ops/rewriter.h"
 
 namespace oxy::ops {
 namespace {
 
 using ir::TensorType;
+using ir::ValueId;
 
 constexpr int64_t kMostReading = 64;  // windows that read an element
 
@@ -152,11 +154,13 @@ bool are_few(const std::vector<Sliding>& all) {
 // `covered`: only those in whose kernel the element lies; places tell that of a maximum.
 std::vector<Reading> readings(Element& e, Expr i, const Sliding& s, bool covered) {
   std::vector<Reading> out;
-  const Expr last = sym::floordiv(i + Expr(s.padding), Expr(s.stride));
+  // Of the element's place among as many as the stride, so that loops take the division apart.
+  const Expr step = s.stride, phase = sym::mod(i, step);
+  const Expr last = sym::floordiv(i, step) + sym::floordiv(phase + Expr(s.padding), step);
   for (int64_t k = s.windows() - 1; k >= 0; --k) {
     const Expr window = last - Expr(k);
     Scalar there = e.within(window, 0, s.out);
-    const Expr inside = i + Expr(s.padding) - window * Expr(s.stride);
+    const Expr inside = i + Expr(s.padding) - window * step;
     const bool always = s.reach() % s.stride == 0;
     if (covered && !always) there = e.op(LoopOp::And, there, e.within(inside, 0, s.reach()));
     out.push_back({window, there});
@@ -173,11 +177,48 @@ std::vector<std::vector<Reading>> all_readings(Element& e, const std::vector<Sli
   return out;
 }
 
+// Along the channels of a channels-last image windows are the same for neighbours. Else they are
+// known line by line where the stride divides everything; other windows would be looked up one by
+// one.
+bool are_in_lines(const ir::Graph& g, const ir::Node& n, const std::vector<Sliding>& all) {
+  if (!g.tensor_type(n.outputs[0]).is_row_major()) return true;
+  return std::ranges::all_of(all, [](const Sliding& s) {
+    if (s.stride == 1) return s.windows() <= 3;
+    return s.stride == 2 && s.padding % 2 == 0 && sym::divisible(s.in, 2);
+  });
+}
+
 template <size_t Dims>
 bool applies_max_backward(const ir::Graph& g, const ir::Node& n) {
   if (!applies_computable(g, n)) return false;
   const auto all = slidings(Args(g, n), Dims, true);
-  return all && are_few(*all);
+  return all && are_few(*all) && are_in_lines(g, n, *all);
+}
+
+// Planes that are no loop of the kind above: every gradient is added at its place. In f32 and f64,
+// where that rounds as ATen does.
+template <size_t Dims>
+bool decompose_max_backward(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = r.type(n.outputs[0]), grad = *a.tensor(0);
+  const auto all = slidings(a, Dims, true);
+  const bool wide = t.dtype == DType::F32 || t.dtype == DType::F64;
+  if (!all || !wide || !t.is_row_major() || t.numel().is_const(0)) return false;
+  const bool slow = !are_in_lines(r.graph(), n, *all) ||
+                    std::ranges::any_of(*all, [](const Sliding& s) { return s.windows() > 2; });
+  if (!slow && are_few(*all)) return false;
+  Expr planes = 1, pixels = 1, windows = 1;
+  for (size_t d = 0; d < t.sizes.size(); ++d) {
+    const bool inside = d >= t.sizes.size() - Dims;
+    (inside ? pixels : planes) *= t.sizes[d];
+    if (inside) windows *= grad.sizes[d];
+  }
+  const auto flat = [&](size_t i) {
+    return r.view(r.row_major(n.arg(i).value()), {planes, windows});
+  };
+  const ValueId zeros = r.full({planes, pixels}, 0.0, t.dtype, t.device);
+  const ValueId sums = r.call("aten.scatter_add.default", {zeros, 1, flat(7), flat(0)});
+  return give(out, r.view(sums, t.sizes));
 }
 
 template <size_t Dims>
@@ -191,7 +232,8 @@ bool applies_avg_backward(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);
   if (!applies_computable(g, n) || !a.boolean(6)) return false;
   const auto all = slidings(a, Dims, false);
-  return all && are_few(*all) && (a.missing(7) || a.integer(7).value_or(0) != 0);
+  return all && are_few(*all) && are_in_lines(g, n, *all) &&
+         (a.missing(7) || a.integer(7).value_or(0) != 0);
 }
 
 // How many elements a window counts: with the padding, or only what lies inside.
@@ -250,9 +292,10 @@ template <size_t Dims>
 bool applies_adaptive_backward(const ir::Graph& g, const ir::Node& n) {
   if (!applies_computable(g, n)) return false;
   int64_t windows = 1;
+  const bool in_lines = g.tensor_type(n.outputs[0]).is_row_major();
   for (const Sliding& s : adaptive(Args(g, n), Dims)) {
     const auto most = most_reading(s);
-    if (!most) return false;
+    if (!most || (in_lines && *most > 1)) return false;
     windows *= std::min(*most, kMostReading + 1);
   }
   return windows <= kMostReading;

@@ -21,20 +21,17 @@ def tolerance_of(dtype: torch.dtype) -> float:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_activations(name, dtype):
     op = getattr(aten, name).default
-    for form in OF_OPERAND[name]:
-        options = {"approximate": form[0]} if name == "gelu_backward" else {}
-        rest = [] if options else form
-        if form == [-0.5, True]:  # eager refuses a negative slope of a result
-            continue
-        for x in layouts(torch.rand(6, 33).to(dtype)):
-            grad = torch.randn(6, 33).to(dtype)
-            # ATen has half precision in several functions at an error of their own.
-            check(
-                lambda g, x, o=op, r=rest, k=options: o(g, x, *r, **k),
-                grad,
-                x,
-                tolerance=tolerance_of(dtype),
-            )
+    # Eager refuses a negative slope of a result.
+    forms = [form for form in OF_OPERAND[name] if form != [-0.5, True]]
+
+    def every_form(grad, x):
+        if name == "gelu_backward":
+            return tuple(op(grad, x, approximate=form[0]) for form in forms)
+        return tuple(op(grad, x, *form) for form in forms)
+
+    for x in layouts(torch.rand(6, 33).to(dtype)):
+        # ATen has half precision in several functions at an error of their own.
+        check(every_form, torch.randn(6, 33).to(dtype), x, tolerance=tolerance_of(dtype))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -346,28 +343,39 @@ def test_attention():
             )
 
 
+@pytest.mark.parametrize("kernel, padding", [(2, 0), (3, 1)])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_pooling(dtype):
-    """To the bit: eager's order, rounded where it rounds."""
+def test_pooling(dtype, kernel, padding):
+    """To the bit: eager's order, rounded where it rounds. Planes whose windows are in no simple
+    order may be calls."""
+    windows = ([kernel] * 2, [2, 2], [padding] * 2)
 
     def maximum(grad, x):
-        y, places = aten.max_pool2d_with_indices(x, [3, 3], [2, 2], [1, 1])
-        rest = ([3, 3], [2, 2], [1, 1], [1, 1], False, places)
+        y, places = aten.max_pool2d_with_indices(x, *windows)
+        rest = (*windows, [1, 1], False, places)
         return y, aten.max_pool2d_with_indices_backward(grad, x, *rest)
 
     def average(grad, x):
-        rest = ([3, 3], [2, 2], [1, 1], False, False, None)
-        return aten.avg_pool2d_backward(grad, x, *rest)
+        return aten.avg_pool2d_backward(grad, x, *windows, False, False, None)
 
     for x in layouts(torch.randn(2, 4, 18, 24).to(dtype)):
         grad = torch.randn(2, 4, 9, 12).to(dtype)
-        check(maximum, grad, x, tolerance=0)
-        check(average, grad, x, tolerance=0)
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        wide = dtype in (torch.float32, torch.float64)
+        check(maximum, grad, x, tolerance=0, loops=last or wide or kernel == 2)
+        check(average, grad, x, tolerance=0, loops=last or kernel == 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_adaptive_pooling(dtype):
+    for x in layouts(torch.randn(2, 4, 18, 24).to(dtype)):
+        last = x.is_contiguous(memory_format=torch.channels_last)
         for size in ((1, 1), (9, 6), (5, 7)):
-            small = torch.randn(2, 4, *size).to(dtype)
-            check(aten._adaptive_avg_pool2d_backward, small, x, tolerance=0)
+            loops = last or size != (5, 7)
+            grad = torch.randn(2, 4, *size).to(dtype)
+            check(aten._adaptive_avg_pool2d_backward, grad, x, tolerance=0, loops=loops)
             places = aten.adaptive_max_pool2d(x, size)[1]
-            check(aten.adaptive_max_pool2d_backward, small, x, places, tolerance=0)
+            check(aten.adaptive_max_pool2d_backward, grad, x, places, tolerance=0, loops=loops)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
