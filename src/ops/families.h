@@ -26,6 +26,7 @@ FamilyRows loss_ops();
 FamilyRows loss_gradient_ops();
 FamilyRows rearrange_ops();
 FamilyRows window_ops();
+FamilyRows window_gradient_ops();
 FamilyRows sampling_ops();
 
 // Rules of one family that rows of another name.

@@ -462,6 +462,11 @@ constexpr OpInfo kIndexingOps[] = {
 
 }  // namespace
 
+std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& scale, bool exact) {
+  const auto g = growth(from, to, scale);
+  return g ? even_growth(*g, exact) : std::nullopt;
+}
+
 std::span<const OpInfo> indexing_ops() { return kIndexingOps; }
 
 }  // namespace oxy::ops

@@ -35,4 +35,8 @@ Sizes indexed_sizes(const ir::TensorType& t, const Indexing& x);
 // Where in the tensor the element at `index` of the indexed shape lies.
 Index indexed_place(LoopBuilder& b, const ir::TensorType& t, const Indexing& x, const Index& index);
 
+// By how much an image's dimension grows where upsample_nearest repeats each element as often as
+// the others; nothing where it does not, or sizes or the scale (may be None) are not known.
+std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& scale, bool exact);
+
 }  // namespace oxy::ops

@@ -48,6 +48,13 @@ ValueId unnormalized(Rewriter& r, ValueId grad, ValueId normal, ValueId rstd, co
   return r.mul(rest, rstd);
 }
 
+// What sums over rows or channels fold: the gradient times the centred operand. Written with -mean,
+// so that it is no value that the operand's gradient uses too: that would be kept in memory between
+// two kernels which walk it in different ways.
+ValueId times_centered(Rewriter& r, ValueId grad, ValueId x, ValueId mean) {
+  return r.mul(grad, r.add(x, r.unary("aten.neg.default", mean)));
+}
+
 bool same_kind(const TensorType* a, const TensorType& b) {
   return a && a->dtype == b.dtype && known_same(a->sizes, b.sizes);
 }
@@ -81,9 +88,8 @@ bool decompose_layer_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
   const auto first = t.dim() - static_cast<int64_t>(normalized->size());
   Dims rows, dims;
   for (int64_t d = 0; d < t.dim(); ++d) (d < first ? rows : dims).push_back(d);
-  const ValueId grad = r.widen(n.arg(0).value()), rstd = r.widen(n.arg(4).value());
-  const ValueId centered = r.sub(r.widen(n.arg(1).value()), r.widen(n.arg(3).value()));
-  const ValueId normal = r.mul(centered, rstd);
+  const ValueId grad = r.widen(n.arg(0).value()), x = r.widen(n.arg(1).value());
+  const ValueId mean = r.widen(n.arg(3).value()), rstd = r.widen(n.arg(4).value());
   const auto over_rows = [&](ValueId v, size_t i) {
     const TensorType result = r.type(n.outputs[i]);
     if (rows.empty()) return r.as(r.call("aten.clone.default", {v, ir::Arg()}), result);
@@ -93,10 +99,12 @@ bool decompose_layer_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
                      [&] {
                        const ValueId scaled =
                            a.missing(5) ? grad : r.mul(grad, r.widen(n.arg(5).value()));
+                       const ValueId normal = r.mul(r.sub(x, mean), rstd);
                        return r.as(unnormalized(r, scaled, normal, rstd, dims),
                                    TensorType(r.type(n.outputs[0])));
                      }) &&
-         give_wanted(out, (*mask)[1], [&] { return over_rows(r.mul(grad, normal), 1); }) &&
+         give_wanted(out, (*mask)[1],
+                     [&] { return over_rows(r.mul(times_centered(r, grad, x, mean), rstd), 1); }) &&
          give_wanted(out, (*mask)[2], [&] { return over_rows(grad, 2); });
 }
 
@@ -139,8 +147,7 @@ bool decompose_group_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
   const auto statistic = [&](size_t i) {
     return r.view(r.widen(r.row_major(n.arg(i).value())), {*batch, *groups, Expr(1), Expr(1)});
   };
-  const ValueId grad = grouped(0), rstd = statistic(3);
-  const ValueId normal = r.mul(r.sub(grouped(1), statistic(2)), rstd);
+  const ValueId grad = grouped(0), x = grouped(1), mean = statistic(2), rstd = statistic(3);
   const auto over_channels = [&](ValueId v, size_t i) {
     const TensorType result = r.type(n.outputs[i]);
     return r.as(r.view(r.sum(v, {0, 3}, false), {*channels}), result);
@@ -151,11 +158,14 @@ bool decompose_group_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
       const ValueId weight = r.widen(r.row_major(n.arg(4).value()));
       scaled = r.mul(grad, r.view(weight, {Expr(1), *groups, per_group, Expr(1)}));
     }
+    const ValueId normal = r.mul(r.sub(x, mean), rstd);
     const ValueId flat = unnormalized(r, scaled, normal, rstd, {2, 3});
     return r.as(r.view(flat, t.sizes), TensorType(r.type(n.outputs[0])));
   };
   return give_wanted(out, (*mask)[0], operand) &&
-         give_wanted(out, (*mask)[1], [&] { return over_channels(r.mul(grad, normal), 1); }) &&
+         give_wanted(
+             out, (*mask)[1],
+             [&] { return over_channels(r.mul(times_centered(r, grad, x, mean), rstd), 1); }) &&
          give_wanted(out, (*mask)[2], [&] { return over_channels(grad, 2); });
 }
 
@@ -194,24 +204,30 @@ bool decompose_batch_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
   const ValueId mean = r.widen(n.arg(*train ? 5 : 3).value());
   ValueId rstd = r.widen(n.arg(*train ? 6 : 4).value());
   if (!*train) rstd = r.unary("aten.rsqrt.default", r.add(rstd, *eps));
+  const ValueId grad = r.widen(n.arg(0).value()), x = r.widen(n.arg(1).value());
   const Dims dims = all_but_channels(t);
-  const ValueId grad = r.widen(n.arg(0).value());
-  const ValueId scale = of_channels(r, rstd, t);
-  const ValueId centered = r.sub(r.widen(n.arg(1).value()), of_channels(r, mean, t));
-  const ValueId normal = r.mul(centered, scale);
-  const auto weighted = [&](ValueId v) {
-    return a.missing(2) ? v : r.mul(v, of_channels(r, r.widen(n.arg(2).value()), t));
-  };
+  const auto spread = [&](ValueId v) { return of_channels(r, v, t); };
+  const ValueId sum = r.sum(grad, dims, false);
+  const ValueId product = r.sum(times_centered(r, grad, x, spread(mean)), dims, false);
   const auto operand = [&] {
-    const ValueId plain = *train ? unnormalized(r, grad, normal, scale, dims) : r.mul(grad, scale);
-    return r.as(weighted(plain), TensorType(r.type(n.outputs[0])));
+    ValueId v = grad;
+    if (*train) {
+      Expr count = 1;
+      for (int64_t d : dims) count *= t.sizes[d];
+      const ValueId slope = r.div(r.mul(r.mul(product, rstd), rstd), count);
+      const ValueId along = r.mul(r.sub(x, spread(mean)), spread(slope));
+      v = r.sub(r.sub(v, spread(r.div(sum, count))), along);
+    }
+    ValueId scale = rstd;
+    if (!a.missing(2)) scale = r.mul(scale, r.widen(n.arg(2).value()));
+    return r.as(r.mul(v, spread(scale)), TensorType(r.type(n.outputs[0])));
   };
-  const auto over_rest = [&](ValueId v, size_t i) {
-    return r.as(r.sum(v, dims, false), TensorType(r.type(n.outputs[i])));
+  const auto result = [&](ValueId v, size_t i) {
+    return r.as(v, TensorType(r.type(n.outputs[i])));
   };
   return give_wanted(out, (*mask)[0], operand) &&
-         give_wanted(out, (*mask)[1], [&] { return over_rest(r.mul(grad, normal), 1); }) &&
-         give_wanted(out, (*mask)[2], [&] { return over_rest(grad, 2); });
+         give_wanted(out, (*mask)[1], [&] { return result(r.mul(product, rstd), 1); }) &&
+         give_wanted(out, (*mask)[2], [&] { return result(sum, 2); });
 }
 
 constexpr OpInfo kNormalizationGradientOps[] = {

@@ -39,6 +39,7 @@ struct Table {
                               loss_gradient_ops(),
                               rearrange_ops(),
                               window_ops(),
+                              window_gradient_ops(),
                               sampling_ops(),
                               FamilyRows(kEffects)}) {
       rows.insert(rows.end(), family.begin(), family.end());

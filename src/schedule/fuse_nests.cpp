@@ -222,7 +222,10 @@ std::string Fuser::loss(const Group& a, const Group& b, const std::vector<Axis>&
   int64_t left = iterations(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
-  if (walk == Walk::Mixed && work > tuning::fuse_small_work)
+  // As they are now, and as they would be: columns that are no longer parallel are walked one after
+  // the other.
+  const Walk before = join(walk_of(a, a.parallel), walk_of(b, b.parallel));
+  if ((walk == Walk::Mixed || before == Walk::Mixed) && work > tuning::fuse_small_work)
     return "one walks memory by rows, the other one by columns";
   if (elementwise && !same_space && walk == Walk::Columns)
     return "one repeats the other's elements along an outer axis";

@@ -96,10 +96,9 @@ void convolution_gradient(ir::TensorType& t, Args args, const at::Tensor& like) 
   forward.insert(forward.end(), args.begin() + 4, args.begin() + 10);
   const at::Tensor &x = args[1].toTensor(), &w = args[2].toTensor();
   if (is_symbolic(x) || is_symbolic(w) || t.dim() < 3 || like.numel() == 0) return;
-  const bool last =
-      t.dim() == 3
-          ? suggests_channels_last_1d(w) || (x.is_contiguous() && suggests_channels_last_1d(x))
-          : runs_channels_last(forward);
+  const bool last = t.dim() == 3 ? suggests_channels_last_1d(w) ||
+                                       (x.is_contiguous() && suggests_channels_last_1d(x))
+                                 : runs_channels_last(forward);
   last ? channels_last(t) : row_major(t, args);
 }
 

@@ -258,6 +258,13 @@ def padding_cases() -> None:
             grad = torch.nn.functional.pad(x, edges, mode="reflect")
             case(f"reflection_pad{dims}d_backward.default", grad, x, edges)
             case(f"replication_pad{dims}d_backward.default", grad, x, edges)
+    volume = randn(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+    for grad in (
+        randn(2, 3, 6, 7, 8),
+        randn(2, 3, 6, 7, 8).to(memory_format=torch.channels_last_3d),
+    ):
+        case("reflection_pad3d_backward.default", grad, volume, [1] * 6)
+        case("replication_pad3d_backward.default", grad, volume, [1] * 6)
     for x in (
         randn(2, 3, 5, 6).to(memory_format=torch.channels_last),
         randn(2, 3, 6, 5).transpose(2, 3),
@@ -299,7 +306,85 @@ def extern_cases() -> None:
             case(name, torch.randn_like(y), q, k, k, y, sums, 0.0, False)
 
 
+def formats(x):
+    """The layouts of images."""
+    yield x
+    yield x.to(memory_format=torch.channels_last)
+    yield x.transpose(2, 3).contiguous().transpose(2, 3)
+
+
+def pooling_cases() -> None:
+    aten = torch.ops.aten
+    windows = (
+        ([3], [2], [1], [1], False),
+        ([3, 3], [1, 1], [1, 0], [1, 1], False),
+        ([2], [], [0], [1], True),
+        ([2, 3], [3, 2], [1, 1], [1, 1], True),
+        ([3], [1], [1], [2], False),
+    )
+    for dtype in FLOATS:
+        for x in (*formats(randn(2, 3, 9, 8, dtype=dtype)), randn(3, 9, 8, dtype=dtype)):
+            for kernel, stride, padding, dilation, ceil in windows:
+                args = (kernel, stride, padding, dilation, ceil)
+                y, places = aten.max_pool2d_with_indices(x, *args)
+                grad = torch.randn_like(y)
+                case("max_pool2d_with_indices_backward.default", grad, x, *args, places)
+                args = (kernel, stride, padding, ceil)
+                for with_padding, divisor in ((True, None), (False, None), (True, 5)):
+                    args = (kernel, stride, padding, ceil, with_padding, divisor)
+                    grad = torch.randn_like(aten.avg_pool2d(x, *args))
+                    case("avg_pool2d_backward.default", grad, x, *args)
+            for size in ([1, 1], [3, 4], [4, 3], [9, 8], [2, 10]):
+                grad = torch.randn_like(aten._adaptive_avg_pool2d(x, size))
+                case("_adaptive_avg_pool2d_backward.default", grad, x)
+                y, places = aten.adaptive_max_pool2d(x, size)
+                case("adaptive_max_pool2d_backward.default", torch.randn_like(y), x, places)
+    volume = randn(2, 3, 4, 6, 5)
+    for x in (volume, volume.to(memory_format=torch.channels_last_3d), randn(3, 4, 6, 5)):
+        args = ([2, 3, 2], [2, 1, 1], [1, 1, 0], [1], False)
+        y, places = aten.max_pool3d_with_indices(x, *args)
+        case("max_pool3d_with_indices_backward.default", torch.randn_like(y), x, *args, places)
+        args = ([2, 3, 2], [2, 1, 1], [1, 1, 0], False, False, None)
+        grad = torch.randn_like(aten.avg_pool3d(x, *args))
+        case("avg_pool3d_backward.default", grad, x, *args)
+        for size in ([1, 1, 1], [2, 3, 2]):
+            grad = torch.randn_like(aten._adaptive_avg_pool3d(x, size))
+            case("_adaptive_avg_pool3d_backward.default", grad, x)
+            y, places = aten.adaptive_max_pool3d(x, size)
+            case("adaptive_max_pool3d_backward.default", torch.randn_like(y), x, places)
+    case(
+        "avg_pool2d_backward.default",
+        randn(2, 3, 9, 9),
+        x[None, 0],
+        [2],
+        [2],
+        [0],
+        False,
+        True,
+        None,
+    )
+
+
+def upsample_cases() -> None:
+    for dtype in FLOATS:
+        for name, size, to, scales in (
+            ("upsample_nearest1d", [2, 3, 5], [15], [None]),
+            ("upsample_nearest1d", [2, 3, 5], [7], [None]),
+            ("upsample_nearest2d", [2, 3, 4, 5], [8, 15], [2.0, 3.0]),
+            ("upsample_nearest2d", [2, 3, 4, 5], [4, 10], [None, None]),
+            ("upsample_nearest3d", [2, 3, 2, 3, 4], [4, 6, 4], [2.0, 2.0, 1.0]),
+            ("_upsample_nearest_exact1d", [2, 3, 5], [10], [2.0]),
+            ("_upsample_nearest_exact2d", [2, 3, 4, 5], [8, 15], [None, None]),
+            ("_upsample_nearest_exact3d", [2, 3, 2, 3, 4], [2, 6, 8], [None, None, None]),
+        ):
+            grad = randn(*size[:2], *to, dtype=dtype)
+            for g in formats(grad) if grad.dim() == 4 else (grad,):
+                case(f"{name}_backward.default", g, to, size, *scales)
+
+
 FAMILIES = (
+    pooling_cases,
+    upsample_cases,
     extern_cases,
     view_cases,
     padding_cases,
