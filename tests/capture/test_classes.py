@@ -1,5 +1,9 @@
 """Classes that captured code makes, at later calls. Programs: test_programs.py."""
 
+import collections
+import collections.abc
+import gc
+
 import pytest
 import torch
 
@@ -59,3 +63,86 @@ def test_the_reason_names_the_class():
     report = oxyfuel.explain(function)(torch.ones(2))
     assert "a class made in the function" in str(report)
     assert "Local" in str(report)
+
+
+def kind(o):
+    match o:
+        case [*_]:
+            return "sequence"
+        case {}:
+            return "mapping"
+
+
+@pytest.mark.parametrize("first", ["Sequence", "Mapping"])
+def test_classes_that_are_registered_later(first):
+    orders = {"Sequence": ["Sequence", "MutableMapping"], "Mapping": ["Mapping", "MutableSequence"]}
+
+    class Base:
+        pass
+
+    class Derived(Base):
+        pass
+
+    class OfBoth(Base, collections.UserList):
+        pass
+
+    compiled = oxyfuel.compile(lambda x, o: (x + 1, kind(o)), backend="eager")
+    objects = [Base(), Derived(), OfBoth(), [1], {}, "text", collections.UserDict()]
+    x = torch.ones(2)
+    for abstract in [None, *orders[first]]:
+        if abstract is not None:
+            getattr(collections.abc, abstract).register(Base)
+        for _ in range(2):
+            assert [compiled(x, o)[1] for o in objects] == [kind(o) for o in objects]
+
+
+def test_no_class_is_left_with_its_base():
+    class Base:
+        pass
+
+    class Other(Base):
+        pass
+
+    def function(x):
+        class Local(Base):
+            k = 2
+
+        class Further(Local, Other):
+            pass
+
+        x = x * Further.k
+        oxyfuel.graph_break()
+        Base.late = 1
+        return x + Further().late, Further
+
+    gc.collect()
+    gc.disable()
+    try:
+        kept = function(torch.ones(2))
+        compiled = oxyfuel.compile(function, backend="eager")
+        for calls in (2, 3):
+            kept = compiled(torch.ones(2)), kept
+            assert [c.__name__ for c in Base.__subclasses__()] == ["Other", *["Local"] * calls]
+            assert [c.__name__ for c in Other.__subclasses__()] == ["Further"] * calls
+    finally:
+        gc.enable()
+
+
+def test_a_class_that_only_the_capture_uses_is_left_with_no_base():
+    class Base:
+        pass
+
+    def function(x):
+        class Local(Base):
+            k = 2
+
+        return x * Local.k
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    gc.disable()
+    try:
+        for _ in range(2):
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+            assert Base.__subclasses__() == []
+    finally:
+        gc.enable()

@@ -105,6 +105,7 @@ class Calls : public Part {
 class Classes : public Part {
  public:
   using Part::Part;
+  ~Classes();
 
   py::object load_build_class(const TracedFrame& frame);
   py::object build_class(Arguments args, Keywords kwargs);
@@ -113,6 +114,8 @@ class Classes : public Part {
   bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
   SourceId member_source(py::handle type, py::handle name);
   void guard_registrations(PyTypeObject* type, py::handle asked);
+  // Whether a match statement takes the object for a sequence, or a mapping (Py_TPFLAGS_...).
+  bool matches_as(py::handle o, unsigned long flag);
   void refuse_made_class(py::handle o) const;
   py::object load_name(TracedFrame& frame, py::handle name);
   void store_name(TracedFrame& frame, py::handle name, py::handle value);

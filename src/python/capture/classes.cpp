@@ -118,6 +118,13 @@ py::object answer_of(py::handle type, py::handle asked) {
 
 }  // namespace
 
+// Its bases are asked for their subclasses by code that does not know of a capture.
+Classes::~Classes() {
+  if (made_classes_.empty()) return;
+  const py::error_scope others;
+  for (const auto& [made, place] : made_classes_) leave_bases(as_type(made));
+}
+
 py::object name_in(py::handle names, py::handle name) {
   if (!names || !PyDict_Check(names.ptr()))
     throw Break(BreakId::instruction, "names of a scope that is no class");
@@ -280,6 +287,17 @@ void Classes::guard_registrations(PyTypeObject* type, py::handle asked) {
       heap().sources.pinned(object, cat("issubclass(", type->tp_name, ", ", name_of(asked), ")"));
   heap().guard(GuardKind::Equals, heap().sources.attribute(source, attribute),
                object.attr(attribute));
+}
+
+// A registration changes that of the class and of all that derive from it.
+bool Classes::matches_as(py::handle o, unsigned long flag) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  for (py::handle base : borrow(type->tp_mro)) {
+    if (is_made_class(base) || !is_changeable_class(as_type(base))) continue;
+    guard_registrations(as_type(base), member_of<"collections.abc", "Sequence">());
+    guard_registrations(as_type(base), member_of<"collections.abc", "Mapping">());
+  }
+  return (type->tp_flags & flag) != 0;
 }
 
 // Neither a class made here nor an object of one outlives the capture.

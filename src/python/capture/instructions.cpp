@@ -68,8 +68,6 @@ void require_imported(const py::object& name, bool module) {
   if (!has_run) throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
 }
 
-bool has_flag(py::handle o, unsigned long flag) { return (Py_TYPE(o.ptr())->tp_flags & flag) != 0; }
-
 void jump_or_pop(TracedFrame& f, const Instruction& i, bool jumps) {
   jump_if(f, i, jumps);
   if (!jumps) pop(f);

@@ -55,6 +55,28 @@ inline bool has_managed_dict(const PyTypeObject* type) {
 #endif
 }
 
+// CPython 3.12 keeps what derives from its own types elsewhere than in them.
+inline bool tells_subclasses([[maybe_unused]] const PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return !(type->tp_flags & _Py_TPFLAGS_STATIC_BUILTIN);
+#else
+  return true;
+#endif
+}
+
+// Takes a class that nobody uses any more out of its bases' __subclasses__(), where it would stay
+// until garbage is collected. No Python exception may be set.
+inline void leave_bases(PyTypeObject* type) {
+  PyObject* key = PyLong_FromVoidPtr(type);
+  for (Py_ssize_t i = 0; key != nullptr && i < PyTuple_GET_SIZE(type->tp_bases); i++) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_bases, i));
+    if (!tells_subclasses(base) || base->tp_subclasses == nullptr) continue;
+    if (PyDict_DelItem(reinterpret_cast<PyObject*>(base->tp_subclasses), key) < 0) PyErr_Clear();
+  }
+  if (key == nullptr) PyErr_Clear();
+  Py_XDECREF(key);
+}
+
 // The class of exception groups; nullptr where there are none.
 inline PyObject* exception_group_class() {
 #if PY_VERSION_HEX >= 0x030B0000
