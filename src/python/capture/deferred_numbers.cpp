@@ -93,8 +93,8 @@ py::object Numbers::defer(py::handle real, SourceId source, py::object function,
   heap().entry(out.ptr()).source = source;
   const bool of_data =
       std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
-  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts), false,
-                          of_data};
+  deferred_[out.ptr()] = {borrow(real),     source, std::move(function),
+                          std::move(parts), false,  of_data};
   heap().hold(out);
   return out;
 }
@@ -295,7 +295,8 @@ bool Numbers::asks_for_item(const TracedFrame& f) const {
   const Instruction& i = f.bytecode->instructions[f.next];
   if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
   const auto [callable, self] = next_callee(f, i.arg);
-  if (callable.is(type_object(&PyFloat_Type))) return i.arg == 1 && heap().is_tensor(f.stack.back());
+  if (callable.is(type_object(&PyFloat_Type)))
+    return i.arg == 1 && heap().is_tensor(f.stack.back());
   if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
   const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
   const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml;
@@ -314,9 +315,8 @@ py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
   if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
   const py::object& dtype = truth ? member_of<"torch", "bool">() : member_of<"torch", "float64">();
   copy = calls().call_method(copy, "to", {dtype}, {{py::str("copy"), py::bool_(true)}});
-  const py::object out =
-      defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)), {},
-            member_of<"torch", "Tensor">().attr("item"), {copy});
+  const py::object out = defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)),
+                               {}, member_of<"torch", "Tensor">().attr("item"), {copy});
   deferred_.at(out.ptr()).of_data = true;
   return out;
 }
