@@ -13,7 +13,6 @@ from torch.utils._config_module import _UNSET_SENTINEL
 
 import oxyfuel
 
-
 NAMES = ("allow_unspec_int_on_nn_module", "force_parameter_static_shapes")
 
 

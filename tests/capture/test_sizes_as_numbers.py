@@ -147,7 +147,7 @@ def test_tokens_as_an_image(name):
     def program(x):
         h = w = side(x.shape[1])
         image = x.transpose(1, 2).reshape(x.shape[0], x.shape[2], h, w)
-        return F.avg_pool2d(image, 2, 1), image.sum((2, 3)), x.view(x.shape[0], h, w, -1) * 2
+        return F.avg_pool2d(image, 2, 1), image.mean((2, 3)), x.view(x.shape[0], h, w, -1) * 2
 
     exact(program, [(R(2, n * n, 3),) for n in SIZES])
 
@@ -271,6 +271,11 @@ SIZED = {
     "tril_indices_high": lambda x: torch.tril_indices(row=x.shape[0], col=4, offset=-2),
     "tril_indices_above": lambda x: torch.tril_indices(x.shape[0], x.shape[0], 2),
     "pairs": lambda x: (x[:, None] * x)[tuple(torch.triu_indices(len(x), len(x), 1))],
+    "windows": lambda x: (torch.hann_window(len(x)), torch.bartlett_window(len(x), False)),
+    "window_by_name": lambda x: torch.hamming_window(
+        window_length=len(x), periodic=False, dtype=torch.float64
+    ),
+    "window_of_one": lambda x: torch.blackman_window(len(x) // len(x)) * x,
     "vander": lambda x: torch.vander(x),
     "vander_columns": lambda x: torch.vander(x, 3, increasing=True),
     "vander_many": lambda x: torch.vander(torch.arange(1, 4), x.shape[0]),
