@@ -28,6 +28,9 @@ def repeat(cond_fn: Any, body_fn: Any, carried: Any) -> tuple[Any] | None:
 def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     """As torch.cond: what depends on a tensor returns new tensors, never the operands."""
     if isinstance(pred, (bool, int, float)):
+        in_graph = choose(pred, true_fn, false_fn, operands)  # where a size of data decides
+        if in_graph is not None:
+            return in_graph[0]
         return true_fn(*operands) if pred else false_fn(*operands)
     if not isinstance(pred, torch.Tensor):
         raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")

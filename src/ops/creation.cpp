@@ -274,6 +274,16 @@ Scalar triangle(Element& e) {
   return e.load(0, e.index, inside, e.c(0, e.result()));
 }
 
+// A window of so many points; length, (periodic,) options.
+template <size_t OptionsAt>
+bool shape_window(const Args& a, Types& out) {
+  const auto length = a.expr(0);
+  const auto o = options(a, OptionsAt, DType::F32, {});
+  if (!length || sym::known_less(*length, 0).value_or(true) || !o || !ir::is_floating(o->dtype))
+    return false;
+  return give_new(out, o, {*length});
+}
+
 // How many places of a matrix lie on the diagonal `offset` and below it. Nothing where it is not
 // known which of its rows these reach.
 std::optional<Expr> places_below(Expr rows, Expr columns, Expr offset) {

@@ -460,7 +460,9 @@ bool dynamo_setting(const char* name, bool usual) {
 // The same; nothing where the program has left it as it was.
 std::optional<bool> chosen_setting(const char* name) {
   const py::object config = item_in(PyImport_GetModuleDict(), py::str("torch._dynamo.config"));
-  if (!config || config.attr("_is_default")(name).cast<bool>()) return std::nullopt;
+  const py::object is_default =
+      config ? py::getattr(config, "_is_default", py::none()) : py::none();
+  if (is_default.is_none() || is_default(name).cast<bool>()) return std::nullopt;
   return dynamo_setting(name, false);
 }
 

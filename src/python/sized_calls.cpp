@@ -12,19 +12,20 @@
 namespace oxy::python {
 namespace {
 
-constexpr std::string_view kFunctions[] = {"linspace", "logspace", "tril_indices", "triu_indices",
-                                           "vander"};
+constexpr std::string_view kFunctions[] = {
+    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "linspace",
+    "logspace",        "tril_indices",    "triu_indices",   "vander"};
 
-// torch.linspace, torch.ops.aten.linspace, torch.ops.aten.linspace.default
-std::optional<c10::OperatorHandle> op_of(std::string_view function) {
+// torch.linspace, torch.ops.aten.linspace, torch.ops.aten.linspace.default: the function's name
+// alone; empty for others.
+std::string_view sized_function(std::string_view name) {
   for (const std::string_view prefix : {"torch.ops.aten.", "torch."}) {
-    if (!function.starts_with(prefix)) continue;
-    function.remove_prefix(prefix.size());
-    if (function.ends_with(".default")) function.remove_suffix(8);
-    if (std::ranges::find(kFunctions, function) == std::end(kFunctions)) return std::nullopt;
-    return c10::Dispatcher::singleton().findSchema({"aten::" + std::string(function), ""});
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    if (name.ends_with(".default")) name.remove_suffix(8);
+    return std::ranges::find(kFunctions, name) == std::end(kFunctions) ? "" : name;
   }
-  return std::nullopt;
+  return "";
 }
 
 // By type: isinstance would ask the object, whose class may answer with Python code.
@@ -74,19 +75,36 @@ std::optional<torch::jit::Stack> stack_of(const c10::FunctionSchema& schema, con
   return stack;
 }
 
+// The overload that takes these arguments, and its stack.
+struct SizedCall {
+  c10::OperatorHandle op;
+  torch::jit::Stack stack;
+};
+std::optional<SizedCall> sized_call(std::string_view function, bool any_overload,
+                                    const py::tuple& args, const py::dict& kwargs) {
+  for (const char* overload : {"", "periodic"}) {
+    if (!any_overload && *overload != '\0') break;
+    const auto op =
+        c10::Dispatcher::singleton().findSchema({"aten::" + std::string(function), overload});
+    if (!op) continue;
+    if (auto stack = stack_of(op->schema(), args, kwargs)) return SizedCall{*op, std::move(*stack)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 PyObject* call_with_sizes(std::string_view name, py::handle function, const py::tuple& args,
                           py::handle kwargs) {
   auto body = [&]() -> PyObject* {
-    const auto op = op_of(name);
-    const auto named = op && kwargs ? py::reinterpret_borrow<py::dict>(kwargs) : py::dict();
+    const std::string_view sized = sized_function(name);
+    const auto named = kwargs && !sized.empty() ? borrow(kwargs).cast<py::dict>() : py::dict();
     auto has_symbol = [](const auto& item) { return is_symbol(item.second); };
-    if (op && (std::any_of(args.begin(), args.end(), is_symbol) ||
-               std::any_of(named.begin(), named.end(), has_symbol)))
-      if (auto stack = stack_of(op->schema(), args, named)) {
-        op->callBoxed(*stack);
-        return THPVariable_Wrap(stack->back().toTensor());
+    if (!sized.empty() && (std::any_of(args.begin(), args.end(), is_symbol) ||
+                           std::any_of(named.begin(), named.end(), has_symbol)))
+      if (auto call = sized_call(sized, !name.ends_with(".default"), args, named)) {
+        call->op.callBoxed(call->stack);
+        return THPVariable_Wrap(call->stack.back().toTensor());
       }
     return PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
   };

@@ -75,8 +75,8 @@ std::shared_ptr<TorchIr> torch_ir_from_fx(const py::object& graph_module,
 std::string qualified_name(py::handle callable);
 
 // Arguments between Python and the IR. `value`: the value of an object that stands for one, or
-// nothing; anything without a form in the IR goes to the table of objects. `size`: what stands for a
-// symbolic number; Unsupported without it.
+// nothing; anything without a form in the IR goes to the table of objects. `size`: what stands for
+// a symbolic number; Unsupported without it.
 ir::Arg arg_from_python(TorchIr& ir, py::handle o,
                         const std::function<std::optional<ir::ValueId>(py::handle)>& value);
 py::object arg_to_python(const ir::Arg& a, const std::vector<py::object>& objects,

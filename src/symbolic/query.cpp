@@ -75,9 +75,8 @@ Expr of_same_sign(Expr d) {
 
 Expr combine(Kind kind, Expr a, Expr b) {
   using Operation = Expr (*)(Expr, Expr);
-  static constexpr Operation kOperations[] = {nullptr,  nullptr, operator+, operator*,
-                                              floordiv, mod,     min,       max,
-                                              root};  // by Kind
+  static constexpr Operation kOperations[] = {nullptr, nullptr, operator+, operator*, floordiv,
+                                              mod,     min,     max,       root};  // by Kind
   return kOperations[static_cast<size_t>(kind)](a, b);
 }
 
@@ -102,30 +101,28 @@ static std::optional<bool> plainly_less(Expr a, Expr b) {
   return std::nullopt;
 }
 
-static Decider* decider_of(Expr a, Expr b) { return pool_of(a, b).decider; }
+// What is plain, else what the decider says.
+static std::optional<bool> ask(std::optional<bool> plain, Expr a, Expr b,
+                               std::optional<bool> (Decider::*question)(Expr, Expr)) {
+  if (plain) return plain;
+  Decider* decider = pool_of(a, b).decider;
+  return decider ? (decider->*question)(a, b) : std::nullopt;
+}
 
 std::optional<bool> known_equal(Expr a, Expr b) {
-  if (auto known = plainly_equal(a, b)) return known;
-  Decider* decider = decider_of(a, b);
-  return decider ? decider->equal(a, b) : std::nullopt;
+  return ask(plainly_equal(a, b), a, b, &Decider::equal);
 }
 
 std::optional<bool> known_less(Expr a, Expr b) {
-  if (auto known = plainly_less(a, b)) return known;
-  Decider* decider = decider_of(a, b);
-  return decider ? decider->less(a, b) : std::nullopt;
+  return ask(plainly_less(a, b), a, b, &Decider::less);
 }
 
 std::optional<bool> certain_equal(Expr a, Expr b) {
-  if (auto known = plainly_equal(a, b)) return known;
-  Decider* decider = decider_of(a, b);
-  return decider ? decider->certain_equal(a, b) : std::nullopt;
+  return ask(plainly_equal(a, b), a, b, &Decider::certain_equal);
 }
 
 std::optional<bool> certain_less(Expr a, Expr b) {
-  if (auto known = plainly_less(a, b)) return known;
-  Decider* decider = decider_of(a, b);
-  return decider ? decider->certain_less(a, b) : std::nullopt;
+  return ask(plainly_less(a, b), a, b, &Decider::certain_less);
 }
 
 // With sizes without a hint that are at least 2.

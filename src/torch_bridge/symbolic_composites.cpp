@@ -161,11 +161,12 @@ at::Tensor stft(c10::DispatchKeySet keys, const at::Tensor& signal, int64_t n_ff
                 std::optional<bool> align_to_window) {
   const int64_t step = hop.value_or(n_fft / 4), width = length.value_or(n_fft);
   const bool windowed = window && window->defined(), real = !signal.is_complex();
-  const bool plain = signal.dim() >= 1 && signal.dim() <= 2 && n_fft > 0 && step > 0 && width > 0 &&
-                     width <= n_fft && return_complex.value_or(false) && !align_to_window.value_or(false) &&
-                     (real ? at::isFloatingType(signal.scalar_type()) : !onesided.value_or(false)) &&
-                     (!windowed || (window->dim() == 1 && window->sym_size(0) == width &&
-                                    (at::isFloatingType(window->scalar_type()) || !real)));
+  const bool plain =
+      signal.dim() >= 1 && signal.dim() <= 2 && n_fft > 0 && step > 0 && width > 0 &&
+      width <= n_fft && return_complex.value_or(false) && !align_to_window.value_or(false) &&
+      (real ? at::isFloatingType(signal.scalar_type()) : !onesided.value_or(false)) &&
+      (!windowed || (window->dim() == 1 && window->sym_size(0) == width &&
+                     (at::isFloatingType(window->scalar_type()) || !real)));
   if (!is_symbolic(signal) || !plain || signal.sym_size(-1) < n_fft)
     return aten::stft::redispatch(keys & keys_below, signal, n_fft, hop, length, window, normalized,
                                  onesided, return_complex, align_to_window);

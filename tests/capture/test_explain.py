@@ -79,3 +79,10 @@ def test_a_module_and_an_error():
         assert (found.graph_count, found.graph_break_count) == (1, 0)
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             oxyfuel.explain(model)(torch.ones(2, 4))
+
+
+def test_symbolic_sizes_among_arguments():
+    """As texts: the graph is for reading."""
+    found = oxyfuel.explain(lambda x: x.view(-1, x.shape[0]) * 2, dynamic=True)(torch.ones(6, 4))
+    assert "view" in str(found)
+    assert "s0" in str(found.graphs[0].graph)

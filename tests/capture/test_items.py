@@ -93,7 +93,11 @@ def test_in_the_graph(name):
 def test_dtypes(of, met):
     x = (torch.arange(12.0) / 7 - 1).to(met)
     calls = [(x, torch.tensor(v, dtype=of)) for v in (0.1, 3.3333, -65000.0, 1e-5)]
-    in_one_graph(lambda x, t: (x * t.item(), x - (t.item() * 3 + 0.1), t.item(), x < t.item()), calls)
+
+    def program(x, t):
+        return x * t.item(), x - (t.item() * 3 + 0.1), t.item(), x < t.item()
+
+    in_one_graph(program, calls)
     if met in (torch.float32, torch.float64):  # beside others without dimensions it would promote
         oxyfuel.reset()
         in_one_graph(lambda x, t: (x[3] * t.item(), x[0] + t.item()), calls)

@@ -57,11 +57,24 @@ OF_SIZE = {
     "rounded_quarter": lambda n: (round(n / 4), round(n * 0.25), round(n * 0.75), round(n / 6)),
     "rounded_third": lambda n: (round(n / 3), round(-n / 3), round(2 * n / 3), round(n)),
     "rounded_by_size": lambda n: (round(100 / n), round(n / (n + 1)), round(n * n / (2 * n))),
-    "ceil_and_floor": lambda n: (math.ceil(n / 3), math.floor(n / 3), int(-n / 3), math.trunc(n / 2)),
+    "ceil_and_floor": lambda n: (
+        math.ceil(n / 3),
+        math.floor(n / 3),
+        int(-n / 3),
+        math.trunc(n / 2),
+    ),
     "power": lambda n: (n**2, (n + 1) ** 3, n**0, pow(n, 2)),
     "root": lambda n: (int(n**0.5), int(math.sqrt(n)), math.isqrt(n), math.floor(n**0.5)),
-    "root_up": lambda n: (math.ceil(n**0.5), math.ceil(math.sqrt(n * n)), math.ceil((n - 1) ** 0.5)),
-    "root_nearest": lambda n: (round(n**0.5), round(math.sqrt(n * n + 1)), round((n * n + n) ** 0.5)),
+    "root_up": lambda n: (
+        math.ceil(n**0.5),
+        math.ceil(math.sqrt(n * n)),
+        math.ceil((n - 1) ** 0.5),
+    ),
+    "root_nearest": lambda n: (
+        round(n**0.5),
+        round(math.sqrt(n * n + 1)),
+        round((n * n + n) ** 0.5),
+    ),
     "root_of_less": lambda n: (int((n - 1) ** 0.5), math.isqrt(n * 4 + 1), int(math.sqrt(n // 2))),
 }
 
@@ -134,7 +147,7 @@ def test_tokens_as_an_image(name):
     def program(x):
         h = w = side(x.shape[1])
         image = x.transpose(1, 2).reshape(x.shape[0], x.shape[2], h, w)
-        return F.avg_pool2d(image, 2, 1), image.sum((2, 3)), x.view(x.shape[0], h, w, -1) * 2
+        return F.avg_pool2d(image, 2, 1), image.mean((2, 3)), x.view(x.shape[0], h, w, -1) * 2
 
     exact(program, [(R(2, n * n, 3),) for n in SIZES])
 
@@ -191,6 +204,33 @@ def test_written_number_is_read_again():
         same(compiled(x), program(x))
 
 
+WRITES = {
+    "in_place": lambda t: t.add_(1),
+    "by_index": lambda t: t.__setitem__((), 3),
+    "through_a_view": lambda t: t.view(1).add_(1),
+    "through_real": lambda t: t.real.add_(1),
+    "as_out": lambda t: torch.add(t, 1, out=t),
+    "in_a_list": lambda t: torch._foreach_add_([t], 1),
+    "as_an_array": lambda t: t.numpy().__iadd__(1),
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_written_numbers(name, symbolic):
+    """What a tensor was made of counts no longer once something may have been written to it."""
+
+    def program(x):
+        t = torch.tensor(x.shape[0] if symbolic else 5)
+        WRITES[name](t)
+        return x[: t.item() - 2]
+
+    compiled = oxyfuel.compile(program)
+    for n in SIZES:
+        x = R(n)
+        same(compiled(x), program(x))
+
+
 def test_chunks():
     """As longformer makes them."""
 
@@ -213,7 +253,9 @@ def test_chunks():
 
 SIZED = {
     "linspace": lambda x: torch.linspace(0, 1, x.shape[0]) * x,
-    "linspace_by_name": lambda x: torch.linspace(start=-1, end=1, steps=x.shape[0], device=x.device),
+    "linspace_by_name": lambda x: torch.linspace(
+        start=-1, end=1, steps=x.shape[0], device=x.device
+    ),
     "linspace_of_sizes": lambda x: torch.linspace(0, x.shape[0] - 1, x.shape[0]),
     "linspace_double": lambda x: torch.linspace(-3, 7.3, 2 * x.shape[0] + 1, dtype=torch.float64),
     "linspace_int": lambda x: torch.linspace(-9, 100, x.shape[0], dtype=torch.int64),
@@ -229,6 +271,11 @@ SIZED = {
     "tril_indices_high": lambda x: torch.tril_indices(row=x.shape[0], col=4, offset=-2),
     "tril_indices_above": lambda x: torch.tril_indices(x.shape[0], x.shape[0], 2),
     "pairs": lambda x: (x[:, None] * x)[tuple(torch.triu_indices(len(x), len(x), 1))],
+    "windows": lambda x: (torch.hann_window(len(x)), torch.bartlett_window(len(x), False)),
+    "window_by_name": lambda x: torch.hamming_window(
+        window_length=len(x), periodic=False, dtype=torch.float64
+    ),
+    "window_of_one": lambda x: torch.blackman_window(len(x) // len(x)) * x,
     "vander": lambda x: torch.vander(x),
     "vander_columns": lambda x: torch.vander(x, 3, increasing=True),
     "vander_many": lambda x: torch.vander(torch.arange(1, 4), x.shape[0]),

@@ -589,3 +589,58 @@ def test_inputs_written_in_place():
         b = a.clone()
         same(compiled(a, m), fn(b, m))
         same(a, b)
+
+
+# ---- torch.cond
+
+
+def few_rows(x, m):
+    y = x[m]
+    return torch.cond(y.shape[0] > 3, lambda y: y.sum(0) * 2, lambda y: y.sum(0) - 1, (y,))
+
+
+def by_count(x, m):
+    n = m.sum().item()
+    return torch.cond(n * 2 == N, lambda x: x * 2, lambda x: x - n, (x,)), n
+
+
+def inside(x, m):
+    n = m.sum().item()
+    return torch.cond(x.sum() > 0, lambda x: x * n, lambda x: x - n, (x,))
+
+
+def of_both(x, m):
+    n = m.sum().item()
+    yes, no = lambda x: (x + 1, x.sum()), lambda x: (x - 1, x[0, 0] * 3)
+    return torch.cond((n > 2) & (n < 9), yes, no, (x,))
+
+
+def nested(x, m):
+    n = m.sum().item()
+
+    def inner(x):
+        return torch.cond(n > 9, lambda x: x * 3, lambda x: x + n, (x,))
+
+    return torch.cond(n > 2, inner, lambda x: x.sin(), (x,))
+
+
+@pytest.mark.parametrize("program", [few_rows, by_count, inside, of_both, nested])
+def test_branches_of_torch(program):
+    torch.manual_seed(1)
+    x = torch.randn(N, 8)
+    counted(program, [(x, m) for m in masks()])
+
+
+def test_branches_that_give_an_operand_back():
+    """The operand itself, as in eager: no node of the graph does that."""
+
+    def program(x, m):
+        return torch.cond(m.sum().item() > 3, lambda x: x, lambda x: x.t(), (x,))
+
+    compiled = oxyfuel.compile(program)
+    x = torch.randn(N, N)
+    for m in masks():
+        given, expected = compiled(x, m), program(x, m)
+        assert (given is x) == (expected is x)
+        assert given.data_ptr() == expected.data_ptr()
+        same(given, expected)

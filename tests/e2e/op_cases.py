@@ -685,6 +685,18 @@ def extern_cases() -> None:
     case("baddbmm.default", randn(2, 4, 6), randn(2, 4, 5), randn(2, 5, 6))
     case("mv.default", a, randn(5))
     case("dot.default", randn(5), randn(5))
+    for name in ("tril_indices.default", "triu_indices.default"):
+        for rows, columns in ((4, 4), (3, 7), (6, 2), (1, 1)):
+            for offset in (0, 1, -1, 3, -5, 9):
+                case(name, rows, columns, offset)
+        case(name, 4, 5, 1, torch.int32)
+    for window in ("bartlett", "blackman", "hamming", "hann"):
+        case(f"{window}_window.default", 7)
+        case(f"{window}_window.periodic", 1, False, torch.float64)
+    for rows in (1, 2, 7):
+        case("_pdist_forward.default", randn(rows, 3), 2.0)
+    case("affine_grid_generator.default", randn(2, 2, 3), [2, 3, 4, 5], False)
+    case("affine_grid_generator.default", randn(2, 3, 4), [2, 3, 4, 5, 6], True)
     conv = [[2, 2], [3, 3], [1, 1], False, [0, 0], 1]
     case("convolution.default", randn(1, 3, 28, 28), randn(8, 3, 7, 7), None, *conv)
     case(

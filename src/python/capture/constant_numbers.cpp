@@ -30,15 +30,15 @@ bool is_plain_argument(py::handle o) {
          PyUnicode_Check(o.ptr());
 }
 
+}  // namespace
+
 // Of something that may be written to.
-void forget_numbers(py::handle o) {
+void Numbers::forget_numbers(py::handle o) {
   if (is_tensor_object(o.ptr()) && kept_number(o)) PyObject_DelAttr(o.ptr(), number_key());
   if (!PyTuple_Check(o.ptr()) && !PyList_Check(o.ptr())) return;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o.ptr()); i++)
     forget_numbers(PySequence_Fast_GET_ITEM(o.ptr(), i));
 }
-
-}  // namespace
 
 // A buffer of a module that was there before, to which captured code has not written: in no tensor
 // of its memory.
@@ -138,8 +138,8 @@ py::object Numbers::with_constant_sizes(const py::object& o) {
   if (is_tensor_object(p)) {
     if (THPVariable_Unpack(p).dim() != 0) return o;
     const ConstantNumber number = constant_number(o);
-    const bool whole = number.value && (PyLong_CheckExact(number.value.ptr()) ||
-                                        is_symbolic_int(number.value));
+    const bool whole =
+        number.value && (PyLong_CheckExact(number.value.ptr()) || is_symbolic_int(number.value));
     return whole ? use_number(o) : o;
   }
   if (PyDict_Check(p) || heap().exists(o) || (PyTuple_Check(p) && !PyTuple_CheckExact(p))) return o;

@@ -34,12 +34,6 @@ constexpr std::array<bool, 256> kLooksAtNothing = [] {
   return table;
 }();
 
-// What the call that comes next calls, with `count` arguments.
-Callee next_callee(const TracedFrame& f, size_t count) {
-  const bool is_method = f.bytecode->instructions[f.next].op == CALL_METHOD;
-  return callee_below(f, f.stack.size() - count, kCallsTakeNull || is_method);
-}
-
 // A function whose frame is interpreted with its arguments as they are: no library's, which may
 // have a meaning of its own, but the functions through which modules are called.
 bool is_written_by_user(py::handle function) {
@@ -93,8 +87,8 @@ py::object Numbers::defer(py::handle real, SourceId source, py::object function,
   heap().entry(out.ptr()).source = source;
   const bool of_data =
       std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
-  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts), false,
-                          of_data};
+  deferred_[out.ptr()] = {borrow(real),     source, std::move(function),
+                          std::move(parts), false,  of_data};
   heap().hold(out);
   return out;
 }
@@ -289,68 +283,6 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   if (callable.is(member_of<"builtins", "isinstance">())) return true;
   if (count == 1 && is_of_sizes(f.stack.back()) && is_function_of_sizes(callable)) return true;
   return is_method_wrapper(callable.ptr()) && is_name(callable.attr("__name__"), names().setattr_);
-}
-
-bool Numbers::asks_for_item(const TracedFrame& f) const {
-  const Instruction& i = f.bytecode->instructions[f.next];
-  if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
-  const auto [callable, self] = next_callee(f, i.arg);
-  if (callable.is(type_object(&PyFloat_Type))) return i.arg == 1 && heap().is_tensor(f.stack.back());
-  if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
-  const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
-  const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml;
-  return of && heap().is_tensor(of) && std::string_view(method->ml_name) == "item";
-}
-
-// A copy of the tensor, which nothing writes to, holds it.
-py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
-  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  const bool truth = t.scalar_type() == at::kBool;
-  if (!item_asked || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
-      !(truth ? truths : at::isFloatingType(t.scalar_type())))
-    return {};
-  numbers_of_data_ = true;
-  py::object copy = calls().call_method(tensor, "detach", {}, {});
-  if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
-  const py::object& dtype = truth ? member_of<"torch", "bool">() : member_of<"torch", "float64">();
-  copy = calls().call_method(copy, "to", {dtype}, {{py::str("copy"), py::bool_(true)}});
-  const py::object out =
-      defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)), {},
-            member_of<"torch", "Tensor">().attr("item"), {copy});
-  deferred_.at(out.ptr()).of_data = true;
-  return out;
-}
-
-bool Numbers::is_of_data(const py::object& o) const {
-  const Deferred* found = numbers_of_data_ ? find(o) : nullptr;
-  return found && found->of_data;
-}
-
-// Whether arithmetic of the graph gives such a float: in f64, as Python's.
-bool Numbers::is_graph_number(const py::object& o) const {
-  constexpr double kMostExact = 0x1p53;
-  if (PyFloat_CheckExact(o.ptr())) return true;
-  if (PyLong_CheckExact(o.ptr())) {
-    const double value = PyLong_AsDouble(o.ptr());
-    if (value == -1.0) PyErr_Clear();
-    return std::abs(value) <= kMostExact;
-  }
-  const Deferred* found = find(o);
-  if (!found || !found->of_data || !PyFloat_CheckExact(found->real.ptr())) return false;
-  if (heap().is_tensor(found->parts[0])) return true;
-  return std::ranges::all_of(found->parts,
-                             [this](const py::object& part) { return is_graph_number(part); });
-}
-
-py::object Numbers::graph_number(const py::object& o) {
-  if (!find(o)) return o;
-  const Deferred deferred = *find(o);
-  if (heap().is_tensor(deferred.parts[0])) return deferred.parts[0];
-  auto name = text(deferred.function.attr("__name__"));
-  if (name.starts_with("i")) name.erase(0, 1);  // in place
-  Arguments parts;
-  for (const py::object& part : deferred.parts) parts.push_back(graph_number(part));
-  return objects().operate(py::module_::import("operator").attr(name.c_str()), parts);
 }
 
 // A call whose runtime numbers stay what they are: of a method of a tensor or a function of torch

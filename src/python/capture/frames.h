@@ -55,6 +55,12 @@ inline Callee callee_below(const TracedFrame& f, size_t place, bool has_self = k
   return lower ? Callee{lower, upper} : Callee{upper, {}};
 }
 
+// What the call that comes next calls, with `count` arguments.
+inline Callee next_callee(const TracedFrame& f, size_t count) {
+  const bool is_method = f.bytecode->instructions[f.next].op == CALL_METHOD;
+  return callee_below(f, f.stack.size() - count, kCallsTakeNull || is_method);
+}
+
 // The instruction at which a generator that is suspended stands.
 inline size_t suspended_at(const TracedFrame& f) {
   const auto& code = f.bytecode->instructions;

@@ -92,6 +92,7 @@ class Graphs : public Part {
   Arguments items_of_call(const py::object& sequence);
   py::object record_regions(const char* op, const Arguments& front, size_t carried,
                             std::array<Captured, 2> regions, const py::object& form);
+  py::object tensor_of_truth(const py::object& truth);
   py::object choose_in_graph(const Arguments& args);
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);
@@ -116,6 +117,7 @@ class Graphs : public Part {
   bool nesting_guarded_ = false;
   bool casts_end_ = false;  // the outermost context of autocast has, but the graph does not know
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
+  bool gives_itself_ = false;        // what a branch gives is no copy
   std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop
 };
 

@@ -264,8 +264,9 @@ void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) 
     if (bridge::marks_of(t).any())
       refuse("a branch or loop with a lazily conjugated or negated result");
     auto shares = [&](const at::Tensor& other) { return other.is_alias_of(t); };
-    if (std::ranges::any_of(taken, shares) || !t.is_non_overlapping_and_dense())
-      own = calls().call_method(own, "clone", {}, {});
+    const bool copied = std::ranges::any_of(taken, shares) || !t.is_non_overlapping_and_dense();
+    if (copied && gives_itself_) refuse("a branch that gives an operand or a view back");
+    if (copied) own = calls().call_method(own, "clone", {}, {});
     values.items.emplace_back(*heap().tracked(own)->value);
     tensors.push_back(THPVariable_Unpack(own.ptr()));
     taken.push_back(tensors.back());
@@ -325,15 +326,29 @@ py::object Graphs::record_regions(const char* op, const Arguments& front, size_t
   return py::make_tuple(with_tensors(form, made, next));
 }
 
+// A symbolic truth as a tensor; a tensor is one.
+py::object Graphs::tensor_of_truth(const py::object& truth) {
+  if (!is_symbolic_bool(truth)) return truth;
+  const py::object number = symbolic_int(as_number(condition_of(truth)), recorder_->facts());
+  const py::object filled =
+      record(ir::NodeKind::CallFunction, "torch.full", member_of<"torch", "full">(),
+             {py::tuple(), number}, {{py::str("dtype"), member_of<"torch", "int64">()}});
+  return calls().call_method(filled, "ne", {py::int_(0)}, {});
+}
+
 // (pred, true_fn, false_fn, operands) -> the result in a tuple.
 py::object Graphs::choose_in_graph(const Arguments& args) {
   const Arguments operands = items_of_call(args[3]);
+  // torch calls the branch that a bool chooses, whose results are what it gives.
+  const bool before = std::exchange(gives_itself_, is_symbolic_bool(args[0]));
+  const auto back = c10::make_scope_exit([this, before] { gives_itself_ = before; });
   Captured yes = capture_inner(args[1], operands, false);
   Captured no = capture_inner(args[2], operands, false);
   if (yes.form != no.form) refuse("branches whose results differ in their form");
   if (yes.results.empty()) refuse("branches without tensors as results");
   const py::object form = yes.result;
-  return record_regions("cond", {args[0]}, 0, {std::move(yes), std::move(no)}, form);
+  return record_regions("cond", {tensor_of_truth(args[0])}, 0, {std::move(yes), std::move(no)},
+                        form);
 }
 
 // (cond_fn, body_fn, carried) -> the result in a tuple.
@@ -359,12 +374,15 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
+  if (name == "choose" && !heap().is_tensor(args[0]) && !is_symbolic_bool(args[0]))
+    return py::none();
   const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
     why_left_alone = it->second;
     return py::none();
   }
-  if (name == "choose" && numbers().use_number(args[0])) return py::none();
+  if (name == "choose" && heap().is_tensor(args[0]) && numbers().use_number(args[0]))
+    return py::none();
   try {
     return name == "choose" ? choose_in_graph(args) : repeat_in_graph(args);
   } catch (const Break& b) {

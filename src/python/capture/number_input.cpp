@@ -1,7 +1,6 @@
 // Numbers as inputs of graphs: how captured code comes to one, and what a call gives for it.
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
-#include <torch/csrc/Dtype.h>
 
 #include <cmath>
 #include <limits>
@@ -42,9 +41,9 @@ constexpr NumberArgument kNumberArguments[] = {
 constexpr std::string_view kOfScalars[] = {"add", "sub", "mul", "div", "truediv", "true_divide"};
 
 // The same of a number that the graph computes.
-constexpr std::string_view kOfGraph[] = {"add", "sub", "mul", "div", "truediv", "true_divide",
-                                         "iadd", "isub", "imul", "itruediv",
-                                         "gt", "lt", "ge", "le", "eq", "ne"};
+constexpr std::string_view kOfGraph[] = {
+    "add",  "sub",      "mul", "div", "truediv", "true_divide", "iadd", "isub",
+    "imul", "itruediv", "gt",  "lt",  "ge",      "le",          "eq",   "ne"};
 
 // In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
 // as a Scalar cannot get there: only what is a tensor can.
@@ -221,16 +220,6 @@ NumberTree Numbers::number_tree(const py::object& o) {
   NumberTree tree{.function = deferred.function};
   for (const py::object& part : deferred.parts) tree.parts.push_back(number_tree(part));
   return tree;
-}
-
-// What the graph has computed.
-py::object Numbers::tensor_of_data(const py::object& o, NumberDtype dtype) {
-  py::object out = graph_number(o);
-  if (dtype.same && dtype.fits != at::kDouble)
-    out = calls().call_method(
-        out, "to", {borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype.fits)))}, {});
-  number_inputs_.emplace(std::pair(o.ptr(), dtype), out);
-  return out;
 }
 
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.

@@ -147,8 +147,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   {
     const RefusedFrames allowed(nullptr);
     const TorchWarnings kept(callable);
-    result = owned(call_with_sizes(kind == ir::NodeKind::CallMethod ? "" : name, function, positional,
-                                   kwargs.empty() ? py::handle() : py::handle(named)));
+    result = owned(call_with_sizes(kind == ir::NodeKind::CallMethod ? "" : name, function,
+                                   positional, kwargs.empty() ? py::handle() : py::handle(named)));
     warnings = kept.given();
   }
   std::optional<py::error_already_set> error;

@@ -1,6 +1,6 @@
-// Tensors that torch makes of numbers (torch.tensor([h, w]), torch.div(n, 2, rounding_mode="trunc")):
-// the graph fills them with the symbols of sizes. Where code asks one without dimensions for its
-// number it gets the symbol, or the constant, back.
+// Tensors that torch makes of numbers (torch.tensor([h, w]), torch.div(n, 2,
+// rounding_mode="trunc")): the graph fills them with the symbols of sizes. Where code asks one
+// without dimensions for its number it gets the symbol, or the constant, back.
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
 
@@ -69,7 +69,8 @@ std::optional<py::object> Sizes::computed(std::string_view function, const Argum
   if (word == "long" && numbers.size() == 1 && kwargs.empty()) return numbers[0];
   if (numbers.size() != 2) return std::nullopt;
   if (word == "div" && kwargs.size() == 1 && is_text(kwargs[0].first.ptr(), "rounding_mode")) {
-    for (const auto& [mode, how] : {std::pair("trunc", Rounding::ToZero), {"floor", Rounding::Down}})
+    for (const auto& [mode, how] :
+         {std::pair("trunc", Rounding::ToZero), {"floor", Rounding::Down}})
       if (is_text(kwargs[0].second.ptr(), mode)) return quotient(numbers[0], numbers[1], how);
   }
   if (!kwargs.empty()) return std::nullopt;

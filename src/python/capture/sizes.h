@@ -38,13 +38,13 @@ struct DynamicShapes {
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
   bool duck = true;                         // equal sizes share a symbol
-  // torch._dynamo.config.force_parameter_static_shapes, and whether allow_unspec_int_on_nn_module is
-  // off, where a program has set them: by itself a size of a module's state is a symbol once it has
-  // changed, and so is an int.
+  // torch._dynamo.config.force_parameter_static_shapes, and whether allow_unspec_int_on_nn_module
+  // is off, where a program has set them: by itself a size of a module's state is a symbol once it
+  // has changed, and so is an int.
   std::optional<bool> static_state;
   bool static_module_ints = false;
-  bool marked = false;                      // a tensor with marks was met
-  bool refused = false;                     // a capture with symbols could not be had
+  bool marked = false;        // a tensor with marks was met
+  bool refused = false;       // a capture with symbols could not be had
   bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
   bool met_data = false;      // a size or number depends on data
   bool data_refused = false;  // a capture with such symbols could not be had

@@ -246,7 +246,9 @@ Meant integer_root(Capture& c, const py::object& o) {
 
 // Whether they are ints, and one is symbolic.
 bool are_sizes(const Arguments& args) {
-  auto is_int = [](const py::object& o) { return is_symbolic_int(o) || PyLong_CheckExact(o.ptr()); };
+  auto is_int = [](const py::object& o) {
+    return is_symbolic_int(o) || PyLong_CheckExact(o.ptr());
+  };
   return std::ranges::all_of(args, is_int) && std::ranges::any_of(args, is_symbolic_int);
 }
 

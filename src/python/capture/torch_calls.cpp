@@ -81,8 +81,9 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
     return sizes().symbolic() ? from_torch(found) : found;
   }
   if (traits & native::ViewAttribute) {
-    return graphs().record(ir::NodeKind::CallFunction, "builtins.getattr",
-                           member_of<"builtins", "getattr">(), {borrow(tensor), borrow(name)}, {});
+    return numbers().record_with_numbers(ir::NodeKind::CallFunction, "builtins.getattr",
+                                         member_of<"builtins", "getattr">(),
+                                         {borrow(tensor), borrow(name)}, {});
   }
   PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
@@ -242,7 +243,10 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (found) return found;
   }
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
-  if (name == "numpy") return arrays().array_over(tensor, args, kwargs);
+  if (name == "numpy") {
+    Numbers::forget_numbers(tensor);
+    return arrays().array_over(tensor, args, kwargs);
+  }
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);

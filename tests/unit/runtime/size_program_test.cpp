@@ -37,6 +37,10 @@ TEST(SizeProgram, ConstantsFold) {
   EXPECT_EQ(of(SizeOp::Mod, 7, -2), -1);
   EXPECT_EQ(of(SizeOp::Min, 3, -1), -1);
   EXPECT_EQ(of(SizeOp::Max, 3, -1), 3);
+  EXPECT_EQ(of(SizeOp::Root, 24, 2), 4);
+  EXPECT_EQ(of(SizeOp::Root, 25, 2), 5);
+  EXPECT_EQ(of(SizeOp::Root, -25, 2), 0);
+  EXPECT_EQ(of(SizeOp::Root, INT64_MAX, 2), 3037000499);
   EXPECT_EQ(of(SizeOp::Less, 3, 3), 0);
   EXPECT_EQ(of(SizeOp::LessEqual, 3, 3), 1);
   EXPECT_EQ(of(SizeOp::Equal, 3, 3), 1);

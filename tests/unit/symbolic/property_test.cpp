@@ -18,6 +18,12 @@ int64_t floor_quotient(int64_t a, int64_t b) {
   return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
 
+int64_t square_root_of(int64_t x) {
+  int64_t r = 0;
+  while ((r + 1) * (r + 1) <= x) ++r;
+  return r;
+}
+
 // An expression as it was written, never simplified: the reference.
 struct Tree {
   Kind kind = Kind::Const;
@@ -39,6 +45,8 @@ struct Tree {
         return a - b * floor_quotient(a, b);
       case Kind::Min:
         return std::min(a, b);
+      case Kind::Root:
+        return square_root_of(a);
       default:
         return std::max(a, b);
     }
@@ -57,6 +65,8 @@ Expr combine(Kind kind, Expr a, Expr b) {
       return mod(a, b);
     case Kind::Min:
       return min(a, b);
+    case Kind::Root:
+      return root(a, b);
     default:
       return max(a, b);
   }
@@ -90,13 +100,15 @@ class PropertyTest : public testing::TestWithParam<int> {
 
   Tree tree(int depth) {
     if (depth == 0) return leaf();
-    auto kind = static_cast<Kind>(number(1, 7));
+    auto kind = static_cast<Kind>(number(1, 8));
     switch (kind) {
       case Kind::Symbol:
         return leaf();
       case Kind::FloorDiv:
       case Kind::Mod:
         return {kind, 0, {tree(depth - 1), divisor()}};
+      case Kind::Root:
+        return {kind, 0, {tree(depth - 1), {Kind::Const, 2, {}}}};
       case Kind::Mul:
         if (number(0, 2) > 0) return {kind, 0, {divisor(), tree(depth - 1)}};
         return {kind, 0, {tree(depth - 1), tree(depth / 2)}};

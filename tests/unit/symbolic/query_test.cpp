@@ -113,6 +113,22 @@ TEST_F(QueryTest, Comparisons) {
   EXPECT_EQ(known_less(x, x + 1), true);
 }
 
+TEST_F(QueryTest, RootsAreRoundedDown) {
+  for (const auto& [x, r] : {std::pair{15, 3}, {16, 4}, {17, 4}, {1, 1}, {0, 0}, {-9, 0}})
+    EXPECT_EQ(square_root(x).value(), r);
+  EXPECT_EQ(square_root(Expr::kMaxConst).value(), 2147483647);
+  EXPECT_EQ(range_of(square_root(p)), (Range{0, 2}));
+  EXPECT_EQ(range_of(square_root(s + 2)), (Range{2, INT64_MAX}));
+  EXPECT_EQ(range_of(square_root(x)), (Range{0, INT64_MAX}));
+  EXPECT_EQ(square_root(q + 4), Expr(2));
+  EXPECT_EQ(print(square_root(s - 1) * 2 + 1), "2*root(s - 1, 2) + 1");
+  EXPECT_EQ((*this)("2*root(s - 1, 2) + 1"), square_root(s - 1) * 2 + 1);
+  EXPECT_EQ(hint(square_root(s)), 4);
+  EXPECT_EQ(linear("root(s, 2)*s", s), "no");
+  EXPECT_EQ(parse_error("root(s, 3)"),
+            "symbolic expression \"root(s, 3)\": a root other than the square root at column 9");
+}
+
 TEST_F(QueryTest, Divisibility) {
   EXPECT_TRUE(divisible(4 * x + 8 * p, 4));
   EXPECT_TRUE(divisible(6 * s * (2 * p), 4));
