@@ -194,6 +194,14 @@ Scalar nll_backward(Element& e) {
   return e.where(counted, grad, e.c(0, d));
 }
 
+// ---- margins and CTC: gradient, operand ----
+
+bool shape_row_major(const Args& a, Types& out) {
+  const TensorType *grad = a.tensor(0), *t = a.tensor(1);
+  if (!grad || !t || grad->dtype != t->dtype || !ir::is_floating(t->dtype)) return false;
+  return give(out, fresh(*t, t->sizes));
+}
+
 constexpr OpInfo kLossGradientOps[] = {
 #include "ops/loss_gradients.def"
 };

@@ -426,6 +426,12 @@ bool applies_adaptive(const ir::Graph& g, const ir::Node& n) {
   return w ? w->taps() <= kMostTaps : stretches(g, n, Dims).has_value();
 }
 
+bool shape_fractional_backward(const Args& a, Types& out) {
+  const TensorType *grad = a.tensor(0), *t = a.tensor(1);
+  if (!grad || !t || grad->dtype != t->dtype || grad->dim() != t->dim()) return false;
+  return give(out, fresh(*t, t->sizes));
+}
+
 constexpr OpInfo kWindowOps[] = {
 #include "ops/windows.def"
 };

@@ -262,6 +262,42 @@ void batch_statistics(ir::TensorType& t, Args args) {
   row_major(t, args);
 }
 
+// ---- embedding_bag: weight, indices, offsets, _, mode, _, weights of samples, whether the last
+// offset is the end, the index of padding ----
+
+constexpr int64_t kBagSum = 0, kBagMax = 2;
+
+void resized(ir::TensorType& t, std::vector<c10::SymInt> sizes) {
+  t.sizes.clear();
+  for (const c10::SymInt& s : sizes) t.sizes.push_back(expr_of(s));
+  t.strides = ir::contiguous_strides(t.sizes);
+}
+
+c10::SymInt bags(Args args) {
+  return args[2].toTensor().sym_size(0) - static_cast<int64_t>(args[7].toBool());
+}
+
+// Sums of rows without gaps are taken without the bag of each index.
+void bag_of_index(ir::TensorType& t, Args args) {
+  const at::Tensor &weight = args[0].toTensor(),
+                   scale = args[6].toOptional<at::Tensor>().value_or(at::Tensor());
+  const auto dtype = weight.scalar_type();
+  const bool fast = (dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16) &&
+                    weight.sym_stride(1) == 1 && args[8].toInt() < 0 &&
+                    (!scale.defined() || scale.sym_stride(0) == 1);
+  const bool none = args[4].toInt() == kBagSum && fast;
+  resized(t, {none ? c10::SymInt(0) : args[1].toTensor().sym_size(0)});
+}
+
+void bag_sizes(ir::TensorType& t, Args args) { resized(t, {bags(args)}); }
+
+void bag_maxima(ir::TensorType& t, Args args) {
+  if (args[4].toInt() == kBagMax)
+    resized(t, {bags(args), args[0].toTensor().sym_size(1)});
+  else
+    resized(t, {bags(args)});
+}
+
 struct Correction {
   const char* target;
   size_t ret;
@@ -278,6 +314,9 @@ constexpr Correction kCorrections[] = {
     {"aten.normal.float_Tensor", 0, row_major},
     {"aten.isin.Tensor_Tensor", 0, row_major},
     {"aten.isin.Tensor_Scalar", 0, row_major},
+    {"aten._embedding_bag.default", 1, bag_of_index},
+    {"aten._embedding_bag.default", 2, bag_sizes},
+    {"aten._embedding_bag.default", 3, bag_maxima},
     {"aten.convolution.default", 0, convolution},
     {"aten.convolution_backward.default", 0, convolution_input},
     {"aten.convolution_backward.default", 1, convolution_weight},

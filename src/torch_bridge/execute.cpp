@@ -45,7 +45,13 @@ at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
   const auto unit = static_cast<int64_t>(
       std::max<size_t>(base.element_size(), c10::elementSize(dtype)) / base.element_size());
   const auto items = static_cast<int64_t>(base.storage().nbytes() / base.element_size());
-  return at::as_strided(base, {items / unit * unit}, {1}, 0).view(dtype);
+  // Of the views as another dtype autograd knows those between complex numbers and their parts.
+  if (c10::isComplexType(dtype) && c10::toRealValueType(dtype) == base.scalar_type())
+    return at::view_as_complex(at::as_strided(base, {items / 2, 2}, {2, 1}, 0));
+  const at::Tensor all = at::as_strided(base, {items / unit * unit}, {1}, 0);
+  if (base.is_complex() && c10::toRealValueType(base.scalar_type()) == dtype)
+    return at::view_as_real(all).view(-1);
+  return all.view(dtype);
 }
 
 // A strided view of a real tensor, as the user's own autograd state would make it.

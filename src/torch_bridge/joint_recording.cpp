@@ -48,7 +48,11 @@ struct Start {
       type.requires_grad = false;
       const auto name = cat("tangents_", ++r.graph.tangents);
       from.push_back(engine::impl::gradient_edge(roots[i]));
-      tangents.push_back(r.add_input(r.new_fake(type), name, {}).wrapper);
+      // The caller's tensor is a lazy view of the value: autograd's own node stands between them.
+      at::Tensor tangent = r.add_input(r.new_fake(type), name, {}).wrapper;
+      if (roots[i].is_conj()) tangent = tangent.conj();
+      if (roots[i].is_neg()) tangent = at::_neg_view(tangent);
+      tangents.push_back(std::move(tangent));
     }
   }
 };

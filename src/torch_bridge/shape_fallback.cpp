@@ -43,6 +43,7 @@ class MetaArguments {
     PredictedTensor out;
     if (!m.defined()) return out;
     out.defined = true;
+    if (m.layout() != c10::kStrided) throw Unsupported("an op with a result that is sparse");
     for (size_t i = 0; i < metas_.size(); ++i) {
       if (!metas_[i].defined()) continue;
       if (m.has_storage() && metas_[i].storage().is_alias_of(m.storage()))

@@ -188,6 +188,31 @@ def loss_cases() -> None:
         case("binary_cross_entropy_backward.default", grad, inside, inside * 0.5, None, 1)
 
 
+def library_cases() -> None:
+    """What has a shape rule alone: ATen's kernels do the rest."""
+    for dtype in (F32, F64):
+        for x in (randn(6, 9, dtype=dtype), randn(9, 6, dtype=dtype).t()):
+            for reduction in (0, 1, 2):
+                grad = randn(*([6] if reduction == 0 else []), dtype=dtype)
+                target = ints(6, low=0, high=9)
+                rest = (x, target, 1, 1.0, None, reduction)
+                case("multi_margin_loss_backward.default", grad, *rest)
+                labels = ints(6, 9, low=-1, high=9)
+                _, marks = torch.ops.aten.multilabel_margin_loss_forward(x, labels, reduction)
+                rest = (x, labels, reduction, marks)
+                case("multilabel_margin_loss_backward.default", grad, *rest)
+        probabilities = randn(7, 2, 5, dtype=dtype).log_softmax(-1)
+        forward = (probabilities, ints(2, 3, low=1, high=5), [7, 6], [3, 2])
+        losses, alpha = torch.ops.aten._ctc_loss(*forward)
+        case("_ctc_loss_backward.default", randn(2, dtype=dtype), *forward, losses, alpha, 0)
+        volume = randn(2, 3, 6, 6, 6, dtype=dtype)
+        samples = torch.rand(2, 3, 3, dtype=dtype)
+        sizes = ([2, 2, 2], [3, 3, 3])
+        pooled, indices = torch.ops.aten.fractional_max_pool3d(volume, *sizes, samples)
+        for x in (volume, volume.to(memory_format=torch.channels_last_3d)):
+            case("fractional_max_pool3d_backward.default", pooled, x, *sizes, indices)
+
+
 def nll_cases() -> None:
     for dtype in FLOATS:
         for shape in ((7, 5), (5,), (2, 5, 3, 4)):
@@ -394,5 +419,6 @@ FAMILIES = (
     group_norm_cases,
     batch_norm_cases,
     loss_cases,
+    library_cases,
     nll_cases,
 )

@@ -1,0 +1,27 @@
+"""What is known of gradients of entries of the operator database, beside opdb_known.py."""
+
+from __future__ import annotations
+
+from opdb_known import by_name
+
+# Entries that run in eager where gradients are needed, by the reason.
+EAGER_GRADIENTS: dict[str, str] = by_name(
+    {
+        "a mask or an index selects what depends on data": "index_put index_fill",
+        "views that autograd tracks in a form of their own": "unsafe_chunk as_strided",
+    }
+)
+
+# Entries that are wrong today, by the reason. One that is right fails the test: the table only
+# shrinks.
+GAPS: dict[str, str] = by_name(
+    {
+        "eager looks at the gradient's values and refuses some": "linalg.eig",
+    }
+)
+
+# Roundings of the largest value that ill-conditioned gradients may be off by.
+NOISY: dict[str, int] = {}
+
+# Gradients that eager itself leaves undefined.
+UNDEFINED_GRADIENTS: set[str] = set()
