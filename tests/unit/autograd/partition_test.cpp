@@ -22,7 +22,8 @@ using Answers = std::vector<std::optional<Elements>>;  // nothing for None
 std::vector<PartitionOptions> all_options() {
   std::vector<PartitionOptions> out = {{.policy = Policy::Default}};
   for (double budget : {1.0, 0.75, 0.5, 0.25, 0.0}) out.push_back({.memory_budget = budget});
-  out.push_back({.allows_writes = true});
+  for (double budget : {1.0, 0.5, 0.0})
+    out.push_back({.memory_budget = budget, .allows_writes = true});
   return out;
 }
 
@@ -110,6 +111,8 @@ TEST_P(OnRandomGraphs, ForwardThenBackwardIsTheJointGraph) {
     verify(p.backward);
     ASSERT_EQ(p.backward.outputs.size(), joint_.primals());
     ASSERT_EQ(p.backward.inputs().size(), p.saved.size() + joint_.tangents);
+    for (const Saved& s : p.saved)
+      EXPECT_TRUE(s.direct || s.kind == Saved::Kind::Value || !options.allows_writes) << s.name;
     const Answers forward = run(p.forward, primals);
     const Answers backward = run(p.backward, inputs_of_backward(p, inputs_, forward));
     for (size_t i = 0; i < p.results; ++i) EXPECT_TRUE(equal(forward[i], expected[i])) << i;
