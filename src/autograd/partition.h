@@ -58,7 +58,8 @@ struct PartitionOptions {
   double memory_budget = 1.0;
   // Whoever has a primal or a result may write to it in front of the backward. Where eager does not
   // keep it (Saved::direct), eager does not mind, but a recomputation from it would. With this, a
-  // copy is what is saved of it, if anything.
+  // copy is what is saved of it, if anything. What eager keeps is read off the joint graph as it
+  // was recorded: passes in front of the partition (cse, decompose) blur it.
   bool allows_writes = false;
 };
 
