@@ -12,9 +12,9 @@
 namespace oxy::python {
 namespace {
 
-constexpr std::string_view kFunctions[] = {
-    "bartlett_window", "blackman_window", "hamming_window", "hann_window", "linspace",
-    "logspace",        "tril_indices",    "triu_indices",   "vander"};
+constexpr std::string_view kFunctions[] = {"bartlett_window", "blackman_window", "hamming_window",
+                                           "hann_window",     "linspace",        "logspace",
+                                           "tril_indices",    "triu_indices",    "vander"};
 
 // torch.linspace, torch.ops.aten.linspace, torch.ops.aten.linspace.default: the function's name
 // alone; empty for others.

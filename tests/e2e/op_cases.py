@@ -694,9 +694,9 @@ def extern_cases() -> None:
         case(f"{window}_window.default", 7)
         case(f"{window}_window.periodic", 1, False, torch.float64)
     for rows in (1, 2, 7):
-        case("_pdist_forward.default", randn(rows, 3), 2.0)
-    case("affine_grid_generator.default", randn(2, 2, 3), [2, 3, 4, 5], False)
-    case("affine_grid_generator.default", randn(2, 3, 4), [2, 3, 4, 5, 6], True)
+        case("_pdist_forward.default", torch.linspace(-1, 1, 3 * rows).view(rows, 3), 2.0)
+    case("affine_grid_generator.default", torch.ones(2, 2, 3), [2, 3, 4, 5], False)
+    case("affine_grid_generator.default", torch.ones(2, 3, 4), [2, 3, 4, 5, 6], True)
     conv = [[2, 2], [3, 3], [1, 1], False, [0, 0], 1]
     case("convolution.default", randn(1, 3, 28, 28), randn(8, 3, 7, 7), None, *conv)
     case(

@@ -1,6 +1,7 @@
 // Floats and truths that captured code reads of tensors (Tensor.item), where torch's settings let
 // it: a call knows them behind its graph. They are deferred like numbers that nobody has looked at
-// (deferred_numbers.cpp); where a float meets a tensor, the graph computes it, in f64 as Python does.
+// (deferred_numbers.cpp); where a float meets a tensor, the graph computes it, in f64 as Python
+// does.
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 
