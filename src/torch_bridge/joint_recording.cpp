@@ -1,5 +1,6 @@
 // The backward of a recording: autograd's own engine, run on the fakes under the same mode.
 
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -57,12 +58,27 @@ struct Start {
   }
 };
 
+// Anomaly mode looks at the values of gradients, which fakes have none of: it does so when the plan
+// runs.
+class NoAnomalies {
+ public:
+  NoAnomalies() { Mode::set_enabled(false, checks_); }
+  ~NoAnomalies() { Mode::set_enabled(enabled_, checks_); }
+  NoAnomalies(const NoAnomalies&) = delete;
+  NoAnomalies& operator=(const NoAnomalies&) = delete;
+
+ private:
+  using Mode = engine::AnomalyMode;
+  const bool enabled_ = Mode::is_enabled(), checks_ = Mode::should_check_nan();
+};
+
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
 engine::variable_list run_engine(const engine::edge_list& from,
                                  const engine::variable_list& tangents,
                                  const engine::edge_list& to) {
   engine::variable_list out;
+  const NoAnomalies values_are_not_there;
   auto run = [&] {
     out = engine::Engine::get_default_engine().execute(from, tangents, /*keep_graph=*/false,
                                                        /*create_graph=*/false,

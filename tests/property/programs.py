@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -85,6 +85,12 @@ class Program:
             base = _values(dtype, elements, special, generator)
             bases.append(base.double() if wide and dtype in FLOATS else base)
         return [bases[i.base].as_strided(i.size, i.stride, i.offset) for i in self.inputs]
+
+    def widened(self) -> Program:
+        """The same with a float64 for every float, and none of their special values."""
+        bases = [(torch.float64 if d in FLOATS else d, n, False) for d, n, _ in self.bases]
+        steps = [replace(s, args=_widen(s.args), kwargs=_widen(s.kwargs)) for s in self.steps]
+        return replace(self, bases=bases, steps=steps)
 
     def run(
         self,
