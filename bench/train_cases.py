@@ -18,7 +18,7 @@ F = nn.functional
 
 
 class Case(NamedTuple):
-    """`step(f)`: one step with the function, or with a compiled one in its place; gives the loss."""
+    """`step(f)`: one step with the function, or with a compiled one in its place; gives it."""
 
     function: Callable[..., Any]
     step: Callable[[Callable[..., Any]], torch.Tensor]

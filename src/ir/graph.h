@@ -11,8 +11,9 @@
 //     `outputs` (see OutputSpec). An op that draws random numbers or has another effect keeps its
 //     place relative to the others of its kind (trait `effect` of the op table).
 //   Joint stage: an ATen graph of a forward computation and its backward. Its inputs are the
-//     primals, then the tangents (the loss's gradients by results of the forward, then by new values of its inputs); its outputs what
-//     the forward gives, then a gradient, or None, by primal.
+//     primals, then the tangents (the loss's gradients by results of the forward, then by new
+//     values of its inputs); its outputs what the forward gives, then a gradient, or None, by
+//     primal.
 // Regions. A node of kind Region runs graphs of its own (RegionOp says when). A region is
 // isolated: it reads its parameters, which are its inputs, and nothing around it; what it needs
 // comes as operands of the node. So each pass, the printer and the compiler take a region as they

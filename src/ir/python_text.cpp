@@ -25,13 +25,14 @@ class PythonPrinter {
 
   // As torch's AOTAutograd shows a joint graph.
   std::string joint_module() {
-    std::string out = "class joint_helper(torch.nn.Module):\n    def forward(self, primals, tangents):\n";
+    std::string out =
+        "class joint_helper(torch.nn.Module):\n    def forward(self, primals, tangents):\n";
     std::string types, all;
     for (size_t i = 0; i < graph_.inputs().size(); ++i) {
       const ValueId v = graph_.inputs()[i];
       const bool tangent = graph_.is_tangent(i);
-      names_[v.index] = fresh(cat(tangent ? "tangents_" : "primals_",
-                                  tangent ? i - graph_.primals() + 1 : i + 1));
+      names_[v.index] = fresh(
+          cat(tangent ? "tangents_" : "primals_", tangent ? i - graph_.primals() + 1 : i + 1));
       cat_to(types, margin_, names_[v.index], ": \"", print(graph_.value(v).type), "\"\n");
       cat_to(all, names_[v.index], ", ");
     }

@@ -11,7 +11,8 @@ namespace oxy {
 namespace {
 
 // By number of its SettingType.
-using Member = std::variant<bool Settings::*, int Settings::*, double Settings::*, std::string Settings::*>;
+using Member =
+    std::variant<bool Settings::*, int Settings::*, double Settings::*, std::string Settings::*>;
 constexpr Member kMembers[] = {
 #define OXY_SETTING(type, name, ...) &Settings::name,
 #include "support/settings.def"

@@ -12,16 +12,13 @@ namespace {
 
 // How an atom that is written as a call is called; empty for all else.
 std::string_view function_name(Kind kind) {
-  return kind == Kind::Min    ? "min"
-         : kind == Kind::Max  ? "max"
-         : kind == Kind::Root ? "root"
-                              : "";
+  return kind == Kind::Min ? "min" : kind == Kind::Max ? "max" : kind == Kind::Root ? "root" : "";
 }
 
 void print_factor(std::string& out, Expr e) {
   const Kind kind = e.kind();
-  const bool plain = e.is_const() ? e.value() >= 0
-                                  : kind == Kind::Symbol || !function_name(kind).empty();
+  const bool plain =
+      e.is_const() ? e.value() >= 0 : kind == Kind::Symbol || !function_name(kind).empty();
   cat_to(out, plain ? "" : "(", e, plain ? "" : ")");
 }
 

@@ -169,7 +169,7 @@ at::Tensor stft(c10::DispatchKeySet keys, const at::Tensor& signal, int64_t n_ff
                      (at::isFloatingType(window->scalar_type()) || !real)));
   if (!is_symbolic(signal) || !plain || signal.sym_size(-1) < n_fft)
     return aten::stft::redispatch(keys & keys_below, signal, n_fft, hop, length, window, normalized,
-                                 onesided, return_complex, align_to_window);
+                                  onesided, return_complex, align_to_window);
   at::Tensor frames = (signal.dim() == 1 ? signal.unsqueeze(0) : signal).unfold(1, n_fft, step);
   if (windowed || width < n_fft) {
     const int64_t left = (n_fft - width) / 2;

@@ -1,7 +1,7 @@
 """Samples of torch's operator database as calls with a backward: forward, then gradients of every
 input that requires them, compiled against eager.
 
-Outputs and their requires_grad, gradients or None, dtypes, values and strides must be eager's, under
+Outputs, their requires_grad, gradients or None, dtypes, values and strides must be eager's, under
 OXYFUEL_STRICT. Strides of gradients are compared where eager's have no gaps: an expanded gradient
 is memory that eager saves, not a promise.
 """

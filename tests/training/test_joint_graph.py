@@ -13,14 +13,15 @@ class joint_helper(torch.nn.Module):
         primals_1: "f32[4, 4] requires_grad"
         primals_2: "f32[4, 4] requires_grad"
         tangents_1: "f32[4, 4]"
-        primals_1, primals_2, tangents_1, = fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)
+        primals_1, primals_2, tangents_1, = \
+fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)
         mm: "f32[4, 4]" = torch.ops.aten.mm.default(primals_1, primals_2)
         t: "f32[4, 4] strides=[1, 4]" = torch.ops.aten.t.default(primals_1)
         mm_1: "f32[4, 4]" = torch.ops.aten.mm.default(t, tangents_1)
         t_1: "f32[4, 4] strides=[1, 4]" = torch.ops.aten.t.default(primals_2)
         mm_2: "f32[4, 4]" = torch.ops.aten.mm.default(tangents_1, t_1)
         return pytree.tree_unflatten([mm, mm_2, mm_1], self._out_spec)
-"""  # noqa: E501
+"""
 
 MM_SAVED = """\
 saved    where     type                     bytes  reason

@@ -21,8 +21,9 @@ AUTOCAST = names("""
     nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose2d
     nn.functional.scaled_dot_product_attention nn.functional.layer_norm nn.functional.group_norm
     nn.functional.batch_norm nn.functional.rms_norm nn.functional.gelu nn.functional.silu
-    nn.functional.mse_loss nn.functional.cross_entropy nn.functional.binary_cross_entropy_with_logits
-    nn.functional.embedding softmax log_softmax cat stack cumsum einsum nn.functional.prelu
+    nn.functional.mse_loss nn.functional.cross_entropy
+    nn.functional.binary_cross_entropy_with_logits nn.functional.embedding softmax
+    log_softmax cat stack cumsum einsum nn.functional.prelu
     nn.functional.avg_pool2d nn.functional.max_pool2d exp sum norm nn.functional.dropout
     nn.functional.smooth_l1_loss linalg.inv index_put __getitem__ cdist
 """)
