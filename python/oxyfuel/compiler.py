@@ -109,7 +109,7 @@ def report(settings: _C.Settings, kind: str, text: str, name: str = "a graph") -
         log("dynamic", f"{name} is compiled for these sizes alone", text)
     elif kind == "grad":
         statistics.count("grad_fallbacks")
-        warn_once(grad_text(settings))
+        warn_once(f"{text} is not compiled: such calls run in eager")
     elif kind == "unsupported":
         statistics.count("unsupported")
         warn_once(f"{text} is not compiled: such calls run in eager")
@@ -183,16 +183,6 @@ class _Graph:
             graph = _C.TorchGraph.from_fx(self._gm, self._floats)
             made = plan(graph, args, self._settings, freezing, self._symbols, list(floats))
         return made
-
-
-def grad_text(settings: _C.Settings) -> str:
-    """What is said of a call that needs gradients."""
-    if settings.get("freezing") == "True":
-        return (
-            "freezing is for inference: calls that need gradients run in eager. "
-            "Call under torch.no_grad() or torch.inference_mode()"
-        )
-    return "calls that need gradients run in eager: training is not compiled yet"
 
 
 def warn_once(text: str) -> None:

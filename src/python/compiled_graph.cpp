@@ -189,7 +189,7 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   if (kwnames != nullptr) return run_eager(self, a, kwnames, "unsupported", "keyword arguments");
   if (!a.unsupported.empty()) return run_eager(self, a, nullptr, "unsupported", a.unsupported);
   if (c10::GradMode::is_enabled() && slots_require_grad(self))
-    return run_eager(self, a, nullptr, "grad", "attributes require gradients");
+    return run_eager(self, a, nullptr, "grad", "a graph module whose attributes require gradients");
   GlobalState state;
   Entry* e = find_entry(self, a, state);
   if (!e) {
