@@ -8,6 +8,7 @@
 // `out NUMBERS` for each output or `no REASON`, then `end`.
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
 #include <sstream>
 
@@ -85,7 +86,7 @@ bool print_shapes(const ir::Graph& g) {
 ops::Number read_number(const std::string& word, ir::DType d) {
   ops::Number n;
   if (ir::is_floating(d)) {
-    n.real = std::stod(word);
+    n.real = std::strtod(word.c_str(), nullptr);  // subnormal numbers too
   } else {
     n.integer = std::stoll(word);
   }
