@@ -82,6 +82,9 @@ std::vector<at::Tensor> Recorder::add_regions(const std::string& op,
                                               const std::vector<at::Tensor>& args,
                                               std::vector<RecordedRegion> regions) {
   OXY_CHECK(state_, "regions are added while a recording is entered");
+  const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
+  if (c10::GradMode::is_enabled() && std::ranges::any_of(args, needs_gradient))
+    throw Unsupported(cat(op, " of what requires gradients"));
   // Views of written memory may be taken anew; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   return bridge::add_regions(recording_, op, args, std::move(regions));

@@ -394,14 +394,15 @@ def test_explain_shows_the_branches():
     assert "inner graph 2: 1 ops" in str(found) and "inner graph 1" in found.to_html()
 
 
-def test_gradients_run_in_eager():
+def test_gradients_of_a_choice_are_eagers():
     x = torch.ones(4, requires_grad=True)
     compiled = oxyfuel.compile(
-        lambda x: torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a * 3, (x,))
+        lambda x: torch.cond(x.sum() > 0, lambda a: a * 2, lambda a: a * 3, (x * 1,)) + x
     )
-    with pytest.warns(UserWarning, match="gradients"):
-        compiled(x).sum().backward()
-    assert x.grad.tolist() == [2.0] * 4
+    compiled(x).sum().backward()
+    assert x.grad.tolist() == [3.0] * 4
+    compiled(-x).sum().backward()
+    assert x.grad.tolist() == [-1.0] * 4
 
 
 def test_a_backend_of_the_user_gets_the_graphs():
