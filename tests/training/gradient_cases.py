@@ -138,7 +138,8 @@ def with_plain_strides(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, 
     sparse = torch.empty_like(x).stride() != x.stride()
     strides = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (x, y)]
     if sparse or strides[0] == strides[1] or not x.numel():
-        return x.contiguous(), y.contiguous()
+        plain = torch.contiguous_format
+        return x.clone(memory_format=plain), y.clone(memory_format=plain)
     return x, y
 
 

@@ -834,6 +834,28 @@ def test_dropout_draws_what_eager_draws():
     compare(step, lambda x: nn.functional.dropout(x, 0.4) * 2)
 
 
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(
+    "lay",
+    [
+        lambda x: x.mT,
+        lambda x: x.transpose(0, 1),
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x[:, :, :1].transpose(1, 2),
+        lambda x: x[:0].transpose(0, 1),
+    ],
+)
+def test_dropout_of_what_is_not_row_major(lay, required):
+    def step(f):
+        x = lay(torch.randn(3, 4, 5, 6)).clone().requires_grad_(required)
+        out = f(x)
+        if required:
+            out.sum().backward()
+        return out, x.grad, torch.rand(3)
+
+    compare(step, lambda x: nn.functional.dropout(x, 0.3) + 1)
+
+
 def test_batch_norm_updates_its_buffers():
     def step(module, f):
         outs = []
