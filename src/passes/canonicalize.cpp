@@ -89,7 +89,8 @@ Arg wrapped(const Arg& a, int64_t rank) {
 std::optional<int64_t> rank_of_dims(const ir::Graph& g, const ir::Node& n) {
   bool of_result = n.target == "aten.unsqueeze.default" ||
                    n.target == "aten.unsqueeze_copy.default" || n.target == "aten.stack.default" ||
-                   n.target == "aten.cat.default";
+                   n.target == "aten.cat.default" ||
+                   n.target.find("_backward.") != std::string::npos;  // those of the operand
   const TensorType* t = of_result ? result_type(g, n) : tensor_of(g, n.arg(0));
   return t ? std::optional(t->dim()) : std::nullopt;
 }

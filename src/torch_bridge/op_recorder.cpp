@@ -1,9 +1,12 @@
 // Facts from the schema of an op, the calls of it that no graph can have, and its node.
 #include "torch_bridge/op_recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "ops/args.h"
 #include "torch_bridge/compat.h"
@@ -12,6 +15,11 @@
 
 namespace oxy::bridge {
 namespace {
+
+constexpr c10::DispatchKeySet kAboveBackend =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+    c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
+                         c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PythonDispatcher});
 
 thread_local Heard so_far;
 
@@ -67,10 +75,23 @@ void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
   const at::Tensor& t = written.toTensor();
   if (!t.is_non_overlapping_and_dense())
     throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
-  // Its result is row-major, whatever the tensor is.
-  const bool row_major = name == "bernoulli.p" || name == "bernoulli.Tensor";
-  if (row_major && !t.is_contiguous())
+  // Its result is row-major, whatever the tensor is; `bernoulli.p` is drawn in order.
+  if (name == "bernoulli.Tensor" && !t.is_contiguous())
     throw Unsupported(cat(f.target, ": random numbers for a tensor that is not row-major"));
+}
+
+// Whether eager draws in the order in which a dense tensor lies in memory: MKL's generator, which
+// ATen takes on some processors, draws in the order of its indices.
+bool draws_in_memory_order() {
+  static const bool answer = [] {
+    const c10::impl::ExcludeDispatchKeyGuard below(kAboveBackend);
+    auto drawn = [](const at::Tensor& t) {
+      return t.bernoulli_(0.5, at::make_generator<at::CPUGeneratorImpl>(1));
+    };
+    const at::Tensor by_index = drawn(at::empty({8, 9}, at::kFloat));
+    return !at::equal(by_index, drawn(at::empty({9, 8}, at::kFloat).t()));
+  }();
+  return answer;
 }
 
 // Unsupported for an input that the kernel refuses.
@@ -179,6 +200,9 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   }
   if (!f.view) resolve_marks(s, base);
   if (random) check_drawing_order(f, s[base]);
+  if (f.target == "aten.bernoulli.p" && !s[base].toTensor().is_contiguous() &&
+      draws_in_memory_order())
+    return draw_in_order(op, s, base);
   if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
 
   std::vector<ir::Arg> args;
@@ -423,6 +447,28 @@ void OpRecorder::batch_norm_in_training(torch::jit::Stack& s, size_t base) {
   record(with_results, s);
   r_.write_back(var, torch::jit::pop(s).toTensor());
   r_.write_back(mean, torch::jit::pop(s).toTensor());
+}
+
+// For the tensor with its dimensions in the order in which they lie in memory, the outermost first.
+void OpRecorder::draw_in_order(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base) {
+  const at::Tensor t = s[base].toTensor();
+  if (is_symbolic(t)) throw Unsupported("random numbers for a tensor that is not row-major");
+  std::vector<int64_t> order(static_cast<size_t>(t.dim())), back(order.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](int64_t d) { return t.stride(d); });
+  for (size_t i = 0; i < order.size(); ++i)
+    back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  s[base] = permuted(t, order);
+  record(op, s);
+  s.back() = permuted(s.back().toTensor(), back);
+}
+
+at::Tensor OpRecorder::permuted(const at::Tensor& t, const std::vector<int64_t>& order) {
+  static const c10::OperatorHandle permute =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::permute", "");
+  torch::jit::Stack s{t, order};
+  record(permute, s);
+  return s.back().toTensor();
 }
 
 }  // namespace oxy::bridge

@@ -419,6 +419,6 @@ FAMILIES = (
     group_norm_cases,
     batch_norm_cases,
     loss_cases,
-    library_cases,
     nll_cases,
+    library_cases,
 )

@@ -52,8 +52,6 @@ LAYOUT_EAGER = by_name(
             slice_scatter select_scatter diagonal_scatter as_strided_scatter""",
         "random numbers for a tensor with gaps": """
             uniform normal.in_place bernoulli cauchy exponential geometric log_normal""",
-        "random numbers for a tensor that is not row-major": "nn.functional.dropout "
-        "nn.functional.alpha_dropout",
         "torch's shape rule fails": """
             nn.functional.interpolate.nearest nn.functional.interpolate.nearest-exact
             nn.functional.upsample_nearest view_copy""",

@@ -70,8 +70,15 @@ def gradient_samples(op: OpInfo, setup: GradientSetup) -> Iterator[Sample]:
             s = drawn[i]
             if kind and (not isinstance(s.input, torch.Tensor) or s.broadcasts_input):
                 continue
+            if any(t.layout != torch.strided for t in tensors_of((s.input, s.args, s.kwargs))):
+                continue
             call = in_place_of_copy(function) if kind else function
             yield Sample(call, (s.input, *s.args), s.kwargs, f"sample {i}{kind}")
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """The tensors in it."""
+    return [t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
 
 
 class Trained(NamedTuple):
@@ -83,7 +90,7 @@ class Trained(NamedTuple):
 
 def differentiable(tree: Any) -> list[torch.Tensor]:
     """The tensors that require gradients, each once."""
-    found = {id(t): t for t in pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)}
+    found = {id(t): t for t in tensors_of(tree)}
     return [t for t in found.values() if t.requires_grad]
 
 
@@ -138,7 +145,8 @@ def with_plain_strides(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, 
     sparse = torch.empty_like(x).stride() != x.stride()
     strides = [[s for s, n in zip(t.stride(), t.shape) if n > 1] for t in (x, y)]
     if sparse or strides[0] == strides[1] or not x.numel():
-        return x.contiguous(), y.contiguous()
+        plain = torch.contiguous_format
+        return x.clone(memory_format=plain), y.clone(memory_format=plain)
     return x, y
 
 

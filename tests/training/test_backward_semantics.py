@@ -527,6 +527,31 @@ def test_a_buffer_gets_a_history():
     assert not first_difference(found, expected)
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.select(-1, 1) * 2,
+        lambda x: x.select(-2, -1).exp(),
+        lambda x: x[..., -1:].exp(),
+        lambda x: x.diagonal(0, -1, -2).sin(),
+        lambda x: x.unfold(-1, 2, 1).sin(),
+        lambda x: x.unbind(-1)[1].exp(),
+        lambda x: x.split(2, -1)[1].exp(),
+        lambda x: x.sort(-1)[0].exp() + x.roll(1, -1),
+        lambda x: torch.stack([x, x.flip(-1)], -1).exp(),
+        lambda x: torch.trapezoid(x, dim=-1),
+    ],
+)
+def test_dimensions_from_the_end(fn):
+    def step(f):
+        x = leaf(3, 4, 4)
+        out = f(x)
+        out.backward(torch.randn_like(out))
+        return x.grad
+
+    compare(step, fn)
+
+
 # ---- gradients as they come ----
 
 
@@ -832,6 +857,28 @@ def test_dropout_draws_what_eager_draws():
         return outs, x.grad, torch.rand(3)
 
     compare(step, lambda x: nn.functional.dropout(x, 0.4) * 2)
+
+
+@pytest.mark.parametrize("required", [False, True])
+@pytest.mark.parametrize(
+    "lay",
+    [
+        lambda x: x.mT,
+        lambda x: x.transpose(0, 1),
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        lambda x: x[:, :, :1].transpose(1, 2),
+        lambda x: x[:0].transpose(0, 1),
+    ],
+)
+def test_dropout_of_what_is_not_row_major(lay, required):
+    def step(f):
+        x = lay(torch.randn(3, 4, 5, 6)).clone().requires_grad_(required)
+        out = f(x)
+        if required:
+            out.sum().backward()
+        return out, x.grad, torch.rand(3)
+
+    compare(step, lambda x: nn.functional.dropout(x, 0.3) + 1)
 
 
 def test_batch_norm_updates_its_buffers():
