@@ -1,5 +1,4 @@
-"""What `torch.autograd.Function.apply` does where no gradient is needed, in Python that a capture
-follows."""
+"""What `torch.autograd.Function.apply` does, in Python that a capture follows."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import torch
 
 
 class Context:
-    """The `ctx` of a forward without a backward: it keeps what it is given."""
+    """The `ctx` of a forward that is followed: it keeps what it is given."""
 
     def __init__(self, count: int) -> None:
         self.needs_input_grad = (False,) * count
@@ -48,6 +47,21 @@ def forward(function: Any, *args: Any) -> Any:
         if isinstance(out, tuple):
             return tuple([_as_result(o, args, ctx) for o in out])
         return _as_result(out, args, ctx)
+
+
+def rehearse(function: Any, *args: Any) -> None:
+    """Follows the forward and the backward of `function` for what they rely on."""
+    ctx = Context(len(args))
+    ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
+    with torch.no_grad():
+        if function.setup_context is torch.autograd.Function.setup_context:
+            out = function.forward(ctx, *args)
+        else:
+            out = function.forward(*args)
+            function.setup_context(ctx, args, out)
+        results = out if isinstance(out, tuple) else (out,)
+        gradients = [torch.zeros_like(o) for o in results if isinstance(o, torch.Tensor)]
+        function.backward(ctx, *gradients)
 
 
 def _is_among(a: Any, out: Any) -> bool:

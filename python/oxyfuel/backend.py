@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils._pytree
 
 from oxyfuel.compiler import compile_fx
 from oxyfuel.options import options_of_mode
 
+_ASSIGNMENTS = {"setitem", "iadd", "isub", "imul", "itruediv", "ipow"}
 _GROUP = "torch_dynamo_backends"  # where torch looks for backends that are installed
 
 
@@ -26,7 +29,54 @@ def oxyfuel_backend(
 
     ``mode`` and ``options`` are those of :func:`oxyfuel.compile`.
     """
-    return compile_fx(gm, example_inputs, options=options_of_mode(mode, options))
+    written = _written_attributes(gm)
+    if not written:
+        return compile_fx(gm, example_inputs, options=options_of_mode(mode, options))
+    held = operator.attrgetter(*written, *written)  # of one, a tuple too
+    lifted = _with_inputs_for(gm, written)
+    example = [*example_inputs, *held(gm)[: len(written)]]
+    compiled = compile_fx(lifted, example, options=options_of_mode(mode, options))
+
+    def call(*args: Any) -> Any:
+        return compiled(*args, *held(gm)[: len(written)])
+
+    return call
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name in _ASSIGNMENTS or "out" in node.kwargs
+
+
+def _written_attributes(gm: torch.fx.GraphModule) -> list[str]:
+    """The tensors of the module that its graph writes to: TorchDynamo has the parameters and the
+    state of an optimizer there."""
+    found: dict[str, None] = {}
+    for node in gm.graph.nodes:
+        if node.op not in ("call_function", "call_method") or not _writes(node):
+            continue
+        first = node.args[:1], node.kwargs.get("out")
+        for n in torch.utils._pytree.tree_leaves(first):
+            if isinstance(n, torch.fx.Node) and n.op == "get_attr":
+                found[n.target] = None
+    return list(found)
+
+
+def _with_inputs_for(gm: torch.fx.GraphModule, attributes: list[str]) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, val_map={}))
+    last = [n for n in graph.nodes if n.op == "placeholder"][-1:]
+    for i, name in enumerate(attributes):
+        before = last[0].next if last else next(iter(graph.nodes))
+        with graph.inserting_before(before):
+            given = graph.placeholder(f"attribute_{i}")
+        last = [given]
+        for node in list(graph.nodes):
+            if node.op == "get_attr" and node.target == name:
+                node.replace_all_uses_with(given)
+                graph.erase_node(node)
+    return torch.fx.GraphModule(gm, graph)
 
 
 def register() -> None:

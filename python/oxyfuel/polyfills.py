@@ -1,5 +1,5 @@
-"""Functions of itertools and collections that are written in C and call what they are given, in
-Python.
+"""Functions of itertools, collections and torch that are written in C, and call what they are
+given or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
@@ -131,3 +131,18 @@ def starmap(function, iterable, /):
 def _starmap(function, iterator):
     for arguments in iterator:
         yield function(*arguments)
+
+
+def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
+    groups = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        key = (first.device, first.dtype)
+        if key not in groups:
+            groups[key] = ([[] for _ in tensorlistlist], [])
+        lists, indices = groups[key]
+        for mine, tensors in zip(lists, tensorlistlist):
+            if len(tensors) > 0:
+                mine.append(tensors[i])
+        if with_indices:
+            indices.append(i)
+    return groups

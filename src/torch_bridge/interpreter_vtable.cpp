@@ -11,6 +11,7 @@
 
 #include "support/check.h"
 #include "support/fork_mutex.h"
+#include "torch_bridge/foreach.h"
 #include "torch_bridge/op_recorder.h"
 
 namespace oxy::bridge {
@@ -76,6 +77,7 @@ struct RecordingVTable : PyInterpreterVTable {
   void dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) const override {
     ListeningMode* mode = listening_on_top();
     if (!mode) return torch_vtable().dispatch(op, stack);
+    if (run_for_each(op, *stack)) return;
     ModeOff off;
     listener_of(*mode).on_op(op, *stack);
   }

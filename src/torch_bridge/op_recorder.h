@@ -60,6 +60,7 @@ class OpRecorder {
   at::Tensor with_marks(at::Tensor fake, LazyMarks wanted);
   // Whether an op ran in grad mode.
   bool grad_mode_seen() const { return grad_mode_seen_; }
+  void note_grad_mode() { grad_mode_seen_ = true; }
 
  private:
   using Predicted = std::vector<PredictedReturn>;

@@ -70,6 +70,11 @@ at::Tensor Recorder::add_held_number(const at::Tensor& real, const std::string& 
   return input.wrapper;
 }
 
+void Recorder::allow_number(const at::Tensor& t) {
+  at::functionalization::impl::sync(t);
+  ops_.add_runtime_number(recording_.value_of(wrapper_of(t)->value()));
+}
+
 c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name,
                                           const std::optional<std::string>& group) {
   SymbolicShapes& shapes = recording_.shapes.value();

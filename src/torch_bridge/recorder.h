@@ -78,6 +78,11 @@ class Recorder {
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // The same of an f64 whose value is taken as constant where it is read.
   at::Tensor add_held_number(const at::Tensor& real, const std::string& name);
+  // From now on ops may take this tensor without dimensions, which the computation has made, where
+  // they take a Scalar.
+  void allow_number(const at::Tensor& t);
+  // Results require gradients although no op ran in grad mode.
+  void note_grad_mode() { ops_.note_grad_mode(); }
   // An input that is not a tensor: its position counts, its value is taken as constant.
   void add_number(int64_t value, const std::string& name) { recording_.add_number(value, name); }
   // One whose value is a symbol: that of the sizes of a group with this value (0 and 1 are

@@ -469,7 +469,8 @@ def test_as_in_eager_with_gradients(name):
     "name",
     ["every_forward_hook", "containers", "functional_call", "weight_norm", "buffers", "shapes",
      "autocast", "no_grad_and_back", "a_decorated_function", "library_ops", "cond_of_a_constant",
-     "a_copied_configuration", "attributes_of_tensors", "autograd_functions", "random_numbers"],
+     "a_copied_configuration", "attributes_of_tensors", "autograd_functions", "random_numbers",
+     "checkpoint"],
 )  # fmt: skip
 def test_in_one_graph(name):
     with torch.no_grad():
@@ -481,7 +482,6 @@ def test_in_one_graph(name):
     "name, reason",
     [
         ("transforms", "a transform of torch.func"),
-        ("checkpoint", "activation checkpointing"),
         ("sizes_that_depend_on_data", "the size of a result depends on the values of a tensor"),
         ("values", "Python needs the value of a tensor"),
     ],
@@ -493,12 +493,13 @@ def test_breaks_have_reasons_of_their_own(name, reason):
             oxyfuel.compile(function, fullgraph=True)(*args)
 
 
-def test_a_gradient_through_an_autograd_function_breaks():
+def test_a_gradient_through_an_autograd_function_is_in_the_graph():
     def run(x):
         return Square.apply(x, 2)
 
-    with pytest.raises(oxyfuel.GraphBreak, match="autograd.Function"):
-        oxyfuel.compile(run, fullgraph=True)(torch.ones(2, requires_grad=True))
+    x = torch.ones(2, requires_grad=True)
+    oxyfuel.compile(run, fullgraph=True)(x).sum().backward()
+    assert torch.equal(x.grad, torch.autograd.grad(run(x).sum(), x)[0])
 
 
 def cond_and_more(x, extra):

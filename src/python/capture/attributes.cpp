@@ -524,6 +524,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   require_name(name);
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
+  if (heap().is_tensor(o) && is_text(name.ptr(), "grad")) return calls().set_gradient(o, value);
   if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));

@@ -44,6 +44,7 @@ class Calls : public Part {
   void require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable);
   py::object plain_contents(py::handle o, py::handle callable);
   py::object tensor_attr(py::handle tensor, py::handle name);
+  void set_gradient(py::handle tensor, py::handle value);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
   py::object warn_behind(const Arguments& args, const Keywords& kwargs);
@@ -68,6 +69,10 @@ class Calls : public Part {
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
   Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
+  Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
+  py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);
   py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
@@ -83,6 +88,7 @@ class Calls : public Part {
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   py::object is_leaf(py::handle tensor, py::handle name);
+  py::object gradient(py::handle tensor, py::handle name);
   py::object ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
                        const Arguments& args, const Keywords& kwargs);
   Done call_torch(py::handle callable, Arguments& args, Keywords& kwargs);

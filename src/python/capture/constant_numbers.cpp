@@ -44,9 +44,14 @@ void Numbers::forget_numbers(py::handle o) {
 // of its memory.
 bool Numbers::is_unwritten_state(py::handle tensor) {
   Tracked* k = heap().tracked(tensor);
-  if (!reads_numbers || k == nullptr || !k->original || !k->source.valid() ||
-      !heap().is_module_state(k->source))
-    return false;
+  return reads_numbers && k != nullptr && k->source.valid() && heap().is_module_state(k->source) &&
+         is_unwritten(tensor);
+}
+
+// The same of any tensor without dimensions that was there before.
+bool Numbers::is_unwritten(py::handle tensor) {
+  Tracked* k = heap().tracked(tensor);
+  if (k == nullptr || !k->original || !k->source.valid()) return false;
   const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
   if (real.dim() != 0 || real.requires_grad() || real.is_inference() || !real.has_storage())
     return false;
@@ -150,6 +155,7 @@ py::object Numbers::with_constant_sizes(const py::object& o) {
 py::object Numbers::record_with_numbers(ir::NodeKind kind, const std::string& target,
                                         py::handle callable, const Arguments& args,
                                         const Keywords& kwargs) {
+  if (auto done = record_graph_numbers(kind, target, callable, args, kwargs)) return *done;
   Arguments given = args;
   Keywords named = kwargs;
   const bool sizes = (target_traits(target) & native::TakesSizes) != 0;

@@ -158,6 +158,10 @@ Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs)
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
   if (PyFunction_Check(p))
     if (auto done = call_of_torch_dynamo(as_function(p), args, kwargs)) return done;
+  if (PyFunction_Check(p))
+    if (auto done = call_of_optimizer(as_function(p), args, kwargs)) return done;
+  if (PyFunction_Check(p))
+    if (auto done = call_of_autograd(as_function(p), args, kwargs)) return done;
   const auto [control, substitute] = control_of(callable);
   switch (control) {
     case Control::None:
@@ -295,7 +299,7 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
         THPVariable_Unpack(a.ptr()).requires_grad())
-      throw Break(BreakId::autograd_function, as_type(type)->tp_name);
+      return call_differentiable(type, args, kwargs);
   args.insert(args.begin(), borrow(type));
   return call(forward, std::move(args), std::move(kwargs));
 }

@@ -67,7 +67,7 @@ Writes& Effects::writes_of(py::handle o) {
 // A key for a dict that was there before. True where it can be in that dict at all.
 bool Effects::check_key(py::handle key) {
   PyObject* p = key.ptr();
-  if (is_plain_key(p)) return true;
+  if (is_plain_key(p) || heap().fakes().contains(p)) return true;
   const bool by_identity =
       Py_TYPE(p)->tp_hash == PyBaseObject_Type.tp_hash && !heap().is_tensor(key);
   if (by_identity && heap().exists(key)) {
@@ -80,6 +80,15 @@ bool Effects::check_key(py::handle key) {
   return false;
 }
 
+// What a dict that was there before knows the key by: of a fake the tensor that it stands for.
+py::object Effects::key_in(py::handle dict, py::handle key) {
+  if (!is_tensor_object(key.ptr()) || !heap().exists(dict)) return borrow(key);
+  const Tracked* k = heap().tracked(key);
+  if (k == nullptr || !k->source.valid() || !k->original) return borrow(key);
+  heap().guard(GuardKind::IdIs, k->source, k->original);
+  return k->original;
+}
+
 // ------------------------------------------------------------------------------------------- dicts
 
 // What was written under a key, `missing()` where it was deleted; null where nothing was.
@@ -90,7 +99,8 @@ py::object Effects::written(py::handle dict, py::handle key) {
   return w->cleared ? missing() : py::object();
 }
 
-py::object Effects::dict_get(py::handle dict, py::handle key) {
+py::object Effects::dict_get(py::handle dict, py::handle asked) {
+  const py::object key = key_in(dict, asked);
   if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return item_in(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
@@ -102,7 +112,8 @@ py::object Effects::dict_get(py::handle dict, py::handle key) {
   return {};
 }
 
-bool Effects::dict_has(py::handle dict, py::handle key) {
+bool Effects::dict_has(py::handle dict, py::handle asked) {
+  const py::object key = key_in(dict, asked);
   if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
@@ -112,7 +123,8 @@ bool Effects::dict_has(py::handle dict, py::handle key) {
   return found;
 }
 
-void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
+void Effects::dict_write(py::handle dict, py::handle asked, py::handle value) {
+  const py::object key = key_in(dict, asked);
   check_key(key);
   const Tracked& k = *heap().tracked(dict);
   const py::object held = k.shadow ? numbers().read(borrow(value)) : borrow(value);
@@ -129,7 +141,8 @@ void Effects::dict_write(py::handle dict, py::handle key, py::handle value) {
 }
 
 // Of a key that is there.
-void Effects::dict_delete(py::handle dict, py::handle key) {
+void Effects::dict_delete(py::handle dict, py::handle asked) {
+  const py::object key = key_in(dict, asked);
   const Tracked& k = *heap().tracked(dict);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));

@@ -36,7 +36,13 @@ class Graphs : public Part {
   // Ends the capture: plans `values` and what was written, together; the roots of `rebuild` are the
   // values.
   void finish(std::span<const py::object> values);
-  uint32_t fetched(SourceId source);  // position behind the graph's inputs
+  // torch.autograd.grad and backward() (gradients.cpp).
+  py::object record_gradients(const Arguments& args, const Keywords& kwargs);
+  py::object record_backward(const py::object& tensors, const py::object& gradients,
+                             const py::object& retain, const py::object& create,
+                             const py::object& inputs);
+  bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
+  uint32_t fetched(SourceId source);         // position behind the graph's inputs
 
   bridge::Recorder& recorder() { return *recorder_; }
   InnerGraph* inner() const { return inner_; }  // the graph that ops go to; null: the outermost
@@ -80,6 +86,12 @@ class Graphs : public Part {
   };
 
   bridge::Recorder& recorder_now();
+  std::vector<at::Tensor> tensors_given(const py::object& o);
+  void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
+  std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
+  void refuse_hooks(const py::object& leaf);
+  py::object as_gradient_of(const py::object& leaf, const py::object& gradient,
+                            std::unordered_set<const c10::StorageImpl*>& seen);
   py::object lifted(const py::object& o);
   py::object lift_around(const py::object& tensor);
   py::object add_inner_input(const py::object& outside);
@@ -106,6 +118,9 @@ class Graphs : public Part {
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);
 
+  // Nodes of autograd whose saved tensors a recorded backward has freed.
+  std::unordered_map<const torch::autograd::Node*, c10::intrusive_ptr<torch::autograd::Node>>
+      spent_;
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::unique_ptr<bridge::Recorder> recorder_;

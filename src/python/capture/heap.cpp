@@ -205,6 +205,10 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   if (!source.valid()) return borrow(real);
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
+  if (const py::object number = numbers().varying_float(real, source)) {
+    by_source_.emplace(source, number);
+    return number;
+  }
   if (is_number(p) &&
       (takes == Takes::Deferred || (takes == Takes::Varying && numbers().is_varying(source))))
     return numbers().deferred_number(real, source);

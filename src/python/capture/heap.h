@@ -133,6 +133,7 @@ class Effects : public Part {
 
  private:
   bool check_key(py::handle key);
+  py::object key_in(py::handle dict, py::handle key);
   Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
   Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);
   Done deque_method(py::handle deque, const std::string& name, Arguments& args, Keywords& kwargs);

@@ -10,6 +10,8 @@
 
 namespace oxy::python {
 
+struct TracedFrame;
+
 enum class Rounding : uint8_t { Down, Up, ToZero, ToEven };
 enum class Takes : uint8_t { Read, Varying, Deferred };
 
@@ -75,6 +77,13 @@ class Numbers : public Part {
   py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
                                  const Arguments& args, const Keywords& kwargs);
 
+  // Floats that the graph computes, in the code of torch.optim (graph_numbers.cpp).
+  bool is_graph_float(py::handle o) const;
+  py::object float_in(const py::object& tensor);
+  py::object varying_float(py::handle real, SourceId source);
+  SourceId source_of_float(py::handle o) const;
+  Done compare_state(const py::object& a, const py::object& b, int operation);
+
   bool is_deferred(py::handle o) const { return deferred_.contains(o.ptr()); }
   bool any_deferred() const { return !deferred_.empty(); }
   const auto& deferred() const { return deferred_; }
@@ -114,12 +123,20 @@ class Numbers : public Part {
                                const Keywords& kwargs);
   py::object with_constant_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
+  bool is_unwritten(py::handle tensor);
+  py::object graph_float(const py::object& tensor);
+  bool in_optimizer() const;
+  Done record_graph_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
+                            const Arguments& args, const Keywords& kwargs);
 
   // Constants that nothing has looked at yet, by what stands for them (deferred_numbers.cpp).
   std::unordered_map<PyObject*, Deferred> deferred_;
   std::unordered_set<SourceId> loaded_;               // sources of numbers among them
   std::unordered_map<SourceId, py::object> varying_;  // what stands for these
   std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
+  // By what a GraphNumber holds: the input whose number it is.
+  std::unordered_map<PyObject*, py::object> state_of_number_;
+  std::unordered_map<PyObject*, SourceId> found_at_;        // of GraphNumbers
   bool floats_of_sizes_ = false, numbers_of_data_ = false;  // are among the deferred ones
 };
 

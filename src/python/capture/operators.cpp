@@ -126,6 +126,7 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
 py::object Objects::type_of(py::handle o) {
   if (is_symbolic_int(o)) return type_object(&PyLong_Type);
   if (is_symbolic_bool(o)) return type_object(&PyBool_Type);
+  if (numbers().is_graph_float(o)) return type_object(&PyFloat_Type);
   if (is_array(o)) return type_of_array(o);
   Tracked* k = heap().tracked(o);
   return py::type::of(k && k->original && k->value ? k->original : py::handle(o));

@@ -84,11 +84,18 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
   if (is_symbolic(o)) return place_size(o);
+  if (const SourceId source = capture_.numbers.source_of_float(o); source.valid())
+    return place_existing(o, source);
+  if (capture_.numbers.is_graph_float(o))
+    return place_call(o, member_of<"torch", "Tensor">().attr("item"),
+                      {py::object(o.attr("value"))});
   if (++depth_ > kMaxDepth) refuse(o);
   capture_.classes.refuse_made_class(o);
   const auto leave = c10::make_scope_exit([this] { depth_--; });
   Tracked* k = capture_.heap.tracked(o);
   if (k && k->value) return place_tensor(o);
+  if (auto it = capture_.heap.fakes().find(o.ptr()); it != capture_.heap.fakes().end())
+    return place(it->second);  // the key of a dict
   if (is_tensor_object(o.ptr())) refuse(o);
   if (is_array(o)) return place_array(o);
   if (PyMethod_Check(o.ptr()) && !(k && k->source.valid()))
@@ -148,6 +155,11 @@ SourceId RebuildPlan::own_place(py::handle o) {
 
 uint32_t RebuildPlan::place_tensor(py::handle o) {
   Tracked& k = *capture_.heap.tracked(o);
+  if (!k.source.valid() && capture_.graphs.is_spent(THPVariable_Unpack(o.ptr()))) {
+    const py::object alone = capture_.calls.call_method(o, "detach", {}, {});
+    kept_.push_back(alone);
+    return place_call(o, spent_function(), {alone});
+  }
   requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one

@@ -97,4 +97,7 @@ py::list plain_list(py::handle o);  // the items as that class has them
 py::handle held_at(py::handle dict, py::handle key);
 bool is_deque(py::handle o);
 
+// What makes a result of one whose history a recorded backward has used up (gradients.cpp).
+const py::object& spent_function();
+
 }  // namespace oxy::python

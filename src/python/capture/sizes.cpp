@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include "python/capture/capture.h"
+#include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
 namespace {

@@ -59,10 +59,14 @@ Meant is_instance(Capture& c, const Arguments& args) {
   py::object o = c.numbers.typed(args[0]);
   if (is_symbolic_int(o)) o = number_of(o, false);
   if (is_symbolic_bool(o)) o = py::bool_(true);
+  const py::object graph_number = c.numbers.is_graph_float(o) ? o : py::object();
+  if (graph_number) o = py::float_(1.5);  // it is one, for all but its own code
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
   std::vector<py::object> classes;
   collect_classes(args[1], classes);
-  auto of = [&](const py::object& one) { return is_instance_of(c, o, one); };
+  auto of = [&](const py::object& one) {
+    return (graph_number && py::type::of(graph_number).is(one)) || is_instance_of(c, o, one);
+  };
   return py::bool_(std::ranges::any_of(classes, of));
 }
 
@@ -328,6 +332,15 @@ Meant super(Capture& c, py::handle callable) {
 }
 
 // min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
+// Of numbers of the graph.
+const py::object& own_extreme() {
+  static const py::object& function = *[] {
+    const RefusedFrames allowed(nullptr);
+    return new py::object(py::module_::import("oxyfuel.graph_number").attr("extreme"));
+  }();
+  return function;
+}
+
 Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs,
               int better) {
   py::object key = py::none(), otherwise;
@@ -340,6 +353,12 @@ Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keyw
   const py::list items =
       args.size() == 1 ? py::list(c.iterators.list_of(args[0])) : py::list(tuple_of(args));
   if (items.empty() && otherwise) return otherwise;
+  auto of_graph = [&](py::handle i) { return c.numbers.is_graph_float(i); };
+  if (key.is_none() && std::any_of(items.begin(), items.end(), of_graph)) {
+    Arguments given{py::bool_(better == Py_GT)};
+    for (py::handle item : items) given.push_back(borrow(item));
+    return c.calls.call(own_extreme(), std::move(given));
+  }
   const bool plain =
       std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
   if (items.empty() || (key.is_none() && plain)) return c.calls.call_real(callable, {items}, {});

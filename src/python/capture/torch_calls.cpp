@@ -75,6 +75,9 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   const std::string n = text(name);
   if (n == "__class__") return objects().type_of(tensor);
   if (n == "is_leaf") return is_leaf(tensor, name);
+  if (n == "grad") return gradient(tensor, name);
+  if (n == "grad_fn" && THPVariable_Unpack(tensor.ptr()).is_leaf() && is_leaf(tensor, name))
+    return py::none();
   const uint32_t traits = tensor_traits(n);
   if (traits & native::FixedAttribute) {
     const py::object found = steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
@@ -109,6 +112,38 @@ py::object Calls::is_leaf(py::handle tensor, py::handle name) {
   if (!k->source.valid() || !k->original || here != THPVariable_Unpack(k->original.ptr()).is_leaf())
     return py::bool_(here);
   return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
+}
+
+// What a tensor of before the call has as its gradient, or what the captured code has put there.
+py::object Calls::gradient(py::handle tensor, py::handle name) {
+  Tracked* k = heap().tracked(tensor);
+  if (!k->source.valid() || !k->original) {
+    if (THPVariable_Unpack(tensor.ptr()).requires_grad())
+      throw Break(BreakId::tensor_attribute, "Tensor.grad of what the code has made");
+    return py::none();
+  }
+  if (py::object now = effects().written(tensor, name)) return now;
+  const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
+  if (real.requires_grad() && !real.is_leaf())  // eager warns
+    throw Break(BreakId::tensor_attribute, "Tensor.grad of what is no leaf");
+  return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
+}
+
+// `value` is None or a tensor; null where the attribute is deleted.
+void Calls::set_gradient(py::handle tensor, py::handle value) {
+  static const py::str& name = *new py::str("grad");
+  Tracked* k = heap().tracked(tensor);
+  auto fits = [&](const at::Tensor& gradient) {
+    const at::Tensor& of = THPVariable_Unpack(tensor.ptr());
+    return gradient.sym_sizes() == of.sym_sizes() && gradient.dtype() == of.dtype() &&
+           !tensor.is(value);
+  };
+  const bool known = value && (value.is_none() ||
+                               (heap().is_tensor(value) && fits(THPVariable_Unpack(value.ptr()))));
+  if (!known || !k->source.valid() || !k->original ||
+      !THPVariable_Unpack(k->original.ptr()).is_leaf())
+    throw Break(BreakId::tensor_attribute, "assignment to grad");
+  effects().write_attribute(tensor, name, value);
 }
 
 // An answer of torch's about itself, which becomes a constant; what keeps it true is guarded.
@@ -242,11 +277,26 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
       found = numbers().number_of_data(borrow(tensor), name == "item");
     if (found) return found;
   }
+  if (name == "item" && args.empty() && kwargs.empty())
+    if (py::object number = numbers().float_in(borrow(tensor))) return number;
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") {
     Numbers::forget_numbers(tensor);
     return arrays().array_over(tensor, args, kwargs);
   }
+  if (name == "backward" && args.size() <= 4) {
+    auto given = [&](size_t position, const char* parameter) -> py::object {
+      if (position < args.size()) return args[position];
+      for (const auto& [key, value] : kwargs)
+        if (text(key) == parameter) return value;
+      return {};
+    };
+    return graphs().record_backward(borrow(tensor), given(0, "gradient"), given(1, "retain_graph"),
+                                    given(2, "create_graph"), given(3, "inputs"));
+  }
+  if (name == "requires_grad_" && args.size() == 1 && kwargs.empty() && args[0].ptr() == Py_False &&
+      !THPVariable_Unpack(tensor.ptr()).requires_grad())
+    return borrow(tensor);
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);

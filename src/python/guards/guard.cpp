@@ -1,6 +1,8 @@
 // The tables of sources and guards: equal ones once; how a source prints; links of frames.
 #include "python/guards/guard.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 
 #include "python/guards/evaluate.h"
@@ -51,7 +53,7 @@ bool is_number(const std::string& s) {
 }
 
 // The item of a dict: as an attribute where getattr would find it so.
-std::string item_text(const SourceTable& table, const Source& s) {
+std::string item_text(const SourceTable& table, const Source& s, SourceId id) {
   const Source& base = table[s.base];
   if (base.kind == SourceKind::InstanceDict && is_identifier(s.key))
     return cat(table.text(base.base), ".", str_of(s.key));
@@ -60,6 +62,7 @@ std::string item_text(const SourceTable& table, const Source& s) {
     if (is_number(name)) return cat(owner, "[", name, "]");
     if (is_identifier(s.key)) return cat(owner, ".", name);
   }
+  if (THPVariable_Check(s.key.ptr())) return cat(table.text(s.base), "[tensor ", id.index, "]");
   return cat(table.text(s.base), "[", str_of(py::repr(s.key)), "]");
 }
 
@@ -128,7 +131,7 @@ int SourceTable::traverse(visitproc visit, void* arg) const {
 std::string SourceTable::text(SourceId id) const {
   const Source& s = sources_[id];
   if (s.kind == SourceKind::Pinned) return names_.at(id.index);
-  if (s.kind == SourceKind::DictItem) return item_text(*this, s);
+  if (s.kind == SourceKind::DictItem) return item_text(*this, s, id);
   std::string out;
   for (const char c : std::string_view(kSourceTexts[static_cast<size_t>(s.kind)]))
     if (c == '%')

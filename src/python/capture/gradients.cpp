@@ -1,0 +1,330 @@
+// torch.autograd.grad and backward() in captured code. Autograd's engine runs on the fakes, and the
+// recording hears the ops of the backward as any others; what backward() adds to a leaf's `grad` is
+// an effect on the real leaf. Also custom autograd functions and checkpoints, which the recording
+// takes as what they compute.
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/capture.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
+#include "python/inner_frames.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::python {
+namespace {
+
+namespace engine = torch::autograd;
+using engine::Node;
+
+// Behind a backward that has freed what autograd kept, as eager words it.
+constexpr const char* kSecondTime =
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward.";
+
+// A result whose history a captured backward has used up.
+PyObject* with_spent_history(PyObject*, PyObject* tensor) {
+  return boundary(
+      [&] {
+        const at::Tensor t = THPVariable_Unpack(tensor);
+        engine::create_gradient_edge(
+            const_cast<at::Tensor&>(t),
+            c10::make_intrusive<engine::Error>(kSecondTime, engine::edge_list{engine::Edge()}));
+        return Py_NewRef(tensor);
+      },
+      nullptr);
+}
+
+// The nodes of autograd's graph behind these tensors, each behind those that it hands gradients to.
+std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>& roots) {
+  std::vector<c10::intrusive_ptr<Node>> out;
+  std::unordered_set<Node*> met;
+  std::vector<std::pair<c10::intrusive_ptr<Node>, size_t>> path;
+  auto enter = [&](const c10::intrusive_ptr<Node>& node) {
+    if (node && met.insert(node.get()).second) path.emplace_back(node, 0);
+  };
+  for (const at::Tensor& root : roots) {
+    enter(engine::impl::gradient_edge(root).function);
+    while (!path.empty()) {
+      const c10::intrusive_ptr<Node> node = path.back().first;
+      const size_t next = path.back().second++;
+      if (next < node->num_outputs()) {
+        enter(node->next_edge(next).function);
+      } else {
+        out.push_back(node);
+        path.pop_back();
+      }
+    }
+  }
+  return out;
+}
+
+bool is_accumulation(const Node& node) {
+  return dynamic_cast<const engine::AccumulateGrad*>(&node) != nullptr;
+}
+
+// It stands for an input's history in front of the captured code (torch_bridge/joint_recording).
+bool is_entrance(const Node& node) { return node.num_outputs() == 0 && !is_accumulation(node); }
+
+// What was given for a parameter, by position or name; null where nothing was.
+py::object given(const Arguments& args, const Keywords& kwargs, size_t position,
+                 std::string_view name) {
+  if (position < args.size()) return args[position];
+  for (const auto& [key, value] : kwargs)
+    if (text(key) == name) return value;
+  return {};
+}
+
+bool is_none(const py::object& o) { return !o || o.is_none(); }
+
+py::object autograd_member(const char* name) {
+  const RefusedFrames allowed(nullptr);
+  return py::module_::import("oxyfuel.autograd_function").attr(name);
+}
+
+}  // namespace
+
+// The tensors in one, or in a list, tuple or dict of them.
+std::vector<at::Tensor> Graphs::tensors_given(const py::object& o) {
+  if (heap().is_tensor(o)) return {THPVariable_Unpack(o.ptr())};
+  std::vector<at::Tensor> out;
+  const py::object inside = heap().contents(o);
+  const bool is_dict = PyDict_Check(inside.ptr());
+  for (py::handle item : is_dict ? py::object(inside.attr("values")()) : inside) {
+    if (!heap().is_tensor(item))
+      throw Break(BreakId::torch_call, "a gradient by what is no tensor");
+    out.push_back(THPVariable_Unpack(item.ptr()));
+  }
+  return out;
+}
+
+// Notes what a backward from `roots` frees; by `inputs` alone, where there are some.
+void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
+  std::unordered_set<Node*> needed;
+  for (const at::Tensor& t : inputs) needed.insert(engine::impl::gradient_edge(t).function.get());
+  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
+    for (const engine::Edge& e : node->next_edges())
+      if (needed.contains(e.function.get())) needed.insert(node.get());
+    const bool runs = inputs.empty() || needed.contains(node.get());
+    if (runs && !is_accumulation(*node) && !is_entrance(*node)) spent_.emplace(node.get(), node);
+  }
+}
+
+bool Graphs::is_spent(const at::Tensor& t) const {
+  if (spent_.empty() || !t.requires_grad()) return false;
+  return std::ranges::any_of(nodes_behind({t}),
+                             [this](const auto& node) { return spent_.contains(node.get()); });
+}
+
+const py::object& spent_function() {
+  static PyMethodDef method = {"with_spent_history", with_spent_history, METH_O, nullptr};
+  static const py::object& function = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  return function;
+}
+
+// `inputs`: undefined where all leaves are meant.
+py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs) {
+  const py::object& function = member_of<"torch.autograd", "grad">();
+  auto flag = [&](size_t position, const char* name) {
+    const py::object o = given(args, kwargs, position, name);
+    return !is_none(o) && objects().truth(o);
+  };
+  if (flag(7, "is_grads_batched")) throw Break(BreakId::torch_call, "gradients of a batch");
+  const py::object outputs = given(args, kwargs, 0, "outputs"),
+                   inputs = given(args, kwargs, 1, "inputs");
+  if (!outputs || !inputs || inner_ != nullptr)
+    throw Break(BreakId::torch_call, "torch.autograd.grad");
+  const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
+  std::unordered_set<Node*> wanted;
+  for (const at::Tensor& t : by) wanted.insert(engine::impl::gradient_edge(t).function.get());
+  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots))
+    if (is_entrance(*node) && !wanted.contains(node.get()))
+      throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
+  py::object out =
+      record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
+  const py::object retain = given(args, kwargs, 3, "retain_graph");
+  const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
+  if (!kept) spend(roots, by);
+  return out;
+}
+
+// Leaves of before the call that a backward from `roots` comes to, by their fakes.
+std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roots) {
+  std::unordered_map<const at::TensorImpl*, py::object> fakes;
+  for (const auto& [real, fake] : heap().fakes())
+    fakes.emplace(THPVariable_Unpack(fake.ptr()).unsafeGetTensorImpl(), fake);
+  std::vector<py::object> out;
+  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
+    if (is_entrance(*node))
+      throw Break(BreakId::torch_call, "backward through what was computed before the call");
+    const auto* leaf = dynamic_cast<const engine::AccumulateGrad*>(node.get());
+    if (leaf == nullptr) continue;
+    auto it = fakes.find(leaf->variable.unsafeGetTensorImpl());
+    if (it == fakes.end())
+      throw Break(BreakId::torch_call, "backward to a leaf that the code made");
+    out.push_back(it->second);
+  }
+  return out;
+}
+
+// Hooks of a leaf, which run as its gradient arrives.
+void Graphs::refuse_hooks(const py::object& leaf) {
+  const Tracked& k = *heap().tracked(leaf);
+  const at::Tensor& real = THPVariable_Unpack(k.original.ptr());
+  const auto accumulator = engine::impl::try_get_grad_accumulator(real);
+  const bool native = accumulator && (!accumulator->post_hooks().empty() ||
+                                      !accumulator->tensor_pre_hooks().empty() ||
+                                      !accumulator->pre_hooks().empty());
+  for (const char* hooks : {"_backward_hooks", "_post_accumulate_grad_hooks"}) {
+    const py::object found = k.original.attr(hooks);
+    if (!found.is_none() || native)
+      throw Break(BreakId::torch_call, "backward to a leaf with hooks");
+    heap().guard(GuardKind::IdIs, heap().sources.attribute(k.source, py::str(hooks)), found);
+  }
+}
+
+// As AccumulateGrad: a gradient that nobody else has becomes the leaf's own, in the leaf's layout.
+py::object Graphs::as_gradient_of(const py::object& leaf, const py::object& gradient,
+                                  std::unordered_set<const c10::StorageImpl*>& seen) {
+  const at::Tensor &g = THPVariable_Unpack(gradient.ptr()), &of = THPVariable_Unpack(leaf.ptr());
+  const bool own = seen.insert(g.storage().unsafeGetStorageImpl()).second;
+  const bool dense = of.is_non_overlapping_and_dense();
+  if (own && (dense ? g.strides() == of.strides() : g.is_contiguous())) return gradient;
+  if (!dense)
+    return calls().call_method(
+        gradient, "clone", {},
+        {{py::str("memory_format"), member_of<"torch", "contiguous_format">()}});
+  const py::object made = calls().call_method(
+      gradient, "new_empty_strided",
+      {py::tuple(py::cast(of.sizes().vec())), py::tuple(py::cast(of.strides().vec()))}, {});
+  return calls().call_method(made, "copy_", {gradient}, {});
+}
+
+// `tensors.backward(...)`, the arguments as torch.autograd.backward names them.
+py::object Graphs::record_backward(const py::object& tensors, const py::object& gradients,
+                                   const py::object& retain, const py::object& create,
+                                   const py::object& inputs) {
+  if (!is_none(create) && objects().truth(create))
+    throw Break(BreakId::torch_call, "backward with create_graph");
+  if (inner_ != nullptr) throw Break(BreakId::torch_call, "backward in a branch or loop");
+  const std::vector<at::Tensor> roots = tensors_given(tensors);
+  std::vector<py::object> leaves = leaves_behind(roots);
+  if (!is_none(inputs)) {
+    const std::vector<at::Tensor> wanted = tensors_given(inputs);
+    std::erase_if(leaves, [&](const py::object& leaf) {
+      return std::ranges::none_of(
+          wanted, [&](const at::Tensor& t) { return t.is_same(THPVariable_Unpack(leaf.ptr())); });
+    });
+    if (leaves.size() != wanted.size())
+      throw Break(BreakId::torch_call, "backward with inputs that are no leaves of it");
+  }
+  if (leaves.empty()) throw Break(BreakId::torch_call, "backward of what has no leaves");
+  for (const py::object& leaf : leaves) refuse_hooks(leaf);
+  std::unordered_set<const c10::StorageImpl*> seen;
+  for (const py::object& held : heap().held())
+    if (heap().is_tensor(held))
+      seen.insert(THPVariable_Unpack(held.ptr()).storage().unsafeGetStorageImpl());
+  py::list by;
+  for (const py::object& leaf : leaves) by.append(leaf);
+  Keywords named{{py::str("allow_unused"), py::bool_(true)}};
+  if (!is_none(gradients)) named.emplace_back(py::str("grad_outputs"), gradients);
+  if (!is_none(retain)) named.emplace_back(py::str("retain_graph"), retain);
+  const py::object found = record_gradients({tensors, by}, named);
+  const c10::AutoGradMode off(false);
+  for (size_t i = 0; i < leaves.size(); i++) {
+    const py::object gradient = borrow(PySequence_Fast_GET_ITEM(found.ptr(), i));
+    if (gradient.is_none()) continue;
+    const py::object before = calls().tensor_attr(leaves[i], py::str("grad"));
+    if (before.is_none())
+      calls().set_gradient(leaves[i], as_gradient_of(leaves[i], gradient, seen));
+    else
+      calls().call_method(before, "add_", {gradient}, {});
+  }
+  return py::none();
+}
+
+// torch.utils.checkpoint.checkpoint as the call that it makes: what a compiled backward keeps, it
+// decides itself.
+py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs) {
+  Keywords rest;
+  std::optional<bool> reentrant;
+  for (const auto& [key, value] : kwargs) {
+    const std::string name = text(key);
+    if (name == "use_reentrant" && !value.is_none())
+      reentrant = objects().truth(value);
+    else if (name == "use_reentrant" || name == "context_fn" ||
+             (name == "debug" && objects().truth(value)))
+      throw Break(BreakId::checkpoint, name);
+    else if (name != "debug" && name != "preserve_rng_state" && name != "determinism_check" &&
+             name != "early_stop")
+      rest.emplace_back(key, value);
+  }
+  if (!reentrant) throw Break(BreakId::checkpoint, "use_reentrant is not given");
+  auto needs_gradient = [this](const py::object& a) {
+    return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
+  };
+  if (*reentrant &&
+      (!rest.empty() || (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
+    throw Break(BreakId::checkpoint, "use_reentrant, of what requires no gradients");
+  return call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
+}
+
+// torch.autograd.grad and torch.autograd.backward, and checkpoints.
+Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
+  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
+  if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
+    return call_checkpoint(args, kwargs);
+  if (module != "torch.autograd") return std::nullopt;
+  if (name == "grad") return graphs().record_gradients(args, kwargs);
+  if (name != "backward" || args.empty() || args.size() > 4) return std::nullopt;
+  return graphs().record_backward(
+      args[0], given(args, kwargs, 1, "grad_tensors"), given(args, kwargs, 2, "retain_graph"),
+      given(args, kwargs, 3, "create_graph"), given(args, kwargs, 5, "inputs"));
+}
+
+// Function.apply where a gradient is needed. Its forward and its backward are followed once for
+// what they rely on, with nothing kept of it; then torch itself calls them on the fakes, the
+// backward when gradients arrive, and the recording hears both.
+py::object Calls::call_differentiable(py::handle type, const Arguments& args,
+                                      const Keywords& kwargs) {
+  if (!kwargs.empty()) throw Break(BreakId::autograd_function, "named arguments");
+  const size_t writes = effects().count(), inputs = graphs().example_inputs.size();
+  const size_t draws = bridge::heard().draws;
+  std::vector<std::pair<at::Tensor, uint32_t>> versions;
+  for (const auto& [real, fake] : heap().fakes()) {
+    const at::Tensor& t = THPVariable_Unpack(fake.ptr());
+    versions.emplace_back(t, t._version());
+  }
+  for (const py::object& a : args)
+    if (heap().is_tensor(a))
+      versions.emplace_back(THPVariable_Unpack(a.ptr()), THPVariable_Unpack(a.ptr())._version());
+  static const py::object& rehearse = *new py::object(autograd_member("rehearse"));
+  Arguments with_type{borrow(type)};
+  with_type.insert(with_type.end(), args.begin(), args.end());
+  try {
+    call(rehearse, std::move(with_type), {});
+  } catch (const Break& b) {  // inside of it nothing can be left
+    throw Break(BreakId::autograd_function, as_type(type)->tp_name, ": ", b.what());
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;
+    throw Break(BreakId::autograd_function, as_type(type)->tp_name, " raises");
+  }
+  const bool writes_tensors = std::ranges::any_of(
+      versions, [](const auto& known) { return known.first._version() != known.second; });
+  if (effects().count() != writes || effects().count() != 0 || writes_tensors ||
+      graphs().example_inputs.size() != inputs || bridge::heard().draws != draws)
+    throw Break(BreakId::autograd_function, as_type(type)->tp_name,
+                ": it writes, draws random numbers, or reads a tensor that is no argument");
+  const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
+  py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, {});
+  graphs().recorder().note_grad_mode();  // its ops ran without it
+  return out;
+}
+
+}  // namespace oxy::python

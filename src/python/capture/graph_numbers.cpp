@@ -1,0 +1,204 @@
+// Floats that the graph computes, in the code of torch.optim: what an optimizer reads of its state
+// (`step_t.item()`) and of settings that vary (a learning rate) is a GraphNumber there
+// (oxyfuel/graph_number.py), a tensor that behaves as a float. Here: where they come from, and what
+// calls of torch make of them.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/capture.h"
+#include "python/capture/natives.h"
+#include "python/guards/evaluate.h"
+#include "python/inner_frames.h"
+#include "torch_bridge/fake_tensor.h"
+
+namespace oxy::python {
+namespace {
+
+PyTypeObject* graph_number_class = nullptr;  // once one was made
+
+py::object number_member(const char* name) {
+  const RefusedFrames allowed(nullptr);
+  return py::module_::import("oxyfuel.graph_number").attr(name);
+}
+
+bool is_made_number(py::handle o) {
+  return graph_number_class != nullptr && Py_TYPE(o.ptr()) == graph_number_class;
+}
+
+bool mentions_made_number(py::handle o) {
+  if (is_made_number(o)) return true;
+  if (!PyList_CheckExact(o.ptr()) && !PyTuple_CheckExact(o.ptr())) return false;
+  PyObject** items = PySequence_Fast_ITEMS(o.ptr());
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(o.ptr()), is_made_number);
+}
+
+std::string_view module_of_frame(const TracedFrame& f) {
+  return view_of(PyDict_GetItemString(PyFunction_GET_GLOBALS(f.function.ptr()), "__name__"));
+}
+
+// Arguments in which torch wants a number: by name, or of lerp the last one.
+bool is_scalar_argument(std::string_view word, size_t position, std::string_view keyword) {
+  if (keyword == "alpha" || keyword == "value") return true;
+  return word == "lerp" && (position == 2 || keyword == "weight");
+}
+
+}  // namespace
+
+bool Numbers::is_graph_float(py::handle o) const { return is_made_number(o); }
+
+py::object Numbers::graph_float(const py::object& tensor) {
+  if (graph_number_class == nullptr)
+    graph_number_class = as_type(number_member("GraphNumber").release());
+  auto* type = graph_number_class;
+  py::object out = steal(type->tp_new(type, py::tuple().ptr(), nullptr));
+  py::setattr(out, "value", tensor);
+  heap().hold(out);
+  return out;
+}
+
+bool Numbers::in_optimizer() const {
+  const auto& stack = frames().stack();
+  if (stack.empty()) return false;
+  const std::string_view module = module_of_frame(*stack.back());
+  return module.starts_with("torch.optim.") || module == "oxyfuel.graph_number";
+}
+
+// What item() gives in an optimizer; null where it is no float.
+py::object Numbers::float_in(const py::object& tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (!in_optimizer() || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
+      !at::isFloatingType(t.scalar_type()))
+    return {};
+  py::object copy = calls().call_method(tensor, "detach", {}, {});
+  if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
+  copy = calls().call_method(copy, "to", {member_of<"torch", "float64">()},
+                             {{py::str("copy"), py::bool_(true)}});
+  if (is_unwritten(tensor)) state_of_number_.emplace(copy.ptr(), tensor);
+  return graph_float(copy);
+}
+
+// A setting of an optimizer, an item of one of its dicts, that was another one at an earlier call.
+py::object Numbers::varying_float(py::handle real, SourceId source) {
+  if (varying.empty() || !PyFloat_CheckExact(real.ptr()) || graphs().inner() != nullptr ||
+      heap().sources[source].kind != SourceKind::DictItem || !is_varying(source) || !in_optimizer())
+    return {};
+  const NumberDtype f64{at::kDouble, false};
+  if (!number_as_tensor(real, f64)) return {};
+  py::object out = graph_float(number_input(deferred_number(real, source), f64));
+  found_at_.emplace(out.ptr(), source);
+  return out;
+}
+
+// Where a float came from that is as it came; none for what was computed.
+SourceId Numbers::source_of_float(py::handle o) const {
+  auto it = found_at_.find(o.ptr());
+  return it == found_at_.end() ? SourceId() : it->second;
+}
+
+// A number that an optimizer's state holds against a constant: that number is guarded.
+Done Numbers::compare_state(const py::object& a, const py::object& b, int operation) {
+  const bool left = is_made_number(a) && is_number(b.ptr());
+  if (!left && !(is_made_number(b) && is_number(a.ptr()))) return std::nullopt;
+  auto it = state_of_number_.find(py::object((left ? a : b).attr("value")).ptr());
+  if (it == state_of_number_.end()) return std::nullopt;
+  const Tracked& k = *heap().tracked(it->second);
+  const py::object number = python::number_in(k.original.ptr());
+  heap().guard(GuardKind::Number, k.source, number);
+  return steal(
+      PyObject_RichCompare((left ? number : a).ptr(), (left ? b : number).ptr(), operation));
+}
+
+// A call of torch with such numbers among its arguments; nullopt where there are none.
+Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
+                                   py::handle callable, const Arguments& args,
+                                   const Keywords& kwargs) {
+  if (graph_number_class == nullptr || !any_argument(args, kwargs, mentions_made_number))
+    return std::nullopt;
+  std::string word = target.substr(target.rfind('.') + 1);
+  auto value_of = [](const py::object& o) { return py::object(o.attr("value")); };
+  if (word.starts_with("_foreach_")) {
+    Arguments given{py::str(word.substr(9))};
+    given.insert(given.end(), args.begin(), args.end());
+    static const py::object& foreach = *new py::object(number_member("foreach"));
+    return calls().call(foreach, std::move(given), kwargs);
+  }
+  if (target == "operator.truediv" && is_made_number(args[0]))  // as torch.Tensor.__rtruediv__
+    return objects().operate(member_of<"operator", "mul">(),
+                             {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
+  if (word == "as_tensor")
+    return calls().call_method(value_of(args[0]), "to", {member_of<"torch", "float32">()}, {});
+  const bool in_place = word.ends_with('_') && !word.ends_with("__");
+  if (in_place) word.pop_back();
+  const auto met = met_dtype(args);
+  bool scalars = false;
+  auto inside = [&](const py::object& o, size_t position, std::string_view keyword) -> py::object {
+    if (!is_made_number(o))
+      return with_items(
+          o, [&](const py::object& item) { return is_made_number(item) ? value_of(item) : item; });
+    py::object value = value_of(o);
+    if (is_scalar_argument(word, position, keyword)) {
+      graphs().recorder().allow_number(THPVariable_Unpack(value.ptr()));
+      scalars = true;
+    } else if (met && met->same) {
+      value = calls().call_method(value, "to", {args[0].attr("dtype")}, {});
+    }
+    return value;
+  };
+  Arguments given;
+  for (const py::object& a : args) given.push_back(inside(a, given.size(), ""));
+  Keywords named;
+  for (const auto& [key, a] : kwargs) named.emplace_back(key, inside(a, 0, text(key)));
+  if (!scalars || !in_place) return record_with_numbers(kind, target, callable, given, named);
+  // Torch asks Python for the shape of what it writes in place, and cannot have the number there.
+  const py::object made =
+      calls().call_method(given[0], word, {given.begin() + 1, given.end()}, named);
+  return calls().call_method(given[0], "copy_", {made}, {});
+}
+
+namespace {
+
+// The function of torch.optim in a wrapper that keeps TorchDynamo, and nobody else, out of it: by
+// torch._disable_dynamo, or put there once TorchDynamo is used. Null where there is none.
+py::object hidden_function(PyFunctionObject* f) {
+  const bool lazily =
+      view_of(PyDict_GetItemString(f->func_globals, "__name__")) == "torch._compile";
+  if ((!lazily && !is_disabled(f)) || f->func_dict == nullptr) return {};
+  for (const char* name : {"_torchdynamo_orig_callable", "__wrapped__"})
+    if (PyObject* found = PyDict_GetItemString(f->func_dict, name);
+        found != nullptr && PyFunction_Check(found))
+      return borrow(found);
+  return {};
+}
+
+}  // namespace
+
+// What torch.optim's helpers and the profiler's marks mean in a capture.
+Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
+  const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
+  if (module.starts_with("torch.optim."))
+    if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
+  if (module == "torch.optim.optimizer" && args.size() == 1) {
+    if (name == "_stack_if_compiling") return args[0];
+    if (name == "_get_value")
+      return heap().is_tensor(args[0]) ? call_method(args[0], "item", {}, {}) : args[0];
+  }
+  if (module == "torch._dynamo.decorators" && name == "graph_break" && !frames().stack().empty() &&
+      module_of_frame(*frames().stack().back()) == "torch.optim.optimizer")
+    return py::none();  // for the sake of other compilers
+  constexpr std::string_view kMark = "record_function.";
+  if (module != "torch.autograd.profiler" || !name.starts_with(kMark) || args.empty())
+    return std::nullopt;
+  const std::string_view method = name.substr(kMark.size());
+  if (method != "__init__" && method != "__enter__" && method != "__exit__") return std::nullopt;
+  const py::object& listens = member_of<"torch._C._autograd", "_profiler_enabled">();
+  const py::object answer =
+      ask_torch(Folded::Asked, "torch._C._autograd._profiler_enabled", listens, {}, {});
+  if (answer.ptr() == Py_True) return std::nullopt;
+  if (method == "__enter__") return args[0];
+  if (method == "__exit__") return py::none();
+  static const py::object& init = *new py::object(number_member("record_function_init"));
+  return call(init, args, kwargs);
+}
+
+}  // namespace oxy::python

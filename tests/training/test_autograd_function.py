@@ -1,0 +1,257 @@
+"""Custom autograd functions in captured code, forward and backward, against eager."""
+
+import pytest
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+import oxyfuel
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Nothing is left from other tests, or for them; failures of Oxyfuel's own are errors."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    torch.manual_seed(0)
+    yield
+    oxyfuel.reset()
+
+
+class Scaled(Function):
+    """Its gradient is not that of its forward, so that which one ran shows."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x * factor
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.factor * 10 + x, None
+
+
+class Once(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp() * 3
+
+
+class Two(Function):
+    """One result is not differentiable, and of the arguments only those that need it have
+    gradients."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        places = x.argmax(-1)
+        ctx.mark_non_differentiable(places)
+        return x @ w, places
+
+    @staticmethod
+    def backward(ctx, g, unused):
+        x, w = ctx.saved_tensors
+        gx = g @ w.t() if ctx.needs_input_grad[0] else None
+        gw = x.t() @ g if ctx.needs_input_grad[1] else None
+        return gx, gw
+
+
+class WithSetup(Function):
+    @staticmethod
+    def forward(x, power):
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.power = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.power * x ** (ctx.power - 1) * 2, None
+
+
+class NotMaterialized(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, a, b):
+        out = None
+        for g, factor in ((a, 2), (b, 3)):
+            if g is not None:
+                out = g * factor if out is None else out + g * factor
+        return out
+
+
+def compare(f, *args, fullgraph=True):
+    def copies():
+        return [
+            a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+            for a in args
+        ]
+
+    compiled = oxyfuel.compile(f, fullgraph=fullgraph)
+    for _ in range(2):
+        mine, others = copies(), copies()
+        found, expected = compiled(*mine), f(*others)
+        torch.testing.assert_close(found, expected)
+        assert found.requires_grad == expected.requires_grad
+        if not expected.requires_grad:
+            continue
+        found.square().sum().backward()
+        expected.square().sum().backward()
+        for a, b in zip(mine, others, strict=True):
+            if isinstance(a, torch.Tensor):
+                assert (a.grad is None) == (b.grad is None)
+                if b.grad is not None:
+                    torch.testing.assert_close(a.grad, b.grad)
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def test_the_users_backward_is_the_gradient():
+    compare(lambda x: Scaled.apply(x.sin(), 2.0).cos(), leaf(4, 3))
+
+
+def test_once_differentiable():
+    compare(lambda x: Once.apply(x) + 1, leaf(5))
+
+
+@pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
+def test_needed_gradients_and_results_without_one(needs):
+    def f(x, w):
+        y, places = Two.apply(x, w)
+        return y * (1 + places.unsqueeze(-1))
+
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    compare(f, x.requires_grad_(needs[0]), w.requires_grad_(needs[1]))
+
+
+def test_setup_context():
+    compare(lambda x: WithSetup.apply(x, 3), leaf(4))
+
+
+def test_gradients_that_are_not_materialized():
+    compare(lambda x: NotMaterialized.apply(x)[1], leaf(4))
+
+
+def test_two_calls_of_one_function():
+    compare(lambda x: Scaled.apply(Scaled.apply(x, 2.0), 3.0), leaf(4))
+
+
+def test_without_gradients():
+    compare(lambda x: Scaled.apply(x, 2.0), torch.randn(4))
+
+
+def test_a_backward_inside_the_captured_code():
+    def f(x):
+        (g,) = torch.autograd.grad(Scaled.apply(x, 2.0).sum(), x)
+        return g
+
+    x = leaf(4)
+    torch.testing.assert_close(oxyfuel.compile(f, fullgraph=True)(x), f(x))
+
+
+FACTOR = 2.0
+
+
+class OfGlobals(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * FACTOR
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * FACTOR
+
+
+def test_globals_of_forward_and_backward_are_guarded(monkeypatch):
+    f = oxyfuel.compile(lambda x: OfGlobals.apply(x))
+    for factor in (2.0, 5.0):
+        monkeypatch.setattr(f"{__name__}.FACTOR", factor)
+        x = leaf(3)
+        f(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.full((3,), factor))
+
+
+calls = []
+
+
+class WithEffects(Function):
+    @staticmethod
+    def forward(ctx, x):
+        calls.append("forward")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        calls.append("backward")
+        return g * 2
+
+
+def test_effects_happen_as_often_as_in_eager():
+    f = oxyfuel.compile(lambda x: WithEffects.apply(x) + 1)
+    for _ in range(2):
+        calls.clear()
+        f(leaf(3)).sum().backward()
+        assert calls == ["forward", "backward"]
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7
+
+
+def test_a_dirty_argument():
+    def f(x):
+        return InPlace.apply(x + 1)
+
+    compare(f, leaf(3), fullgraph=False)
+
+
+class WithNoise(Function):
+    @staticmethod
+    def forward(ctx, x):
+        mask = (torch.rand_like(x) > 0.5).to(x.dtype)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask
+
+
+def test_random_numbers_are_drawn_once():
+    f = oxyfuel.compile(lambda x: WithNoise.apply(x))
+    for _ in range(2):
+        x = leaf(50)
+        torch.manual_seed(3)
+        found = f(x)
+        torch.manual_seed(3)
+        expected = WithNoise.apply(x)
+        assert torch.equal(found, expected)
+        assert torch.equal(
+            torch.autograd.grad(found.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0]
+        )
