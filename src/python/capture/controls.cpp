@@ -298,8 +298,12 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
       *new py::object(own_function("oxyfuel.autograd_function", "forward"));
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
-        THPVariable_Unpack(a.ptr()).requires_grad())
+        THPVariable_Unpack(a.ptr()).requires_grad()) {
+      // A module's backward hooks, which torch puts on autograd's nodes.
+      if (type.is(member_of<"torch.nn.modules._functions", "BackwardHookFunction">()))
+        throw Break(BreakId::autograd_function, "a backward hook of a module");
       return call_differentiable(type, args, kwargs);
+    }
   args.insert(args.begin(), borrow(type));
   return call(forward, std::move(args), std::move(kwargs));
 }
