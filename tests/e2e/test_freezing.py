@@ -273,14 +273,18 @@ def test_large_expansions_are_not_folded():
     check(model, frozen(model), torch.randn(5, 1024), tolerance=1e-3)
 
 
-def test_gradients_say_that_freezing_is_for_inference():
+def test_nothing_is_frozen_where_gradients_are_needed():
     model = Small().eval()
     compiled = frozen(model)
     x = torch.randn(3, 40)
-    with pytest.warns(UserWarning, match="freezing is for inference"):
+    for _ in range(2):
         result = compiled(x)
-    result.sum().backward()
+        result.sum().backward()
+        torch.testing.assert_close(result, model(x))
+        with torch.no_grad():
+            model.first.weight.add_(1)
     assert model.first.weight.grad is not None
+    assert oxyfuel.stats()["thaws"] == oxyfuel.stats()["grad_fallbacks"] == 0
 
 
 def test_inference_mode():
