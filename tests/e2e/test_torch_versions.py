@@ -93,6 +93,20 @@ def bce_with_logits(x, y):
     return F.binary_cross_entropy_with_logits(x, y, reduction="none")
 
 
+def convolved(x, kernel):
+    grad = torch.ones(2, 8, 4, 4) if x.dim() == 4 else torch.ones(2, 8, 7)
+    ones, zeros = [1] * (x.dim() - 2), [0] * (x.dim() - 2)
+    return torch.ops.aten.convolution_backward.default(
+        grad, x, kernel, None, ones, zeros, ones, False, zeros, 1, [True, True, False]
+    )[:2]
+
+
+def bags(mode):
+    return lambda x: torch.ops.aten._embedding_bag.default(
+        x, torch.arange(4), torch.arange(2) * 2, mode=mode
+    )
+
+
 def trained_batch_norm(x):
     return F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True)
 
@@ -158,6 +172,10 @@ LAYOUTS = {
         given(F.group_norm, num_groups=2), [*images()[:-1], *volumes()[:-1]]
     ),
     "aten.native_dropout_backward.default": each(drops, images()),
+    "aten.convolution_backward.default": [
+        (convolved, x, kernel) for _, x, kernel in convolutions() if x.dim() < 5
+    ],
+    "aten._embedding_bag.default": [(bags(mode), torch.rand(4, 5)) for mode in range(3)],
     "aten._native_batch_norm_legit_functional.default": each(trained_batch_norm, images()),
 }
 
