@@ -185,14 +185,13 @@ std::shared_ptr<Executable> Backward::plan_for(const std::vector<bool>& defined,
 Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents) {
   std::vector<Input> inputs;
   size_t next_tensor = 0, next_number = 0;
-  for (const autograd::Saved& s : saved_) {
+  while (inputs.size() < saved_.size()) {
     const bool is_number =
         backward_.value(backward_.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
     if (is_number)
       inputs.push_back({nullptr, numbers[next_number++]});
     else
       inputs.push_back({&saved[next_tensor++], 0});
-    (void)s;
   }
   std::vector<bool> defined;
   for (const at::Tensor& t : tangents) {
