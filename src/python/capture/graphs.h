@@ -57,7 +57,6 @@ class Graphs : public Part {
   std::string why_left_alone;                // of the choice that comes next
   // Its roots: the result, or the values of the left frames' states behind each other.
   Rebuild rebuild;
-  bool result_requires_grad = false;
   // Whether it matters where in its storage an input begins, and where those that share one do.
   // Known once the capture has ended.
   bool offsets_matter = false, places_matter = false;

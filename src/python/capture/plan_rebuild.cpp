@@ -160,7 +160,6 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
     kept_.push_back(alone);
     return place_call(o, spent_function(), {alone});
   }
-  requires_grad |= THPVariable_Unpack(o.ptr()).requires_grad();
   if (k.source.valid()) return place_existing(o, k.source);
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
   outputs.push_back(*k.value);
@@ -408,7 +407,6 @@ void Graphs::finish(std::span<const py::object> values) {
   for (NumberInput& n : number_inputs)
     n.number.shift(in_front, static_cast<uint32_t>(fetch.size()));
   rebuild = std::move(plan.rebuild);
-  result_requires_grad = plan.requires_grad;
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};
   drop_unused_items(*ir);
   ir->graph.compact();

@@ -22,7 +22,6 @@ class RebuildPlan {
   std::vector<ir::Arg> outputs;  // of the graph
   std::vector<at::Tensor> output_tensors;
   std::map<size_t, sym::Expr> output_numbers;  // in the place of tensors, by position
-  bool requires_grad = false;                  // of some tensor in it
 
  private:
   using Kind = RebuildStep::Kind;
