@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autograd/companions.h"
 #include "autograd/holders.h"
 #include "autograd/max_flow.h"
 #include "autograd/readers.h"
@@ -39,6 +40,7 @@ class Chooser {
         options_(options),
         readers_(g, sides),
         holders_(g, sides, readers_, options.allows_writes),
+        companions_(g, sides),
         rules_(g.node_count()),
         bans_(g.node_count()),
         savable_(g.value_count()) {}
@@ -103,8 +105,10 @@ class Chooser {
   std::string reason_to_save(const Node& n, const RecomputeRule& rule) const {
     if (rule.may == Recompute::Free) return "";
     if (rule.may != Recompute::Fusible) return cat("not recomputed: ", rule.kind);
+    // Beside a loop that is there anyway a store is all that it takes: no more than keeping it.
     for (ValueId v : n.outputs)
-      if (const Node* call = readers_.of(v).backward_call) return cat("read by ", call->target);
+      if (const Node* call = readers_.of(v).backward_call; call && !companions_.has_one(n))
+        return cat("read by ", call->target);
     for (ValueId v : n.outputs)
       if (readers_.of(v).far_apart()) return "read by distant parts of the forward";
     return "";
@@ -245,6 +249,7 @@ class Chooser {
   const PartitionOptions& options_;
   const Readers readers_;
   const Holders holders_;
+  const Companions companions_;
   std::vector<RecomputeRule> rules_;  // by node
   std::vector<Ban> bans_;             // by node
   std::vector<bool> savable_;         // by value

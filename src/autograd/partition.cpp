@@ -6,6 +6,7 @@
 
 #include "autograd/choose_saved.h"
 #include "autograd/compact.h"
+#include "autograd/normalize_again.h"
 #include "autograd/sides.h"
 #include "autograd/unread_symbols.h"
 #include "ops/op_table.h"
@@ -275,8 +276,10 @@ class Backward {
 
 }  // namespace
 
-Partition partition(const Graph& joint, const PartitionOptions& options) {
-  OXY_CHECK(joint.stage == ir::Stage::Joint, "only joint graphs are cut");
+Partition partition(const Graph& recorded, const PartitionOptions& options) {
+  OXY_CHECK(recorded.stage == ir::Stage::Joint, "only joint graphs are cut");
+  Graph joint = recorded;
+  if (options.policy == Policy::MinCut) normalize_again(joint);
   const Sides sides = sides_of(joint);
   std::vector<Choice> choices = choose_saved(joint, sides, options);
   Partition out{Forward(joint, sides).make(choices),

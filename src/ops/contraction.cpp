@@ -71,13 +71,16 @@ bool has_elements(const TensorType& t) {
   return std::ranges::all_of(t.sizes, [](Expr e) { return sym::range_of(e).lo > 0; });
 }
 
-// One dimension of each matrix is contiguous.
+bool has_contiguous_rows(const TensorType& t) {
+  return t.sizes.back().is_const(1) || t.strides.back() == 1;
+}
+
+bool has_contiguous_dimension(const TensorType& t) {
+  return t.strides.back() == 1 || t.strides[t.strides.size() - 2] == 1;
+}
+
 bool is_gemm_of_ours(const ContractionTypes& t) {
-  auto stride = [](const TensorType& x) {
-    return x.sizes.back().is_const(1) ? 1 : x.strides.back();
-  };
-  return stride(*t.a) == 1 && stride(*t.c) == 1 &&
-         (t.b->strides.back() == 1 || t.b->strides[t.b->strides.size() - 2] == 1);
+  return has_contiguous_rows(*t.a) && has_contiguous_rows(*t.c) && has_contiguous_dimension(*t.b);
 }
 
 bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) {
@@ -357,6 +360,21 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
 Provider provider_of(const ir::Graph& g, const ir::Node& n, const Providers& available) {
   const auto node = contraction_of(g, n);
   return node ? provider_of(node->what, node->types(g, n), available) : Provider::Aten;
+}
+
+OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Providers& available) {
+  const auto node = contraction_of(g, n);
+  if (!node || node->what.kind != Kind::Gemm) return {};
+  ContractionTypes types = node->types(g, n);
+  const OperandCopies out{.a = !has_contiguous_rows(*types.a),
+                          .b = !has_contiguous_dimension(*types.b)};
+  TensorType a = *types.a, b = *types.b;
+  if (out.a) a.strides = ir::contiguous_strides(a.sizes), types.a = &a;
+  if (out.b) b.strides = ir::contiguous_strides(b.sizes), types.b = &b;
+  if (provider_of(node->what, types, available) != Provider::Own) return {};
+  auto few = [](Expr e) { return sym::hint(e) < tuning::gemm_copied_for; };
+  const bool slower = (out.a && few(b.sizes.back())) || (out.b && few(*(a.sizes.end() - 2)));
+  return slower ? OperandCopies() : out;
 }
 
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n) {

@@ -69,6 +69,12 @@ Providers providers_on(const Machine& m, std::string_view setting);
 Provider provider_of(const Contraction& what, const ContractionTypes& types,
                      const Providers& available);
 Provider provider_of(const ir::Graph& g, const ir::Node& n, const Providers& available);
+// Operands to be copied row-major, so that our kernels take a gemm that they would not take; none
+// where that is slower than the library.
+struct OperandCopies {
+  bool a = false, b = false;
+};
+OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
 

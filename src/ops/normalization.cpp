@@ -124,6 +124,15 @@ bool shape_layer_norm(const Args& a, Types& out) {
   return give(out, fresh(*t, t->sizes)) && give(out, statistics) && give(out, statistics);
 }
 
+// The normalised tensor of x - mean and 1 / sqrt(variance + eps).
+std::optional<ValueId> normalize_layer(Rewriter& r, const ir::Node& n, ValueId centered,
+                                       ValueId rstd) {
+  ValueId y = r.mul(centered, rstd);
+  if (!n.arg(2).is_none()) y = r.mul(y, r.widen(n.arg(2).value()));
+  if (!n.arg(3).is_none()) y = r.add(y, r.widen(n.arg(3).value()));
+  return r.as(y, TensorType(r.type(n.outputs[0])));
+}
+
 bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType result = r.type(n.outputs[0]);
   const TensorType stats = r.type(n.outputs[1]);
@@ -135,10 +144,7 @@ bool decompose_layer_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   Dims dims;
   for (int64_t d = first; d < result.dim(); ++d) dims.push_back(d);
   const Moments m = moments(r, r.widen(n.arg(0).value()), dims, *eps);
-  ValueId y = r.mul(m.centered, m.rstd);
-  if (!a.missing(2)) y = r.mul(y, r.widen(n.arg(2).value()));
-  if (!a.missing(3)) y = r.add(y, r.widen(n.arg(3).value()));
-  return give(out, r.as(y, result)) && give(out, r.as(m.mean, stats)) &&
+  return give(out, normalize_layer(r, n, m.centered, m.rstd)) && give(out, r.as(m.mean, stats)) &&
          give(out, r.as(m.rstd, stats));
 }
 
@@ -349,6 +355,14 @@ constexpr OpInfo kNormalizationOps[] = {
 };
 
 }  // namespace
+
+std::optional<ValueId> layer_normalized(Rewriter& r, const ir::Node& n) {
+  const DType computed = opmath(r.type(n.outputs[0]).dtype);
+  if (r.type(n.outputs[1]).dtype != computed || !is_real(&r.type(n.outputs[0])))
+    return std::nullopt;
+  const ValueId x = r.widen(n.arg(0).value());
+  return normalize_layer(r, n, r.sub(x, n.outputs[1]), n.outputs[2]);
+}
 
 std::span<const OpInfo> normalization_ops() { return kNormalizationOps; }
 

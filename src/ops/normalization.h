@@ -14,6 +14,10 @@ bool is_real(const ir::TensorType* t);
 // The sum over `dims`, which are kept with size 1, divided by how many elements there are.
 ir::ValueId mean_over(Rewriter& r, ir::ValueId v, const Dims& dims);
 
+// The first result of native_layer_norm from its input and its statistics, computed as the op does;
+// nothing where these are rounded.
+std::optional<ir::ValueId> layer_normalized(Rewriter& r, const ir::Node& n);
+
 // The result of a batch norm, or its gradient: in the input's memory format, also where the input
 // has gaps.
 std::optional<ir::TensorType> batch_norm_like(const ir::TensorType& t);

@@ -19,6 +19,7 @@ bool plain(ir::Graph& g, const Machine&) {
 constexpr Pass kAll[] = {
     {"canonicalize", plain<canonicalize>, "one way to write each thing"},
     {"choose_layouts", plain<choose_layouts>, "channels-last activations for convolutions"},
+    {"copy_operands", copy_operands, "gemms read rows that are contiguous"},
     {"cse", plain<cse>, "equal calls become one"},
     {"dce", plain<dce>, "calls that nothing reads go"},
     {"decompose", plain<decompose>, "ops in terms of simpler ones"},
@@ -43,7 +44,8 @@ constexpr Pass kStandard[] = {
     {"fold_constants", plain<fold_constants>, "masks and scalars"},
     {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},
     {"choose_layouts", plain<choose_layouts>, "while it shows what is element-wise"},
-    {"remove_noops", plain<remove_noops>, "what the last four laid bare"},
+    {"copy_operands", copy_operands, "while copies can still become one"},
+    {"remove_noops", plain<remove_noops>, "what the last five laid bare"},
     {"cse", plain<cse>, "equal by now: masks and casts of each layer"},
     {"dce", plain<dce>, "what all of them left behind"},
 };

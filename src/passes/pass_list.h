@@ -76,6 +76,12 @@ bool simplify_views(ir::Graph& g);
 // copies that turned out to be equal.
 bool choose_layouts(ir::Graph& g);
 
+// Copies operands of gemms that our kernels would take but for their layout: the first one where
+// its rows are not contiguous (the gradient of a linear layer's weight), the second where neither
+// of its dimensions is.
+// Stands behind simplify_views, when it shows how operands lie, and in front of cse.
+bool copy_operands(ir::Graph& g, const Machine& machine);
+
 // Common subexpressions: of two calls with equal op and arguments the later one goes.
 // Stands after canonicalize, decompose and simplify_views, which make calls equal that were written
 // differently, and before dce. Two values that are both returned stay two tensors.

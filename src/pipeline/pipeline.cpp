@@ -31,7 +31,9 @@ struct Context {
 bool is_wanted(const passes::Pass& pass, const Context& c) {
   if (c.settings.pass_disabled(pass.name)) return false;
   if (pass.name == "decompose") return c.settings.decompose;
-  if (pass.name == "choose_layouts" || pass.name == "expand_attention") return c.providers.own;
+  if (pass.name == "choose_layouts" || pass.name == "copy_operands" ||
+      pass.name == "expand_attention")
+    return c.providers.own;
   if (pass.name == "thin_gemms") return c.providers.own || c.providers.onednn;
   return true;
 }

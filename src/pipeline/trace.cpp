@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +26,9 @@ std::string make_folder(const std::string& parent, const std::string& name) {
   if (!error) std::filesystem::create_directories(folder / "passes", error);
   return error ? "" : folder.string();
 }
+
+// A picture with more lines than this takes graphviz minutes, and nobody can read it.
+constexpr ptrdiff_t kMostDrawn = 300;
 
 // Runs graphviz, quietly.
 void run_dot(const std::string& from, const std::string& to) {
@@ -134,7 +138,9 @@ void Trace::write(const std::string& file, std::string_view text) {
 
 void Trace::draw(const ir::Graph& graph, const schedule::Schedule& schedule) {
   if (folder_.empty()) return;
-  write("graph_diagram.dot", Diagram(graph, schedule).run());
+  const std::string text = Diagram(graph, schedule).run();
+  write("graph_diagram.dot", text);
+  if (std::ranges::count(text, '\n') > kMostDrawn) return;
   run_dot(folder_ + "/graph_diagram.dot", folder_ + "/graph_diagram.svg");
 }
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 
@@ -63,7 +64,10 @@ class Backward::Node : public torch_autograd::Node {
 
   variable_list apply(variable_list&& gradients) override;
   std::string name() const override { return "OxyfuelBackward"; }
-  void release_variables() override;
+  void release_variables() override {
+    std::lock_guard lock(mutex_);
+    forget();
+  }
 
   void save(const at::Tensor& t, bool is_result) { tensors_.emplace_back(t, is_result); }
   void save_number(int64_t n) { numbers_.push_back(n); }
@@ -77,6 +81,10 @@ class Backward::Node : public torch_autograd::Node {
   }
 
  private:
+  void forget() {
+    for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
+  }
+
   const std::shared_ptr<Backward> backward_;
   std::vector<torch_autograd::SavedVariable> tensors_;
   std::vector<int64_t> numbers_;
@@ -93,6 +101,7 @@ variable_list Backward::Node::apply(variable_list&& gradients) {
     read = saved;
     read.insert(read.end(), gradients.begin(), gradients.end());
   }
+  if (!torch_autograd::get_current_graph_task_keep_graph()) forget();
   variable_list out;
   {
     const c10::AutoGradMode off(false);
@@ -103,11 +112,6 @@ variable_list Backward::Node::apply(variable_list&& gradients) {
   }
   if (create_graph) refuse_second_order(out, read);
   return out;
-}
-
-void Backward::Node::release_variables() {
-  std::lock_guard lock(mutex_);
-  for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
 }
 
 Backward::Backward(autograd::Partition partition, Gradients gradients, bool strict, Make make)
@@ -169,43 +173,60 @@ c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input>
   return node;
 }
 
-std::shared_ptr<Executable> Backward::plan_for(const std::vector<bool>& defined,
-                                               std::span<const Input> inputs, bool by_ops) {
+Backward::Plan Backward::plan_for(const std::vector<bool>& defined, std::span<const Input> inputs,
+                                  bool by_ops) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Executable>& plan = plans_[{defined, by_ops}];
-  if (plan) return plan;
+  Plan& plan = plans_[{defined, by_ops}];
+  if (plan.executable) return plan;
   const bool all = std::ranges::count(defined, false) == 0;
   const auto made = all ? std::nullopt
                         : std::optional(autograd::without_tangents(
                               backward_, rooted_.size() + written_.size(), defined));
-  plan = make_(all ? backward_ : *made, inputs, by_ops);
+  plan.executable = make_(all ? backward_ : *made, inputs, by_ops);
   return plan;
+}
+
+void Backward::note_run(const std::vector<bool>& defined) {
+  const std::lock_guard lock(mutex_);
+  plans_[{defined, false}].has_run = true;
 }
 
 Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents) {
   std::vector<Input> inputs;
+  std::vector<at::Tensor*> given_up;
+  auto add = [&](at::Tensor& t) {
+    inputs.push_back({&t, 0});
+    given_up.push_back(&t);
+  };
   size_t next_tensor = 0, next_number = 0;
   while (inputs.size() < saved_.size()) {
     const bool is_number =
         backward_.value(backward_.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
-    if (is_number)
+    if (is_number) {
       inputs.push_back({nullptr, numbers[next_number++]});
-    else
-      inputs.push_back({&saved[next_tensor++], 0});
+      given_up.push_back(nullptr);
+    } else {
+      add(saved[next_tensor++]);
+    }
   }
   std::vector<bool> defined;
-  for (const at::Tensor& t : tangents) {
+  for (at::Tensor& t : tangents) {
     defined.push_back(t.defined());
-    if (t.defined()) inputs.push_back({&t, 0});
+    if (t.defined()) add(t);
   }
+  // What a plan that has never run needs is kept, for the other one.
+  const Plan plan = plan_for(defined, inputs, false);
+  if (!plan.has_run) given_up.clear();
   Outputs out;
   std::string reason;
-  if (!plan_for(defined, inputs, false)->run(inputs, out, reason)) {
-    if (strict_) throw InternalError(cat("a backward: ", reason));
+  if (plan.executable->run(inputs, out, reason, nullptr, given_up)) {
+    if (!plan.has_run) note_run(defined);
+  } else {
+    if (strict_ || plan.has_run) throw InternalError(cat("a backward: ", reason));
     TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", reason,
                     ". OXYFUEL_STRICT=1 raises the error");
     out.clear();
-    if (!plan_for(defined, inputs, true)->run(inputs, out, reason))
+    if (!plan_for(defined, inputs, true).executable->run(inputs, out, reason))
       throw InternalError(cat("a backward: ", reason));
   }
   return {std::make_move_iterator(out.begin()), std::make_move_iterator(out.end())};

@@ -40,10 +40,16 @@ class Backward : public std::enable_shared_from_this<Backward> {
   class Node;
   using Tensors = std::vector<at::Tensor>;
 
-  // Gradients by primal. Called by the engine.
+  struct Plan {
+    std::shared_ptr<Executable> executable;
+    bool has_run = false;  // and not failed
+  };
+
+  // Gradients by primal. Called by the engine. What is saved dies behind its last reader, where
+  // nobody else holds it.
   Tensors run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents);
-  std::shared_ptr<Executable> plan_for(const std::vector<bool>& defined,
-                                       std::span<const Input> inputs, bool by_ops);
+  Plan plan_for(const std::vector<bool>& defined, std::span<const Input> inputs, bool by_ops);
+  void note_run(const std::vector<bool>& defined);
 
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
@@ -54,7 +60,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
-  std::map<std::pair<std::vector<bool>, bool>, std::shared_ptr<Executable>> plans_;
+  std::map<std::pair<std::vector<bool>, bool>, Plan> plans_;
 };
 
 }  // namespace oxy::bridge

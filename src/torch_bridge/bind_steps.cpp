@@ -136,8 +136,13 @@ void Executable::bind_sizes(const runtime::SizeStep& step, std::vector<bool>& ha
 }
 
 void Executable::bind_steps() {
-  std::vector<bool> has_tensor(plan_.buffers.size(), false);
+  std::vector<bool> has_tensor(plan_.buffers.size(), false), has_memory;
+  const std::vector<uint32_t> known = runtime::known_from(plan_);
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++)  // size steps make the rest
+    has_memory.push_back(buffer(b).kind != BufferKind::Output ||
+                         runtime::known_from(plan_, known, b) != 0);
   for (const runtime::PlanStep& step : plan_.steps) {
+    for (uint32_t b : runtime::buffers_of(step)) need_memory(b, has_memory);
     if (auto launch = runtime::bind_launch(plan_, step)) {
       steps_.push_back({StepKind::Kernel, static_cast<uint32_t>(launches_.size())});
       launches_.push_back(std::move(*launch));
@@ -151,7 +156,9 @@ void Executable::bind_steps() {
       bind_region(std::get<runtime::RegionStep>(step), has_tensor);
     }
   }
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) need_memory(b, has_memory);
   bind_results(has_tensor);
+  if (options_.releases) add_releases();
   bind_moves();
   first_write_ = find_first_write();
   forget_unused_results();
@@ -226,6 +233,57 @@ void Executable::need_tensor(uint32_t b, std::vector<bool>& has_tensor) {
   }
 }
 
+// A result's memory is taken where the first step touches it: until then inputs that are given up
+// may free as much.
+void Executable::need_memory(uint32_t b, std::vector<bool>& has_memory) {
+  if (has_memory[root(b)]) return;
+  has_memory[root(b)] = true;
+  steps_.push_back({StepKind::Make, root(b)});
+}
+
+std::vector<uint32_t> Executable::read_by(const Step& step) const {
+  switch (step.kind) {
+    case StepKind::Kernel:
+      return launches_[step.index].memory;
+    case StepKind::Extern:
+      return calls_[step.index].reads();
+    case StepKind::Region:
+      return regions_[step.index]->operands();
+    case StepKind::Sizes:
+      return sizes_[step.index].numbers();
+    case StepKind::View:
+      return {step.index};
+    case StepKind::Free:
+    case StepKind::Make:
+    case StepKind::Release:
+      break;
+  }
+  return {};
+}
+
+// Behind its last reader, each input that neither a result nor a mutation names.
+void Executable::add_releases() {
+  if (!plan_.mutations.empty()) return;
+  std::vector<bool> seen(plan_.buffers.size(), true);
+  for (uint32_t b = 0; b < plan_.buffers.size(); b++) seen[b] = buffer(b).kind != BufferKind::Input;
+  for (const PlanOutput& o : plan_.outputs) {
+    if (o.buffer >= 0) seen[root(static_cast<uint32_t>(o.buffer))] = true;
+    if (o.kind != PlanOutput::Kind::Input && o.kind != PlanOutput::Kind::ViewOfInput) continue;
+    for (uint32_t b = 0; b < plan_.buffers.size(); b++)
+      if (buffer(b).kind == BufferKind::Input && buffer(b).source == o.index) seen[b] = true;
+  }
+  std::vector<Step> reversed;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    for (uint32_t b : read_by(steps_[i])) {
+      if (seen[root(b)]) continue;
+      seen[root(b)] = true;
+      reversed.push_back({StepKind::Release, root(b)});
+    }
+    reversed.push_back(steps_[i]);
+  }
+  steps_.assign(reversed.rbegin(), reversed.rend());
+}
+
 void Executable::bind_results(std::vector<bool>& has_tensor) {
   auto keep = [&](uint32_t b) {
     need_tensor(b, has_tensor);
@@ -235,12 +293,10 @@ void Executable::bind_results(std::vector<bool>& has_tensor) {
     if (o.buffer >= 0) keep(static_cast<uint32_t>(o.buffer));
   for (const runtime::PlanMutation& m : plan_.mutations)
     if (!m.in_place && !m.same_data) keep(m.buffer);
-  const std::vector<uint32_t> known = runtime::known_from(plan_);
   for (uint32_t b = 0; b < plan_.buffers.size(); b++) {
     const BufferKind kind = buffer(b).kind;
     if (kind == BufferKind::Input)
       entering_.push_back({b, buffer(b).source, is_reused(b), has_tensor[b]});
-    if (kind == BufferKind::Output && runtime::known_from(plan_, known, b) == 0) made_.push_back(b);
     if (kind == BufferKind::Attribute) kept_.push_back(b);
     if (kind == BufferKind::Input || kind == BufferKind::Output) temporaries_.push_back(b);
   }

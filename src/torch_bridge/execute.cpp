@@ -149,6 +149,7 @@ struct Executable::Call {
   std::vector<double>* seconds = nullptr;
   // Tensors and the room for copies of them, to be filled when the steps are over.
   std::vector<std::pair<at::Tensor, at::Tensor>> late = {};
+  std::span<at::Tensor* const> given_up = {};  // by input
   const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
   c10::intrusive_ptr<torch::autograd::Node> node = {};  // of what requires gradients
 };
@@ -257,7 +258,7 @@ bool Executable::has_layouts(std::span<const Input> inputs) const {
 }
 
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-                     std::vector<double>* seconds) {
+                     std::vector<double>* seconds, std::span<at::Tensor* const> given_up) {
   std::unique_ptr<Lease> lease = leases_.take();
   bool ok = false;
   runtime::DeviceApi::GeneratorState generator;
@@ -267,6 +268,7 @@ bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::strin
     if (random_) generator = device_.generator_state();
     prepare_lease(lease, inputs);
     Call call{inputs, *lease, *lease->sizes, device_.queue(), outputs, written, {}, seconds};
+    call.given_up = given_up;
     execute(call);
     ok = true;
   } catch (const Interrupted&) {
@@ -438,6 +440,15 @@ void Executable::execute(Call& c) {
         case StepKind::View:
           if (i < first_write_) make_view(c.lease, s.index);
           break;
+        case StepKind::Make:
+          if (i < first_write_) make_output(c, s.index);
+          break;
+        case StepKind::Release:
+          if (!c.given_up.empty()) {
+            c.lease.tensors[s.index].reset();
+            c.given_up[buffer(s.index).source]->reset();
+          }
+          break;
       }
     }
     const int status = device_.finish(c.queue);
@@ -455,8 +466,10 @@ void Executable::execute(Call& c) {
 // All that can fail of what follows the steps. Of those from `next` on only kernels are left, which
 // write to memory that is there.
 void Executable::prepare_results(Call& c, size_t next) const {
-  for (size_t i = next; i < steps_.size(); i++)
+  for (size_t i = next; i < steps_.size(); i++) {
+    if (steps_[i].kind == StepKind::Make) make_output(c, steps_[i].index);
     if (steps_[i].kind == StepKind::View) make_view(c.lease, steps_[i].index);
+  }
   prepare_values(c);
   if (!dispatches_) {
     if (backward_) c.node = backward_->attach(c.inputs, c.outputs);
@@ -480,7 +493,6 @@ void Executable::begin(Call& c) const {
     if (e.tensor) lease.tensors[e.buffer] = t;
   }
   for (uint32_t b : kept_) lease.addresses[b] = first_element(lease.tensors[b], false);
-  for (uint32_t b : made_) make_output(c, b);
   make_scratch(c);
 }
 
@@ -632,7 +644,8 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   bool shared = memory == BufferKind::Input || std::ranges::any_of(c.outputs, shares) ||
                 std::ranges::any_of(attributes_, shares);
   for (const Input& in : c.inputs)
-    shared = shared || (in.tensor != nullptr && same_storage(t, *in.tensor));
+    shared =
+        shared || (in.tensor != nullptr && in.tensor->defined() && same_storage(t, *in.tensor));
   if (shared)
     t = late_copy(c, t, meta);  // kept, so that the same value returned twice is the same tensor
   return t;

@@ -58,6 +58,7 @@ class Executable {
     bool offsets = false;              // the recording named places in the memory of inputs
     // By output: whether it requires gradients, where some input does; else empty.
     std::vector<bool> requires_grad = {};
+    bool releases = false;  // callers may give inputs up
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same.
   // `attributes`: the tensors behind the graph's attributes, then constants that were computed for
@@ -87,10 +88,12 @@ class Executable {
 
   // One output a PlanOutput; undefined where it is no tensor. An Input output is the input itself.
   // The caller holds references to the inputs. False: nothing has happened, and `reason` says why.
-  // `seconds`: gets the time that each kernel step took, 0 where it had nothing to do. Throws
-  // Interrupted, and nothing has happened then; PartlyWritten, and something has.
+  // `seconds`: gets the time that each kernel step took, 0 where it had nothing to do. `given_up`
+  // (Options::releases): the tensors of the inputs, nullptr of a number; each is let go of behind
+  // its last reader, also where the run fails later. Throws Interrupted, and nothing has happened
+  // then; PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-           std::vector<double>* seconds = nullptr);
+           std::vector<double>* seconds = nullptr, std::span<at::Tensor* const> given_up = {});
 
   // Over before another thread could make use of the time: kernels alone, on little memory.
   // Where sizes vary: as the last call was.
@@ -110,10 +113,10 @@ class Executable {
   bool has_notes() const { return has_notes_.load(std::memory_order_relaxed); }
 
  private:
-  enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View, Sizes };
+  enum class StepKind : uint8_t { Kernel, Extern, Region, Free, View, Sizes, Make, Release };
   struct Step {
     StepKind kind;
-    uint32_t index;  // of launches_, calls_, regions_ or sizes_; Free, View: a buffer
+    uint32_t index;  // of launches_, calls_, regions_ or sizes_; of the others a buffer
   };
   struct Lease;
   struct Call;
@@ -128,6 +131,9 @@ class Executable {
   size_t find_first_write() const;
   void forget_unused_results();
   void need_tensor(uint32_t buffer, std::vector<bool>& has_tensor);
+  void need_memory(uint32_t buffer, std::vector<bool>& has_memory);
+  void add_releases();
+  std::vector<uint32_t> read_by(const Step& step) const;
   void bind_moves();
   uint32_t root(uint32_t buffer) const { return runtime::memory_of(plan_, buffer); }
   const runtime::PlanBuffer& buffer(uint32_t b) const { return plan_.buffers[b]; }
@@ -195,7 +201,6 @@ class Executable {
     bool written = false, tensor = false;  // a step or the end of the call wants the tensor
   };
   std::vector<Entering> entering_;  // buffers that are inputs
-  std::vector<uint32_t> made_;      // Output buffers
   std::vector<uint32_t> kept_;      // Attribute buffers
   std::vector<uint32_t> cleared_;   // whose tensors are let go of after a call
   std::vector<bool> moved_;         // by output: its tensor is wanted by nobody else

@@ -161,7 +161,8 @@ Backward::Make ExecutableMaker::backward_maker(const Recorded& recorded,
                                                const Settings& settings) const {
   return [settings, folder = folder_, attributes = recorded.attributes, facts = recorded.facts](
              const ir::Graph& graph, std::span<const Input> example, bool by_ops) {
-    const Executable::Options options = options_of(settings, false, attributes.size());
+    Executable::Options options = options_of(settings, false, attributes.size());
+    options.releases = true;
     if (by_ops)
       return std::make_unique<Executable>(pipeline::make_extern_plan(graph), runtime::CodeTable(),
                                           attributes, example, options);
