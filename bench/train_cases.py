@@ -40,6 +40,22 @@ def training(model: nn.Module, *inputs: torch.Tensor, loss=None) -> Case:
     return Case(model, step)
 
 
+def alone(module: nn.Module, *inputs: torch.Tensor) -> Case:
+    """A module without a loss: the gradient of its result is there."""
+    module.train()
+    gradient = torch.randn_like(module(*inputs))
+
+    def step(f):
+        module.zero_grad(set_to_none=True)
+        for x in inputs:
+            x.grad = None
+        out = f(*inputs)
+        out.backward(gradient)
+        return out.detach()[0].sum()
+
+    return Case(module, step)
+
+
 def features(*shape: int) -> torch.Tensor:
     return torch.randn(*shape).requires_grad_()
 
@@ -168,15 +184,15 @@ CASES: dict[str, Callable[[], Case]] = {
     "vit_2": lambda: classifier(VisionTransformer(), 2),
     "vit_16": lambda: classifier(VisionTransformer(), 16),
     "mlp": mlp,
-    "layer_norm": lambda: training(nn.LayerNorm(1024), features(*WIDE)),
-    "rms_norm": lambda: training(nn.RMSNorm(1024), features(*WIDE)),
-    "batch_norm": lambda: training(nn.BatchNorm2d(64), features(*IMAGE)),
-    "group_norm": lambda: training(nn.GroupNorm(32, 64), features(*IMAGE)),
-    "relu": lambda: training(nn.ReLU(), features(*WIDE)),
-    "gelu": lambda: training(nn.GELU(), features(*WIDE)),
-    "silu": lambda: training(nn.SiLU(), features(*WIDE)),
-    "softmax": lambda: training(nn.Softmax(-1), features(*WIDE)),
-    "dropout": lambda: training(nn.Dropout(0.1), features(*WIDE)),
+    "layer_norm": lambda: alone(nn.LayerNorm(1024), features(*WIDE)),
+    "rms_norm": lambda: alone(nn.RMSNorm(1024), features(*WIDE)),
+    "batch_norm": lambda: alone(nn.BatchNorm2d(64), features(*IMAGE)),
+    "group_norm": lambda: alone(nn.GroupNorm(32, 64), features(*IMAGE)),
+    "relu": lambda: alone(nn.ReLU(), features(*WIDE)),
+    "gelu": lambda: alone(nn.GELU(), features(*WIDE)),
+    "silu": lambda: alone(nn.SiLU(), features(*WIDE)),
+    "softmax": lambda: alone(nn.Softmax(-1), features(*WIDE)),
+    "dropout": lambda: alone(nn.Dropout(0.1), features(*WIDE)),
     "cross_entropy": lambda: loss_of(
         nn.CrossEntropyLoss(), torch.randint(0, 8000, (1024,)), 1024, 8000
     ),
@@ -184,7 +200,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "bce_with_logits": lambda: loss_of(nn.BCEWithLogitsLoss(), torch.rand(WIDE), *WIDE),
     "adamw": adamw,
     "adamw_foreach": lambda: adamw(foreach=True),
-    "linear_8": lambda: training(nn.Linear(8, 8), torch.randn(8, 8)),
+    "linear_8": lambda: alone(nn.Linear(8, 8), torch.randn(8, 8)),
     "tiny_48": lambda: tiny(48),
 }
 MEMORY_BOUND = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "relu", "gelu", "silu",

@@ -148,25 +148,31 @@ bool decompose_group_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
     return r.view(r.widen(r.row_major(n.arg(i).value())), {*batch, *groups, Expr(1), Expr(1)});
   };
   const ValueId grad = grouped(0), x = grouped(1), mean = statistic(2), rstd = statistic(3);
-  const auto over_channels = [&](ValueId v, size_t i) {
+  // As ATen: one walk for the sums of each channel, from which the group's and the parameters'
+  // gradients follow, and a second one for the operand's.
+  const ValueId moved = r.sum(times_centered(r, grad, x, mean), {3}, true);
+  const ValueId plain = r.sum(grad, {3}, true);
+  const auto over_batch = [&](ValueId v, size_t i) {
     const TensorType result = r.type(n.outputs[i]);
-    return r.as(r.view(r.sum(v, {0, 3}, false), {*channels}), result);
+    return r.as(r.view(r.sum(v, {0}, false), {*channels}), result);
   };
   const auto operand = [&] {
-    ValueId scaled = grad;
-    if (!a.missing(4)) {
+    const auto weighted = [&](ValueId v) {
+      if (a.missing(4)) return v;
       const ValueId weight = r.widen(r.row_major(n.arg(4).value()));
-      scaled = r.mul(grad, r.view(weight, {Expr(1), *groups, per_group, Expr(1)}));
-    }
+      return r.mul(v, r.view(weight, {Expr(1), *groups, per_group, Expr(1)}));
+    };
+    const Expr count = per_group * *spatial;
+    const auto mean_of = [&](ValueId v) { return r.div(r.sum(weighted(v), {2}, true), count); };
+    const ValueId slope = r.mul(mean_of(moved), rstd);
     const ValueId normal = r.mul(r.sub(x, mean), rstd);
-    const ValueId flat = unnormalized(r, scaled, normal, rstd, {2, 3});
+    const ValueId centered = r.sub(weighted(grad), mean_of(plain));
+    const ValueId flat = r.mul(r.sub(centered, r.mul(normal, slope)), rstd);
     return r.as(r.view(flat, t.sizes), TensorType(r.type(n.outputs[0])));
   };
   return give_wanted(out, (*mask)[0], operand) &&
-         give_wanted(
-             out, (*mask)[1],
-             [&] { return over_channels(r.mul(times_centered(r, grad, x, mean), rstd), 1); }) &&
-         give_wanted(out, (*mask)[2], [&] { return over_channels(grad, 2); });
+         give_wanted(out, (*mask)[1], [&] { return over_batch(r.mul(moved, rstd), 1); }) &&
+         give_wanted(out, (*mask)[2], [&] { return over_batch(plain, 2); });
 }
 
 // ---- batch norm ----

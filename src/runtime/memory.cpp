@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -14,9 +15,14 @@ constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kHugeFrom = 4 << 20;
 constexpr size_t kMaxCached = 1ull << 30;
 constexpr auto kIdle = std::chrono::seconds(10);
-constexpr size_t kGranule = 64 << 10;  // sizes are rounded up, so that near sizes share blocks
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+// Four sizes an octave, so that near sizes share blocks: gradients, activations of the next step.
+// What is never touched behind the requested bytes takes no memory.
+size_t block_size(size_t bytes) {
+  return round_up(bytes, std::bit_floor(std::max(bytes, BlockPool::kMinBlock)) / 4);
+}
 
 }  // namespace
 
@@ -31,7 +37,7 @@ AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
 }
 
 AlignedBlock BlockPool::acquire(size_t bytes) {
-  size_t size = round_up(bytes, kGranule);
+  size_t size = block_size(bytes);
   std::vector<AlignedBlock> evicted;  // freed after the lock is
   {
     std::lock_guard lock(mutex_);

@@ -51,7 +51,7 @@ bool varies(const PlanArg& a, const runtime::SizeProgram& sizes) {
 }  // namespace
 
 BoundCall::BoundCall(const runtime::ExternStep& step, const runtime::SizeProgram& sizes)
-    : name_(step.op), op_(find_op(step.op)) {
+    : name_(step.op), op_(find_op(step.op)), own_draw_(own_draw_of(step.op)) {
   const c10::FunctionSchema& schema = op_.schema();
   random_ = step.random || op_.hasTag(at::Tag::nondeterministic_seeded);
   OXY_CHECK(step.args.size() <= schema.arguments().size(), "too many arguments for ", name_);
@@ -153,6 +153,7 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
     }
     stack[l.position] = l.optional ? IValue(std::move(optionals)) : IValue(std::move(list));
   }
+  if (own_draw_ && own_draw_(stack)) return;
   if (written_.empty()) return op_.callBoxed(&stack);
   std::vector<at::Tensor> copies;
   for (uint32_t position : written_) {

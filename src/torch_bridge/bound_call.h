@@ -6,6 +6,7 @@
 
 #include "runtime/plan.h"
 #include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/random_draws.h"
 
 namespace oxy::bridge {
 
@@ -59,6 +60,7 @@ class BoundCall {
 
   std::string name_;
   c10::OperatorHandle op_;
+  const OwnDraw own_draw_;  // nullptr: the operator is called
   bool random_ = false;
   torch::jit::Stack template_;
   std::vector<std::pair<uint32_t, uint32_t>> tensors_;  // position, buffer
