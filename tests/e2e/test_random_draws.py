@@ -66,8 +66,8 @@ def test_other_generators_and_failures_are_eagers():
 
 
 def test_masks_of_a_training_step():
-    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(16, 16),
-                                                      torch.nn.Dropout(0.3)) for _ in range(3)])  # fmt: skip
+    blocks = [(torch.nn.Linear(16, 16), torch.nn.Dropout(0.3)) for _ in range(3)]
+    model = torch.nn.Sequential(*[layer for block in blocks for layer in block])
     x = torch.randn(33, 16)
     gradients = []
     for f in (model, oxyfuel.compile(model, options=STRICT)):
