@@ -358,6 +358,14 @@ void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::T
   }
 }
 
+thread_local bool inside_write = false;
+
+struct InsideWrite {
+  InsideWrite() { inside_write = true; }
+  ~InsideWrite() { inside_write = before; }
+  const bool before = inside_write;
+};
+
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
@@ -372,7 +380,10 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
     if (!keeps_layout(t)) written.push_back({t, std::move(base)});
   });
-  op.redispatchBoxed(keys & kBelow, stack);
+  {
+    const InsideWrite inside;
+    op.redispatchBoxed(keys & kBelow, stack);
+  }
   for (size_t k = 0; k < outs.size(); k++)
     check_out(op, recorded, k, outs[k].first, outs[k].second);
   for (const Written& w : written) keep_strides(w);
@@ -429,6 +440,8 @@ ExactViews::~ExactViews() {
   current = before_;
   c10::impl::tls_set_dispatch_key_included(kKey, was_included_);
 }
+
+bool is_inside_write() { return inside_write; }
 
 at::Tensor keeping_layout(const at::Tensor& fake) {
   const at::Tensor base = functional::to_functional_tensor(fake);

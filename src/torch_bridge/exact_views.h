@@ -37,6 +37,10 @@ class ExactViews {
   bool was_included_;
 };
 
+// Whether the op that this thread records is the functional form of a write, not a call of the
+// user's.
+bool is_inside_write();
+
 // A functional tensor of this value whose layout stays as it is when it is written.
 at::Tensor keeping_layout(const at::Tensor& fake);
 

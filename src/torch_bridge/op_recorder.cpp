@@ -10,6 +10,7 @@
 
 #include "ops/args.h"
 #include "torch_bridge/compat.h"
+#include "torch_bridge/exact_views.h"
 #include "torch_bridge/probed_shapes.h"
 #include "torch_bridge/recorder.h"
 
@@ -200,7 +201,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   }
   if (!f.view) resolve_marks(s, base);
   if (random) check_drawing_order(f, s[base]);
-  if (f.target == "aten.bernoulli.p" && !s[base].toTensor().is_contiguous() &&
+  if (f.target == "aten.bernoulli.p" && is_inside_write() && !s[base].toTensor().is_contiguous() &&
       draws_in_memory_order())
     return draw_in_order(op, s, base);
   if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
