@@ -62,6 +62,10 @@ void refuse(const OpFacts& f) {
     throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
 }
 
+// Of a tensor whose elements are one in memory, which no write passes: eager calls the functional
+// op itself, which draws row by row.
+bool is_asked_for_values(const at::Tensor& t) { return type_of(t).may_overlap_itself(); }
+
 // Unsupported where eager draws in the order in which the `written` tensor lies in memory, and that
 // is not the order of the functional op's dense result.
 void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
@@ -73,6 +77,7 @@ void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
       std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
   if (!writes || !written.isTensor()) return;
   const at::Tensor& t = written.toTensor();
+  if (is_asked_for_values(t)) return;
   if (!t.is_non_overlapping_and_dense())
     throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
   // Its result is row-major, whatever the tensor is; `bernoulli.p` is drawn in order.
@@ -175,6 +180,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   so_far.ops++;
   so_far.draws += random;
   if (f.target == "aten.lift_fresh.default") return lift(s);
+  if (f.target == "aten._efficientzerotensor.default") return make_zero(s);
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
@@ -201,7 +207,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (!f.view) resolve_marks(s, base);
   if (random) check_drawing_order(f, s[base]);
   if (f.target == "aten.bernoulli.p" && !s[base].toTensor().is_contiguous() &&
-      draws_in_memory_order())
+      !is_asked_for_values(s[base].toTensor()) && draws_in_memory_order())
     return draw_in_order(op, s, base);
   if (writes_running_statistics(f, s, base)) return batch_norm_in_training(s, base);
 
@@ -341,6 +347,7 @@ at::Tensor OpRecorder::result(const PredictedTensor& t, ir::ValueId v,
   const at::Tensor* base = t.alias_of < 0 ? nullptr : &tensors[static_cast<size_t>(t.alias_of)];
   at::Tensor fake = r_.new_fake(t.type, base ? &base->storage() : nullptr);
   r_.bind(fake, v);
+  if (base && base->_is_zerotensor()) return r_.marked_as_zero(fake);
   // A view has the marks of what it is a view of; torch refuses most views as another dtype.
   const LazyMarks marks = base ? marks_of(*base) : LazyMarks{};
   if (!marks.any()) return fake;
@@ -423,6 +430,15 @@ void OpRecorder::check_conversion(const torch::jit::Stack& s, size_t base) const
                               c10::canCast(s[base].toTensor().scalar_type(),
                                            static_cast<at::ScalarType>(s[base + 1].toInt())));
   if (!fine) throw Unsupported("a result of another dtype than what it is written to");
+}
+
+// Forward AD makes zeros that have no memory, whose mark leaves out ops with them (0 * inf is 0).
+// In a graph they are zeros.
+void OpRecorder::make_zero(torch::jit::Stack& s) {
+  static const c10::OperatorHandle zeros =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
+  record(zeros, s);
+  s.back() = r_.marked_as_zero(s.back().toTensor());
 }
 
 // torch.tensor(...) inside the computation: a constant that nobody else can change.
