@@ -181,6 +181,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   so_far.draws += random;
   if (f.target == "aten.lift_fresh.default") return lift(s);
   if (f.target == "aten._efficientzerotensor.default") return make_zero(s);
+  if (f.target == "aten.mul.Scalar" && s[base].toTensor()._is_zerotensor()) return scale_zero(s);
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
@@ -439,6 +440,16 @@ void OpRecorder::make_zero(torch::jit::Stack& s) {
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
   record(zeros, s);
   s.back() = r_.marked_as_zero(s.back().toTensor());
+}
+
+// Eager's product takes the number for a tensor without dimensions of the number's own dtype.
+void OpRecorder::scale_zero(torch::jit::Stack& s) {
+  const at::Scalar by = torch::jit::pop(s).toScalar();
+  const at::Tensor zero = torch::jit::pop(s).toTensor();
+  const at::ScalarType dtype = zero.dim() == 0 ? c10::promoteTypes(zero.scalar_type(), by.type())
+                                               : at::result_type(zero, by);
+  torch::jit::push(s, zero.sym_sizes(), dtype, zero.layout(), zero.device(), false);
+  make_zero(s);
 }
 
 // torch.tensor(...) inside the computation: a constant that nobody else can change.
