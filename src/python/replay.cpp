@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "python/sized_calls.h"
+#include "python/transform_levels.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -287,7 +288,7 @@ class Replayer {
   void examine(py::handle o) const {
     PyObject* p = o.ptr();
     if (THPVariable_Check(p)) {
-      const at::Tensor& t = THPVariable_Unpack(p);
+      const at::Tensor t = innermost(THPVariable_Unpack(p));
       if (!recorder_->owns(t))
         throw Unsupported("a call returned a tensor that the recording did not make");
       recorder_->seal(t);

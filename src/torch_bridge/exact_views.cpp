@@ -27,6 +27,13 @@ constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
 
 thread_local ExactViews* current = nullptr;
 
+// Whether an op has come down to the recording: the levels of torch.func pass it through these
+// kernels first, and then again with the tensors that they have wrapped.
+bool is_transformed() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+bool is_at_recording() { return current && !is_transformed(); }
+
 // While an op runs that autocast may have a kernel for: whether casts that it makes are kept.
 thread_local std::optional<bool> keeps_casts;
 
@@ -35,7 +42,8 @@ class UnderAutocast {
  public:
   UnderAutocast() : on_(current && !keeps_casts && at::autocast::is_autocast_enabled(at::kCPU)) {
     if (!on_) return;
-    keeps_casts = at::autocast::is_autocast_cache_enabled();
+    // Of what torch.func has wrapped it would keep casts of the wrappers, which end with the level.
+    keeps_casts = at::autocast::is_autocast_cache_enabled() && !is_transformed();
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~UnderAutocast() {
@@ -202,7 +210,7 @@ at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntA
     }
     return at::meta::empty_symint(sizes, self.options());
   }
-  if (current && symbolic && !functional::isFunctionalTensor(self) &&
+  if (is_at_recording() && symbolic && !functional::isFunctionalTensor(self) &&
       !current->recording.find(self.unsafeGetTensorImpl()))
     return at::_ops::expand::call(current->recording.constant(self).wrapper, size, implicit);
   at::Tensor view = at::_ops::expand::redispatch(keys & kBelow, self, size, implicit);
@@ -248,7 +256,7 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
 template <class Unsafe, class Plain, class Size>
 std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor& self, Size size,
                                      int64_t dim) {
-  const bool plain = current && !(c10::GradMode::is_enabled() && self.requires_grad());
+  const bool plain = is_at_recording() && !(c10::GradMode::is_enabled() && self.requires_grad());
   const auto split = plain ? &Plain::redispatch : &Unsafe::redispatch;
   return split(keys & kBelow, self, std::move(size), dim);
 }
@@ -281,7 +289,8 @@ at::Tensor to_copy(c10::DispatchKeySet keys, const at::Tensor& self,
                    bool non_blocking, std::optional<at::MemoryFormat> format) {
   at::Tensor out = at::_ops::_to_copy::redispatch(keys & kBelow, self, dtype, layout, device,
                                                   pin_memory, non_blocking, format);
-  if (current && keeps_casts.value_or(false) && !at::autocast::is_autocast_enabled(at::kCPU))
+  if (is_at_recording() && keeps_casts.value_or(false) &&
+      !at::autocast::is_autocast_enabled(at::kCPU))
     hear_cast(self, out);
   return out;
 }
@@ -391,7 +400,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
 
 void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const UnderAutocast autocast;
-  if (current && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
+  if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
   op.redispatchBoxed(keys & kBelow, stack);
 }

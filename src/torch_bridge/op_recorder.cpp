@@ -63,6 +63,10 @@ void refuse(const OpFacts& f) {
     throw Unsupported(cat(f.target, ": mutation that functionalisation does not know"));
 }
 
+// Of a tensor whose elements are one in memory, which no write passes: eager calls the functional
+// op itself, which draws row by row.
+bool is_asked_for_values(const at::Tensor& t) { return type_of(t).may_overlap_itself(); }
+
 // Unsupported where eager draws in the order in which the `written` tensor lies in memory, and that
 // is not the order of the functional op's dense result.
 void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
@@ -74,6 +78,7 @@ void check_drawing_order(const OpFacts& f, const c10::IValue& written) {
       std::ranges::find(kWrites, name.substr(0, name.find('.'))) != std::end(kWrites);
   if (!writes || !written.isTensor()) return;
   const at::Tensor& t = written.toTensor();
+  if (is_asked_for_values(t)) return;
   if (!t.is_non_overlapping_and_dense())
     throw Unsupported(cat(f.target, ": random numbers for a tensor with gaps"));
   // Its result is row-major, whatever the tensor is; `bernoulli.p` is drawn in order.
@@ -176,6 +181,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   so_far.ops++;
   so_far.draws += random;
   if (f.target == "aten.lift_fresh.default") return lift(s);
+  if (f.target == "aten._efficientzerotensor.default") return make_zero(s);
+  if (f.target == "aten.mul.Scalar" && s[base].toTensor()._is_zerotensor()) return scale_zero(s);
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
@@ -342,6 +349,7 @@ at::Tensor OpRecorder::result(const PredictedTensor& t, ir::ValueId v,
   const at::Tensor* base = t.alias_of < 0 ? nullptr : &tensors[static_cast<size_t>(t.alias_of)];
   at::Tensor fake = r_.new_fake(t.type, base ? &base->storage() : nullptr);
   r_.bind(fake, v);
+  if (base && base->_is_zerotensor()) return r_.marked_as_zero(fake);
   // A view has the marks of what it is a view of; torch refuses most views as another dtype.
   const LazyMarks marks = base ? marks_of(*base) : LazyMarks{};
   if (!marks.any()) return fake;
@@ -424,6 +432,25 @@ void OpRecorder::check_conversion(const torch::jit::Stack& s, size_t base) const
                               c10::canCast(s[base].toTensor().scalar_type(),
                                            static_cast<at::ScalarType>(s[base + 1].toInt())));
   if (!fine) throw Unsupported("a result of another dtype than what it is written to");
+}
+
+// Forward AD makes zeros that have no memory, whose mark leaves out ops with them (0 * inf is 0).
+// In a graph they are zeros.
+void OpRecorder::make_zero(torch::jit::Stack& s) {
+  static const c10::OperatorHandle zeros =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
+  record(zeros, s);
+  s.back() = r_.marked_as_zero(s.back().toTensor());
+}
+
+// Eager's product takes the number for a tensor without dimensions of the number's own dtype.
+void OpRecorder::scale_zero(torch::jit::Stack& s) {
+  const at::Scalar by = torch::jit::pop(s).toScalar();
+  const at::Tensor zero = torch::jit::pop(s).toTensor();
+  const at::ScalarType dtype = zero.dim() == 0 ? c10::promoteTypes(zero.scalar_type(), by.type())
+                                               : at::result_type(zero, by);
+  torch::jit::push(s, zero.sym_sizes(), dtype, zero.layout(), zero.device(), false);
+  make_zero(s);
 }
 
 // torch.tensor(...) inside the computation: a constant that nobody else can change.

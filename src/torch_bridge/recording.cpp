@@ -17,6 +17,15 @@ namespace oxy::bridge {
 
 namespace functional = at::functionalization::impl;
 
+namespace {
+
+// torch sets the key of a tensor without memory where it makes one, and has no other way.
+struct KeySetOf : c10::TensorImpl {
+  static constexpr auto member() { return &KeySetOf::key_set_; }
+};
+
+}  // namespace
+
 Recording::Recording(bool symbolic, NumberOf symbolic_number, const Recording* around)
     : symbolic_number_(std::move(symbolic_number)), owns_facts_(around == nullptr) {
   if (around) {
@@ -113,6 +122,14 @@ at::Tensor Recording::like(const at::Tensor& t) const {
 at::Tensor Recording::marked(const at::Tensor& fake, LazyMarks marks) {
   at::Tensor out = new_fake(type_of(fake), &fake.storage());
   set_marks(out, marks);
+  bind(out, value_of(fake));
+  return out;
+}
+
+at::Tensor Recording::marked_as_zero(const at::Tensor& fake) {
+  at::Tensor out = new_fake(type_of(fake), &fake.storage());
+  c10::DispatchKeySet& keys = out.unsafeGetTensorImpl()->*KeySetOf::member();
+  keys = keys.add(c10::DispatchKey::ZeroTensor);
   bind(out, value_of(fake));
   return out;
 }

@@ -66,6 +66,7 @@ class Recording {
   at::Tensor like(const at::Tensor& t) const;
   // The same memory and value under other marks.
   at::Tensor marked(const at::Tensor& fake, LazyMarks marks);
+  at::Tensor marked_as_zero(const at::Tensor& fake);  // torch._efficientzerotensor
   // From now on the fake stands for this value. It lives as long as the recording, so that its
   // address names it.
   void bind(const at::Tensor& fake, ir::ValueId v);

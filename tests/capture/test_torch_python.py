@@ -267,6 +267,11 @@ def transforms(x):
 
 
 @call
+def a_transform_that_is_refused(x):
+    return torch.func.functionalize(lambda r: r.clone().mul_(2))(x)
+
+
+@call
 def checkpoint(x):
     return torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False) + 1
 
@@ -470,7 +475,7 @@ def test_as_in_eager_with_gradients(name):
     ["every_forward_hook", "containers", "functional_call", "weight_norm", "buffers", "shapes",
      "autocast", "no_grad_and_back", "a_decorated_function", "library_ops", "cond_of_a_constant",
      "a_copied_configuration", "attributes_of_tensors", "autograd_functions", "random_numbers",
-     "checkpoint"],
+     "checkpoint", "transforms"],
 )  # fmt: skip
 def test_in_one_graph(name):
     with torch.no_grad():
@@ -481,7 +486,7 @@ def test_in_one_graph(name):
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("transforms", "a transform of torch.func"),
+        ("a_transform_that_is_refused", "a transform of torch.func"),
         ("sizes_that_depend_on_data", "the size of a result depends on the values of a tensor"),
         ("values", "Python needs the value of a tensor"),
     ],

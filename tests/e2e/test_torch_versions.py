@@ -230,8 +230,20 @@ LOOKED_FOR = {
     "torch._dynamo.trace_rules": "_allowed_callable_ids _disallowed_callable_ids",
     "torch._dynamo.utils": "_get_error_on_graph_break _set_error_on_graph_break",
     "torch._dynamo.variables.functions": "PolyfilledFunctionVariable._get_polyfill_handlers",
-    "torch._functorch.eager_transforms": "jacrev",
-    "torch._functorch.vmap": "vmap_impl",
+    "torch._C._autograd": "_saved_tensors_hooks_disable _saved_tensors_hooks_enable"
+    " _saved_tensors_hooks_get_disabled_error_message _top_saved_tensors_default_hooks",
+    "torch._C._functorch": "_grad_increment_nesting _grad_decrement_nesting _wrap_for_grad"
+    " _unwrap_for_grad _unwrap_batched _add_batch_dim _remove_batch_dim _vmap_increment_nesting"
+    " _vmap_decrement_nesting _jvp_increment_nesting _jvp_decrement_nesting get_unwrapped"
+    " is_batchedtensor is_gradtrackingtensor is_functorch_wrapped_tensor maybe_get_level"
+    " maybe_get_bdim get_inplace_requires_grad_allowed set_inplace_requires_grad_allowed"
+    " pop_dynamic_layer_stack_and_undo_to_depth",
+    "torch._functorch.eager_transforms": "_autograd_grad linearize functionalize",
+    "torch._functorch.predispatch": "_vmap_increment_nesting _vmap_decrement_nesting"
+    " _jvp_increment_nesting _jvp_decrement_nesting _add_batch_dim _remove_batch_dim"
+    " _unwrap_for_grad _enter_dual_level _exit_dual_level _make_dual _unpack_dual"
+    " lazy_load_decompositions",
+    "torch.autograd.forward_ad": "_maybe_load_decompositions",
     "torch._higher_order_ops.associative_scan": "associative_scan",
     "torch._higher_order_ops.cond": "cond",
     "torch._higher_order_ops.invoke_subgraph": "invoke_subgraph_placeholder",

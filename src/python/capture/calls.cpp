@@ -426,7 +426,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
   if (is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard"))
     return py::none();
-  refuse_transforms(f);
+  refuse_checkpoints(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   if (has_own_vectorcall(f))

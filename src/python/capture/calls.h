@@ -70,6 +70,8 @@ class Calls : public Part {
   static py::object control_flow_of(PyFunctionObject* f);
   Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
   py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);
@@ -78,7 +80,7 @@ class Calls : public Part {
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
   Done reduce_plain(py::handle o);
-  void refuse_transforms(PyFunctionObject* f);
+  static void refuse_checkpoints(PyFunctionObject* f);
   Done call_special(py::handle callable, Arguments& args, Keywords& kwargs);
   void refuse_lost_class(py::handle o, int depth = 0);
   Done call_dispatched(py::handle callable, const Arguments& args, const Keywords& kwargs);
@@ -105,6 +107,7 @@ class Calls : public Part {
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
+  bool asked_for_hooks_ = false;                          // of the caller's, on saved tensors
 };
 
 // Class statements, and the names of their bodies.

@@ -5,6 +5,7 @@
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "python/replay.h"
+#include "python/transform_levels.h"
 
 namespace oxy::python {
 namespace {
@@ -69,6 +70,7 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
   if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, "the compiled function is a generator");
   const TorchModesGuard modes;
+  const TransformsGuard transforms;
   frames.begin(stop_at);
   const NothingHandled alone;  // what the caller deals with is no matter of the captured code's
   TracedFrame frame(function);
@@ -99,6 +101,8 @@ std::vector<size_t> Frames::places_to_stop() const {
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
     auto* function = as_function(f->function);
+    // What a transform of torch.func has wrapped is no value to anyone outside of it.
+    if (is_of_transforms(function)) break;
     // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when
     // it is made again.
     if ((f->code->co_flags & CO_GENERATOR) || f->names || is_text(function->func_module, "copy") ||

@@ -156,6 +156,7 @@ Stance current_stance() {
 Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
+  if (auto done = call_of_transforms(callable, args, kwargs)) return done;
   if (PyFunction_Check(p))
     if (auto done = call_of_torch_dynamo(as_function(p), args, kwargs)) return done;
   if (PyFunction_Check(p))
@@ -236,14 +237,9 @@ py::object Calls::control_flow_of(PyFunctionObject* f) {
   return own_function("oxyfuel.control_flow", std::string(name).c_str());
 }
 
-// Transforms of torch.func, and checkpoints, whose insides are no code to be captured.
-void Calls::refuse_transforms(PyFunctionObject* f) {
-  const std::string_view module = view_of(f->func_module);
-  if (!module.starts_with("torch.")) return;
-  if (module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
-  if (module == "torch._functorch.vmap" || module == "torch._functorch.eager_transforms" ||
-      module == "torch._functorch.predispatch")
-    throw Break(BreakId::functional_transform, std::string(view_of(f->func_name)));
+// Checkpoints of a kind that call_of_autograd does not know.
+void Calls::refuse_checkpoints(PyFunctionObject* f) {
+  if (is_text(f->func_module, "torch.utils.checkpoint")) throw Break(BreakId::checkpoint, "");
 }
 
 // Other threads may capture meanwhile.
@@ -296,6 +292,7 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
 py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& forward =
       *new py::object(own_function("oxyfuel.autograd_function", "forward"));
+  Graphs::refuse_in_transform("an autograd.Function");
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
         THPVariable_Unpack(a.ptr()).requires_grad()) {

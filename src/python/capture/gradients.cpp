@@ -213,6 +213,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
   if (!is_none(create) && objects().truth(create))
     throw Break(BreakId::torch_call, "backward with create_graph");
   if (inner_ != nullptr) throw Break(BreakId::torch_call, "backward in a branch or loop");
+  refuse_in_transform("backward");
   const std::vector<at::Tensor> roots = tensors_given(tensors);
   std::vector<py::object> leaves = leaves_behind(roots);
   if (!is_none(inputs)) {
@@ -252,6 +253,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
 // torch.utils.checkpoint.checkpoint as the call that it makes: what a compiled backward keeps, it
 // decides itself.
 py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs) {
+  Graphs::refuse_in_transform("a checkpoint");
   Keywords rest;
   std::optional<bool> reentrant;
   for (const auto& [key, value] : kwargs) {

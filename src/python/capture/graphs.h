@@ -43,6 +43,13 @@ class Graphs : public Part {
                              const py::object& inputs);
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
+  // The levels of torch.func (transforms.cpp).
+  void enter_transform();
+  py::object switch_transform(const std::string& target, const py::object& function,
+                              const Arguments& args, const Keywords& kwargs);
+  py::object differentiate_by(const py::object& wrapped);
+  static void refuse_in_transform(const char* what);
+  void refuse_wrapped(const at::Tensor& t) const;
 
   bridge::Recorder& recorder() { return *recorder_; }
   InnerGraph* inner() const { return inner_; }  // the graph that ops go to; null: the outermost
@@ -130,6 +137,10 @@ class Graphs : public Part {
   int autocast_nesting_ = 0;         // by which it has changed
   bool nesting_guarded_ = false;
   bool casts_end_ = false;  // the outermost context of autocast has, but the graph does not know
+  // Where the outermost transforms have begun: places to stop at, the latest first; the last one's
+  // stack.
+  std::vector<size_t> transform_steps_;
+  std::vector<ir::Frame> transform_stack_;
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
   bool gives_itself_ = false;        // what a branch gives is no copy
   std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop

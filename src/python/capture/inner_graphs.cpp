@@ -376,6 +376,7 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
   if (name == "choose" && !heap().is_tensor(args[0]) && !is_symbolic_bool(args[0]))
     return py::none();
+  refuse_in_transform("a branch or loop that depends on a tensor");
   const size_t at = frames().stack().back()->step;
   if (auto it = left_alone.find(at); it != left_alone.end()) {
     why_left_alone = it->second;

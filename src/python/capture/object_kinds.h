@@ -79,6 +79,8 @@ py::object method_of_array(py::handle array, py::handle name);
 void check_array_attr(py::handle array, py::handle name);
 // A function of oxyfuel.arrays or oxyfuel.array_functions.
 bool is_array_code(PyFunctionObject* function);
+// Python code of torch.func's transforms.
+bool is_of_transforms(PyFunctionObject* function);
 
 // A method of a type written in C, without an object: list.append, int.__add__.
 bool is_unbound_native(PyObject* o);

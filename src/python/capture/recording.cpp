@@ -9,6 +9,7 @@
 #include "python/inner_frames.h"
 #include "python/replay.h"
 #include "python/sized_calls.h"
+#include "python/transform_levels.h"
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/recorder.h"
@@ -207,9 +208,10 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
   heap().hold(borrow(p));
   if (is_tensor_object(p)) {
     const at::Tensor& t = THPVariable_Unpack(p);
-    if (!recorder_now().owns(t))
+    const at::Tensor inside = innermost(t);
+    if (!recorder_now().owns(inside))
       throw Break(BreakId::torch_call, "it returns a tensor that the recording did not make");
-    recorder_now().seal(t);
+    recorder_now().seal(inside);
     ir_now().graph.value(value).type = ir::Type::of(bridge::type_of(t));
     Tracked& k = heap().entry(p);
     if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;

@@ -2,6 +2,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
+#include "python/transform_levels.h"
 
 namespace oxy::python {
 namespace {
@@ -297,6 +298,9 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if (name == "requires_grad_" && args.size() == 1 && kwargs.empty() && args[0].ptr() == Py_False &&
       !THPVariable_Unpack(tensor.ptr()).requires_grad())
     return borrow(tensor);
+  if (name == "requires_grad_" && args.empty() && kwargs.empty() &&
+      is_wrapped(THPVariable_Unpack(tensor.ptr())))
+    return graphs().differentiate_by(borrow(tensor));
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
