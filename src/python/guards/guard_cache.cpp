@@ -82,9 +82,9 @@ bool GuardCache::find_stable(const WalkNode& node) const {
   }
 }
 
-// Whether the value that was found stays alive as long as the guards hold: plain ones are held by
-// the cache, what is guarded by identity is held by the guard, and what another stable source has as
-// well lives as long as that one stands. Else nothing that is kept of an object keeps it alive.
+// Whether the value that was found stays alive as long as the guards hold. The cache holds plain
+// ones, the guard what is guarded by identity, and what another stable source has as well lives as
+// long as that one stands. Else nothing that is kept of an object keeps it alive.
 bool GuardCache::is_held(const WalkNode& node, PyObject* value) const {
   if (is_plain(value)) return true;
   for (const uint32_t i : guards_of_[node.id.index]) {

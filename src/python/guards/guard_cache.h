@@ -10,8 +10,8 @@
 // to be unchanged. Most are dicts below stable sources, which a model has many of: these have a
 // compact list of their own. The other steps are *anchors*.
 //
-// Where no dict of the process was written, the dicts are passed over, and so are the types: whoever
-// changes an attribute or the bases of a type writes a dict.
+// Where no dict of the process was written, the dicts are passed over, and so are the types:
+// whoever changes an attribute or the bases of a type writes a dict.
 //
 // A version that moved is no reason to start anew: the items that are used are looked up again, and
 // where they are what they were, the version is renewed (a module that counts its calls, globals
