@@ -115,7 +115,11 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
   if (callable_) {
     append_items(steal(PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr)),
                  outputs);
-    return true;
+    const size_t wanted = ir::result_count(ir_->graph);
+    if (outputs.size() >= wanted) return true;
+    PyErr_Format(PyExc_TypeError, "a backend's callable returned %zu of the graph's %zu outputs",
+                 outputs.size(), wanted);
+    throw py::error_already_set();
   }
   const auto made = run_captured(*ir_, tuple_of(inputs));
   if (made) append_items(*made, outputs);

@@ -233,9 +233,9 @@ void bind_internals(py::module_& m) {
   m.def(
       "keeps_image",
       [](const at::Tensor& t) {
-        bridge::TensorImage image;
-        image.take(*t.unsafeGetTensorImpl());
-        return image.is_of(*t.unsafeGetTensorImpl());
+        const c10::TensorImpl& impl = *t.unsafeGetTensorImpl();
+        const auto image = bridge::TensorImage::of(impl);
+        return image && image->is_of(impl, bridge::TensorImage::Owned(impl));
       },
       py::arg("tensor"), "Whether guards compare this tensor's memory.");
 }

@@ -77,9 +77,7 @@ struct TensorImplLayout : c10::TensorImpl {
   static constexpr size_t dims() { return offsetof(TensorImplLayout, sizes_and_strides_); }
   static constexpr size_t rest() { return offsetof(TensorImplLayout, storage_offset_); }
   static constexpr size_t end() { return offsetof(TensorImplLayout, key_set_) + sizeof(key_set_); }
-  static constexpr size_t autograd() {
-    return offsetof(TensorImplLayout, storage_) + sizeof(storage_);
-  }
+  static constexpr size_t memory() { return offsetof(TensorImplLayout, storage_); }
 
   static constexpr void check() {
 #define OXY_BEHIND(member, before)                                                               \

@@ -1,6 +1,7 @@
 // Compares metadata, shared storages and versions, and says what differs.
 #include "torch_bridge/input_signature.h"
 
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -95,6 +96,9 @@ bool has_tangent(const c10::TensorImpl& t) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(t.autograd_meta());
   return meta != nullptr && meta->fw_grad_ && !meta->fw_grad_->empty();
 }
+
+// Levels are opened and closed like brackets, and closing one takes its tangents.
+bool may_have_tangents() { return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr; }
 
 // ---- sharing ----
 

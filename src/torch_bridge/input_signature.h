@@ -59,6 +59,9 @@ inline c10::DispatchKeySet data_keys(const c10::TensorImpl& t) {
 // Forward-mode AD has put a tangent beside it, which a graph would lose.
 bool has_tangent(const c10::TensorImpl& t);
 
+// Whether any tensor of the process can have one: a level of forward-mode AD is open.
+bool may_have_tangents();
+
 class InputSignature {
  public:
   struct Options {

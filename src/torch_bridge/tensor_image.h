@@ -1,81 +1,97 @@
-// The words of a TensorImpl from which its sizes, strides, offset, dtype, device, key set and
-// requires_grad are read. Where they are what they were, so is all of that, and comparing them is
-// several times as fast as asking. Equal metadata may have other words (sizes beyond the rank,
-// cached facts), so a difference says nothing.
+// The words of a TensorImpl from which its sizes, strides, offset, dtype, device and key set are
+// read, and who requires gradients. Where they are what they were, so is all of that, and comparing
+// them is several times as fast as asking. Equal metadata may have other words (sizes beyond the
+// rank, cached facts), so a difference says nothing. Tensors of one layout mostly have one image.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
+#include <optional>
 
 #include "torch_bridge/compat.h"
 
 namespace oxy::bridge {
 
-// The members of SizesAndStrides and the private one of TensorImpl lie where take() finds them, or
+// The members of SizesAndStrides and the private one of TensorImpl lie where of() finds them, or
 // else no image is taken.
 class TensorImage {
   using Layout = TensorImplLayout;
-  using Meta = torch::autograd::AutogradMeta;
+  using Vector = uint64_t __attribute__((vector_size(32)));
   static constexpr size_t kWord = sizeof(uint64_t);
-  static constexpr size_t kSizes = Layout::dims() + kWord;
   static constexpr size_t kMostDims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
+  static constexpr size_t kSizes = Layout::dims() + kWord;
   static constexpr size_t kStrides = kSizes + kMostDims * kWord;
   static_assert(kStrides + kMostDims * kWord == Layout::rest());
-  static constexpr size_t kDims = 2;  // of most tensors; those with more have more words
-  static constexpr size_t kRest = (Layout::end() - Layout::rest()) / kWord;
-  static_assert(Layout::end() == Layout::rest() + kRest * kWord);
-  // In words_: what is always compared comes first.
-  static constexpr size_t kFirst = 0, kMore = 1 + 2 * kDims + kRest;
+  static constexpr int64_t kNarrow = 3;  // dimensions that fit in a vector beside their number
+  static_assert(kMostDims >= 4 && Layout::end() - Layout::rest() <= sizeof(Vector));
+  static constexpr size_t kWords = (Layout::end() - Layout::dims()) / kWord;
+  static_assert(Layout::end() == Layout::dims() + kWords * kWord);
 
  public:
-  void take(const c10::TensorImpl& t) {
-    requires_grad_ = t.requires_grad();
-    taken_ = at(t, kSizes) == t.sizes().data() && at(t, kStrides) == t.strides().data() &&
-             meta(t) == t.autograd_meta() && !tangent(meta(t));
-    wide_ = taken_ && t.dim() > static_cast<int64_t>(kDims);
-    if (!taken_) return;
-    copy<kFirst, 1 + kDims>(at(t, Layout::dims()));
-    copy<kFirst + 1 + kDims, kDims>(at(t, kStrides));
-    copy<kFirst + 1 + 2 * kDims, kRest>(at(t, Layout::rest()));
-    copy<kMore, kMostDims - kDims>(at(t, kSizes + kDims * kWord));
-    copy<kMore + kMostDims - kDims, kMostDims - kDims>(at(t, kStrides + kDims * kWord));
-  }
+  using Meta = torch::autograd::AutogradMeta;
 
-  bool is_of(const c10::TensorImpl& t) const {
-    uint64_t differs = !taken_;
-    differs |= difference<kFirst, 1 + kDims>(at(t, Layout::dims()));
-    differs |= difference<kFirst + 1 + kDims, kDims>(at(t, kStrides));
-    differs |= difference<kFirst + 1 + 2 * kDims, kRest>(at(t, Layout::rest()));
-    if (wide_) {
-      differs |= difference<kMore, kMostDims - kDims>(at(t, kSizes + kDims * kWord));
-      differs |=
-          difference<kMore + kMostDims - kDims, kMostDims - kDims>(at(t, kStrides + kDims * kWord));
+  // What a tensor has for itself: two words side by side.
+  struct Owned {
+    Owned() = default;
+    explicit Owned(const c10::TensorImpl& t) {
+      std::memcpy(&storage, at(t, Layout::memory()), kWord);
+      const c10::AutogradMetaInterface* found;
+      std::memcpy(&found, at(t, Layout::memory() + kWord), kWord);
+      meta = static_cast<const Meta*>(found);
     }
-    return differs == 0 && requires_grad(meta(t)) == requires_grad_ && !tangent(meta(t));
+    const void* storage = nullptr;
+    const Meta* meta = nullptr;
+  };
+
+  // Nothing of a tensor whose sizes or strides lie elsewhere, or that has a tangent.
+  static std::optional<TensorImage> of(const c10::TensorImpl& t) {
+    if (at(t, kSizes) != t.sizes().data() || at(t, kStrides) != t.strides().data() ||
+        Owned(t).meta != t.autograd_meta() || has_tangent(Owned(t).meta))
+      return std::nullopt;
+    TensorImage out;
+    std::memcpy(out.words_, at(t, Layout::dims()), sizeof(out.words_));
+    out.requires_grad_ = t.requires_grad();
+    out.wide_ = t.dim() > kNarrow;
+    return out;
   }
 
-  static const Meta* meta(const c10::TensorImpl& t) {
-    const c10::AutogradMetaInterface* meta;
-    std::memcpy(&meta, at(t, Layout::autograd()), sizeof(meta));
-    return static_cast<const Meta*>(meta);
+  bool operator==(const TensorImage&) const = default;
+
+  // Whether `t` has this image, and `owned`. Loads are what it takes time for.
+  [[gnu::always_inline]] bool is_of(const c10::TensorImpl& t, const Owned& owned) const {
+    using Pair = uint64_t __attribute__((vector_size(16)));
+    const Pair own = load<Pair>(at(t, Layout::memory()), 0) ^ load<Pair>(&owned, 0);
+    Vector differs = {own[0], own[1], 0, 0};
+    differs |= difference<Layout::dims()>(t);  // with kNarrow sizes
+    differs |= difference<kStrides>(t);        // with as many strides, or more
+    differs |= difference<Layout::end() - sizeof(Vector)>(t);
+    if (wide_) {
+      differs |= difference<kSizes + (kMostDims - 4) * kWord>(t);
+      differs |= difference<kStrides + (kMostDims - 4) * kWord>(t);
+    }
+#if __has_builtin(__builtin_reduce_or)
+    const uint64_t any = __builtin_reduce_or(differs);
+#else
+    const uint64_t any = differs[0] | differs[1] | differs[2] | differs[3];
+#endif
+    return any == 0 && requires_grad(owned.meta) == requires_grad_;
   }
 
  private:
+  template <class T>
+  [[gnu::always_inline]] static T load(const void* from, size_t place) {
+    T out;
+    std::memcpy(&out, static_cast<const char*>(from) + place, sizeof(out));
+    return out;
+  }
+  template <size_t offset>
+  [[gnu::always_inline]] Vector difference(const c10::TensorImpl& t) const {
+    static_assert(offset >= Layout::dims() && offset + sizeof(Vector) <= Layout::end());
+    return load<Vector>(at(t, offset), 0) ^ load<Vector>(words_, offset - Layout::dims());
+  }
   static const void* at(const c10::TensorImpl& t, size_t offset) {
     return reinterpret_cast<const char*>(&t) + offset;
-  }
-  template <size_t first, size_t count>
-  void copy(const void* from) {
-    std::memcpy(words_ + first, from, count * kWord);
-  }
-  template <size_t first, size_t count>
-  uint64_t difference(const void* from) const {
-    uint64_t now[count], differs = 0;
-    std::memcpy(now, from, sizeof(now));
-#pragma GCC unroll 8
-    for (size_t i = 0; i < count; i++) differs |= now[i] ^ words_[first + i];
-    return differs;
   }
   // As TensorImpl::requires_grad, without its virtual call where that can be.
   static bool requires_grad(const Meta* meta) {
@@ -83,12 +99,12 @@ class TensorImage {
     return meta->requires_grad_ || meta->grad_fn_ || (meta->is_view_ && meta->requires_grad());
   }
 
-  static bool tangent(const Meta* meta) {
+  static bool has_tangent(const Meta* meta) {
     return meta != nullptr && meta->fw_grad_ && !meta->fw_grad_->empty();
   }
 
-  bool taken_ = false, wide_ = false, requires_grad_ = false;
-  uint64_t words_[1 + 2 * kMostDims + kRest];
+  uint64_t words_[kWords] = {};
+  bool requires_grad_ = false, wide_ = false;
 };
 
 }  // namespace oxy::bridge

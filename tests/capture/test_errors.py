@@ -91,6 +91,12 @@ def test_a_backend_that_fails_says_so():
         oxyfuel.compile(lambda x: x + 1, backend=broken)(X)
     with pytest.raises(TypeError, match="backend returned a int, not a callable"):
         oxyfuel.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(X)
+    for given, count in (((), 0), ((X,), 1)):
+        compiled = oxyfuel.compile(
+            lambda x: (x + 1, x * 2), backend=lambda gm, inputs, given=given: lambda *_: given
+        )
+        with pytest.raises(TypeError, match=f"returned {count} of the graph's 2 outputs"):
+            compiled(X)
 
 
 def test_fullgraph_says_reason_place_and_hint():

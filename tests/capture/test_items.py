@@ -4,6 +4,7 @@ they are known behind the graph, and where floats meet tensors the graph has the
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -59,6 +60,12 @@ def unused(x, t):
     return x + 1
 
 
+def kept_in_dict(x, t):
+    y = x * 2
+    logs = {"loss": t.item(), "list": [t.item(), x.min().item()]}
+    return y, logs
+
+
 PROGRAMS = {
     "itself": lambda x, t: t.item(),
     "times": lambda x, t: x * t.item(),
@@ -78,6 +85,12 @@ PROGRAMS = {
     "type": lambda x, t: isinstance(t.item(), float),
     "truth": lambda x, t: ((t > 0).item(), (x > 0).all().item()),
     "nothing": lambda x, t: unused(x, t),
+    "list": lambda x, t: [t.item(), x + 1, t.item() * 2],
+    "dict": lambda x, t: {"loss": t.item(), "x": x + 1, "positive": (t > 0).item()},
+    "nested": lambda x, t: (x + 1, {"a": [t.item(), (t.item(), 3)]}, [x.max().item()]),
+    "computed_keys": lambda x, t: {str(x.dim()): t.item(), "b" * 2: [x * 2]},
+    "dict_kept": kept_in_dict,
+    "empty_containers": lambda x, t: ([], {}, [t.item(), []], {"a": {}}),
 }
 
 
@@ -134,6 +147,11 @@ def test_attributes():
         assert (a.loss, a.total) == (b.loss, b.total)
 
 
+def written(logs, x):
+    logs["x"] = x + 1
+    return logs
+
+
 BREAKS = {
     "branch": lambda x, t: x + 1 if t.item() > 0 else x - 1,
     "branch_on_truth": lambda x, t: x + 1 if (t > 0).item() else x - 1,
@@ -144,7 +162,14 @@ BREAKS = {
     "divisor": lambda x, t: (x + 1, 1 / (t.item() + 100)),
     "list": lambda x, t: [v.item() for v in (t, t + 1)],
     "map": lambda x, t: max(map(torch.Tensor.item, (t, t * 2, x.max()))),
-    "dict": lambda x, t: {"loss": t.item(), "x": x + 1},
+    "dict_key": lambda x, t: {t.item(): x + 1},
+    "dict_asked": lambda x, t: {"loss": t.item(), "x": x + 1}["loss"],
+    "handed_on": lambda x, t: kept_in_dict(x, t),
+    "called_with": lambda x, t: [x + 1, len([t.item()]), str({"a": t.item()})],
+    "asked_of_a_local": lambda x, t: (a := [t.item()], a[0], len(a)),
+    "dict_written": lambda x, t: written({"loss": t.item()}, x),
+    "list_of_calls": lambda x, t: sorted([t.item(), 0.5, x.max().item()]),
+    "tuple_unpacked": lambda x, t: [*(t.item(), x + 1)],
     "clamped": lambda x, t: x.clamp(max=t.item()),
     "full": lambda x, t: torch.full((2,), t.item()) + x.sum(),
 }  # fmt: skip
@@ -160,11 +185,28 @@ def test_breaks(name):
         same(compiled(x, torch.tensor(v)), program(x, torch.tensor(v)))
 
 
-@pytest.mark.parametrize("name", ["branch", "branch_on_truth"])
-def test_a_branch_is_an_error_of_fullgraph(name):
-    compiled = oxyfuel.compile(BREAKS[name], fullgraph=True)
-    with pytest.raises(Exception, match="data-dependent|the value of a tensor"):
+QUESTIONS = {
+    "zuf0 > 0": BREAKS["branch"],
+    "Eq(u0, 1)": BREAKS["branch_on_truth"],
+    "Ne(zuf0, 0.0)": lambda x, t: x + 1 if t.item() else x,
+    "zuf0*2 + 1 <= zuf1": lambda x, t: x if t.item() * 2 + 1 <= x.sum().item() else x + 1,
+    "(zuf0 - 1)/2 == 0.5": lambda x, t: x if (t.item() - 1) / 2 == 0.5 else x + 1,
+    "0 < -zuf0": lambda x, t: x if -t.item() > 0 else x + 1,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_branch_is_an_error_of_fullgraph(question):
+    program = QUESTIONS[question]
+    compiled = oxyfuel.compile(program, fullgraph=True)
+    words = f"Could not guard on data-dependent expression {question} (unhinted: {question})"
+    with pytest.raises(oxyfuel.GraphBreak, match=re.escape(words)) as e:
         compiled(torch.ones(3), torch.tensor(1.0))
+    assert "test_items.py" in str(e.value) and "torch._check" in str(e.value)
+    broken = oxyfuel.compile(program)
+    for v in (1.0, -2.0, 0.0, 2.0):
+        args = torch.ones(3), torch.tensor(v)
+        same(broken(*args), program(*args))
 
 
 def test_zero_divisor_raises():

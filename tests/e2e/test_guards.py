@@ -853,3 +853,308 @@ def test_what_a_weak_reference_refers_to():
     del second
     gc.collect()
     assert gone() is None and not agree(p, gone)
+
+
+def test_words_whose_objects_die():
+    """A slot, a cell and defaults get objects that lie where the last ones lay."""
+
+    class Plain:
+        pass
+
+    t, g = SourceTable(), GuardSet()
+    slots, f = Slots(), make_function()
+    slots.s = float("5.5")
+    cell = f.__closure__[0]
+    x, y = t.local(0, "x"), t.pinned(f, "f")
+    g.add(K.Equals, t.attribute(t.pinned(slots, "slots"), "s"), 5.5)
+    g.add(K.Equals, t.cell_contents(t.closure(y, 0)), 1)
+    g.add(K.Equals, t.default_(y, 0), 2)
+    g.add(K.Equals, t.attribute(y, "__kwdefaults__"), None)
+    g.add(K.TypeIs, x, int)
+    f.__kwdefaults__ = None
+    p = GuardProgram(t, g)
+    for _ in range(40):  # more often than a word may move
+        assert twice(p, 0) == (True, Level.NothingWritten)
+        slots.s = None
+        slots.s = float("6.5")
+        assert not agree(p, 0)
+        slots.s = float("5.5")
+        cell.cell_contents = None
+        assert not agree(p, 0)
+        cell.cell_contents = int("1")
+        for wrong in ((float("2"),), (), None, (Plain(),)):
+            f.__defaults__ = wrong
+            assert not agree(p, 0)
+        f.__defaults__ = (int("2"),)
+        f.__kwdefaults__ = {}
+        assert not agree(p, 0)
+        f.__kwdefaults__ = None
+
+
+def test_what_words_hold():
+    """Nothing that is large stays alive for a guard."""
+
+    class Large:
+        pass
+
+    t, g = SourceTable(), GuardSet()
+    slots, f = Slots(), make_function()
+    slots.s, f.__closure__[0].cell_contents, f.__defaults__ = Large(), Large(), (Large(),)
+    holder = {"slots": slots, "f": f}
+    table = t.pinned(holder, "holder")
+    function = t.dict_item(table, "f")
+    sources = [
+        t.attribute(t.dict_item(table, "slots"), "s"),
+        t.cell_contents(t.closure(function, 0)),
+        t.default_(function, 0),
+    ]
+    for source in sources:
+        g.add(K.TypeIs, source, Large)
+    p = GuardProgram(t, g)
+    assert twice(p)[0]
+    held = (slots.s, f.__closure__[0].cell_contents, f.__defaults__[0], f)
+    dead = [weakref.ref(o) for o in held]
+    holder.clear()
+    del slots, f, held
+    gc.collect()
+    assert [r() for r in dead] == [None] * 4
+
+
+def test_the_same_object_in_two_places():
+    """One in a dict keeps the other one, in a slot, from being exchanged unseen."""
+
+    class Mark:
+        __slots__ = ()
+
+    class OtherMark:
+        __slots__ = ()
+
+    def program(first_in_slot):
+        t, g = SourceTable(), GuardSet()
+        table, slots = {"mark": Mark()}, Slots()
+        slots.s = table["mark"]
+        in_slot = t.attribute(t.pinned(slots, "slots"), "s") if first_in_slot else None
+        in_dict = t.dict_item(t.pinned(table, "table"), "mark")
+        in_slot = in_slot or t.attribute(t.pinned(slots, "slots"), "s")
+        g.add(K.TypeIs, in_slot, Mark)
+        g.add(K.SameAs, in_dict, other=in_slot)
+        g.add(K.TypeIs, t.local(0, "x"), int)
+        return GuardProgram(t, g), table, slots
+
+    for first_in_slot in (False, True):
+        p, table, slots = program(first_in_slot)
+        for kind in (Mark, OtherMark, Mark, OtherMark, Mark, OtherMark, OtherMark, Mark):
+            table["mark"] = slots.s = None
+            table["mark"] = slots.s = kind()
+            assert agree(p, 0) == (kind is Mark)
+            assert twice(p, 0)[0] == (kind is Mark)
+            slots.s = kind()
+            assert not agree(p, 0)
+            slots.s = table["mark"]
+            assert agree(p, 0) == (kind is Mark)
+
+
+def test_types_that_change_while_no_dict_is_looked_at():
+    class A:
+        kind = 1
+
+    class B:
+        kind = 2
+
+    class C(A):
+        pass
+
+    class D(C):
+        __slots__ = ("s",)
+
+    t, g = SourceTable(), GuardSet()
+    d = D()
+    d.s = 3
+    g.add(K.Equals, t.type_attribute(t.pinned(D, "D"), "kind"), 1)
+    g.add(K.Equals, t.attribute(t.pinned(d, "d"), "s"), 3)
+    g.add(K.TypeIs, t.local(0, "x"), int)
+    p = GuardProgram(t, g)
+    slot = D.__dict__["s"]
+
+    def bases(*b):
+        C.__bases__ = b
+
+    for change, undo in (
+        (lambda: bases(B), lambda: bases(A)),
+        (lambda: setattr(A, "kind", 2), lambda: setattr(A, "kind", 1)),
+        (lambda: setattr(D, "kind", 2), lambda: delattr(D, "kind")),
+        (lambda: setattr(D, "s", 3), lambda: setattr(D, "s", slot)),
+    ):
+        for _ in range(3):
+            assert twice(p, 0) == (True, Level.NothingWritten)
+            change()
+            assert not agree(p, 0)
+            assert not agree(p, 0)
+            undo()
+            assert agree(p, 0)
+    A.noise = 1
+    assert p.check((0,)) is not None and p.last_level == Level.DictsWritten
+
+
+LAYOUTS = [
+    torch.ones(()),
+    torch.ones(3),
+    torch.ones(0, 3),
+    torch.ones(2, 3).t(),
+    torch.ones(2, 3, 4).transpose(0, 2),
+    torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    torch.ones(2, 1, 2, 1, 2),
+    torch.ones(2, 1, 2, 1, 2, 2),
+    torch.ones(8)[1::2],
+    torch.ones(3, dtype=torch.bfloat16),
+    torch.ones(2, 2, requires_grad=True),
+    torch.ones(2, 2, requires_grad=True) * 1,
+]
+
+
+def variants(x):
+    """Others that differ in one thing, each in every dimension."""
+    yield x.double()
+    yield x.detach() if x.requires_grad else x.clone().requires_grad_()
+    base = torch.ones(4096, dtype=x.dtype)
+    for d in range(x.dim()):
+        for size in {0, 1, x.shape[d] + 1} - {x.shape[d]}:
+            sizes = list(x.shape)
+            sizes[d] = size
+            yield base.as_strided(sizes, x.stride(), x.storage_offset())
+        strides = list(x.stride())
+        strides[d] += 1
+        yield base.as_strided(x.shape, strides, x.storage_offset())
+    yield base.as_strided(x.shape, x.stride(), x.storage_offset() + 1)
+    yield base.as_strided([*x.shape, 1], [*x.stride(), 1], x.storage_offset())
+
+
+@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize("case", range(len(LAYOUTS)))
+def test_images_of_tensors(case, position):
+    """Data in place of a parameter's, seen by the memory of the tensor alone; among others."""
+    example = LAYOUTS[case]
+    holder = {name: torch.ones(2) for name in "abc"}
+    name = "abc"[position]
+    if example.is_leaf:
+        x = torch.empty(0, dtype=example.dtype)
+        x.data = example.detach()
+        x.requires_grad_(example.requires_grad)
+    else:
+        x = example
+    holder[name] = x
+    t, g = SourceTable(), GuardSet()
+    table = t.pinned(holder, "holder")
+    sources = [t.dict_item(table, n) for n in "abc"]
+    for source, n in zip(sources, "abc", strict=True):
+        g.add(K.Tensor, source, holder[n])
+    g.add(K.TypeIs, t.local(0, "x"), int)
+    p = GuardProgram(t, g, sources)
+    assert twice(p, 0)[0]
+    if x.is_leaf:
+        kept = x.detach()
+        for other in variants(kept):
+            if other.requires_grad:
+                x.requires_grad_(not x.requires_grad)
+            elif other.dtype != x.dtype and x.requires_grad:
+                continue  # torch lets data of a leaf that requires grad have no other dtype
+            else:
+                x.data = other
+            assert not agree(p, 0) and not agree(p, 0)
+            if other.requires_grad:
+                x.requires_grad_(not x.requires_grad)
+            x.data = kept
+            assert agree(p, 0)
+            assert twice(p, 0)[0]
+    for other in variants(x):
+        holder[name] = other
+        same = other.shape == x.shape and other.stride() == x.stride()
+        assert not agree(p, 0), (other.shape, other.stride(), same)
+        holder[name] = x
+        assert agree(p, 0)
+
+
+def test_more_layouts_than_images_are_shared():
+    tensors = {n: torch.ones(n + 1) for n in range(60)}
+    t, g = SourceTable(), GuardSet()
+    table = t.pinned(tensors, "tensors")
+    for n, x in tensors.items():
+        g.add(K.Tensor, t.dict_item(table, n), x)
+    g.add(K.TypeIs, t.local(0, "x"), int)
+    p = GuardProgram(t, g)
+    for n in (0, 20, 30, 59):
+        kept = tensors[n].data
+        assert twice(p, 0)[0]
+        for other in (torch.ones(n + 2), torch.ones(n + 1).double()):
+            tensors[n].data = other
+            assert not agree(p, 0)
+            tensors[n].data = kept
+            assert agree(p, 0)
+        tensors[n] = torch.ones(n + 1)  # the same layout again
+        assert agree(p, 0)
+
+
+def test_arguments_of_many_layouts():
+    """Where each call has another tensor, of sizes that are no matter."""
+    t, g = SourceTable(), GuardSet()
+    x = t.local(0, "x")
+    g.add(K.SizedTensor, x, torch.ones(2, 3))
+    p = GuardProgram(t, g, [x])
+    for n in range(200):
+        assert agree(p, torch.ones(n % 7, n)) and not agree(p, torch.ones(n))
+        assert not agree(p, torch.ones(n % 7, n).double())
+
+
+def test_tangents():
+    """Forward-mode AD puts one beside a tensor that is there; it goes with its level."""
+    from torch.autograd import forward_ad
+
+    holder = {"w": torch.ones(3), "v": torch.ones(3)}
+    t, g = SourceTable(), GuardSet()
+    table = t.pinned(holder, "holder")
+    for name in "wv":
+        g.add(K.Tensor, t.dict_item(table, name), holder[name])
+    g.add(K.TypeIs, t.local(0, "x"), int)
+    p = GuardProgram(t, g)
+    for name in "wvw":
+        assert twice(p, 0)[0]
+        with forward_ad.dual_level():
+            assert agree(p, 0)
+            dual = forward_ad.make_dual(torch.ones(3), torch.ones(3))
+            assert agree(p, 0)
+            holder[name].copy_(dual)
+            assert forward_ad.unpack_dual(holder[name]).tangent is not None
+            assert not agree(p, 0) and not agree(p, 0)
+        assert agree(p, 0) and twice(p, 0)[0]
+
+
+def test_a_history_that_comes_in_place():
+    """A tensor that is no leaf any more requires gradients, whatever its own mark says."""
+    holder = {"w": torch.ones(3)}
+    t, g = SourceTable(), GuardSet()
+    w = t.dict_item(t.pinned(holder, "holder"), "w")
+    g.add(K.Tensor, w, holder["w"])
+    g.add(K.TypeIs, t.local(0, "x"), int)
+    p = GuardProgram(t, g, [w])
+    assert twice(p, 0)[0]
+    holder["w"].mul_(torch.ones(3, requires_grad=True))
+    assert not agree(p, 0) and not agree(p, 0)
+    holder["w"].detach_()
+    assert agree(p, 0) and twice(p, 0)[0]
+
+
+def test_tensors_that_are_swapped_for_others_of_their_kind():
+    holder = {"w": torch.nn.Parameter(torch.ones(2)), "v": torch.nn.Parameter(torch.ones(2))}
+    t, g = SourceTable(), GuardSet()
+    table = t.pinned(holder, "holder")
+    sources = [t.dict_item(table, name) for name in "wv"]
+    for source, x in zip(sources, holder.values(), strict=True):
+        g.add(K.Tensor, source, x)
+    p = GuardProgram(t, g, sources)
+    assert twice(p)[0]
+    torch.utils.swap_tensors(holder["w"], torch.nn.Parameter(torch.zeros(2)))
+    assert agree(p) and twice(p)[0]
+    torch.utils.swap_tensors(holder["v"], torch.nn.Parameter(torch.zeros(3)))
+    assert not agree(p)
+    torch._C._swap_tensor_impl(holder["v"], torch.nn.Parameter(torch.zeros(2)))
+    assert agree(p)

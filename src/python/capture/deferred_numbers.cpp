@@ -461,9 +461,29 @@ void Numbers::read_arguments(TracedFrame& f) {
       if (code[f.next + 1].op == RETURN_VALUE && frames().stack().size() == 1) return;
       [[fallthrough]];
     case BUILD_LIST:
-      return read_top(i.arg);
     case BUILD_MAP:
-      return read_top(2 * i.arg);
+    case BUILD_CONST_KEY_MAP: {
+      const bool result = builds_result(f);
+      const size_t n = parts_of_container(i.op, i.arg);
+      for (size_t at = 0; at < n; at++) {
+        py::object& o = f.stack[f.stack.size() - n + at];
+        const bool key = i.op == BUILD_MAP && at % 2 == 0;
+        if (!result || key || !is_of_data(o)) o = read(o);
+      }
+      return;
+    }
+    case POP_JUMP_FORWARD_IF_FALSE:
+    case POP_JUMP_FORWARD_IF_TRUE:
+    case POP_JUMP_BACKWARD_IF_FALSE:
+    case POP_JUMP_BACKWARD_IF_TRUE:
+    case POP_JUMP_IF_FALSE:
+    case POP_JUMP_IF_TRUE:
+    case JUMP_IF_FALSE_OR_POP:
+    case JUMP_IF_TRUE_OR_POP:
+    case UNARY_NOT:
+    case TO_BOOL:
+      refuse_truth(f.stack.back());
+      return read_top(f.stack.size());
     case DICT_MERGE: {  // {**kwargs} for a call
       const py::object& into = f.stack[f.stack.size() - 1 - i.arg];
       const bool merges = is_packed(f.stack.back()) && code[f.next + 1].op == CALL_FUNCTION_EX &&

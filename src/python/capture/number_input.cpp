@@ -254,6 +254,7 @@ py::object Numbers::compare(const py::object& a, const py::object& b, int operat
   const py::object both[] = {a, b};
   if (takes_runtime_numbers(kComparisons.at(operation), both, {}))
     return objects().compare(a, b, operation);
+  refuse_comparison(a, b, operation);
   return objects().compare(read(a), read(b), operation);
 }
 

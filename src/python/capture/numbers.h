@@ -29,6 +29,9 @@ struct ConstantNumber {
   py::list of{};     // the inputs that hold what it was computed from
 };
 
+// How many values a BUILD_TUPLE, BUILD_LIST, BUILD_MAP or BUILD_CONST_KEY_MAP takes off the stack.
+size_t parts_of_container(uint8_t op, uint32_t arg);
+
 class Numbers : public Part {
  public:
   using Part::Part;
@@ -100,6 +103,11 @@ class Numbers : public Part {
   const Deferred* find(const py::object& o) const;
   bool is_of_data(const py::object& o) const;
   bool is_graph_number(const py::object& o) const;
+  std::string data_text(const py::object& o) const;
+  [[noreturn]] static void refuse_branch(const std::string& question);
+  void refuse_comparison(const py::object& a, const py::object& b, int operation) const;
+  void refuse_truth(const py::object& o) const;
+  bool builds_result(const TracedFrame& frame) const;
   py::object graph_number(const py::object& o);
   py::object tensor_of_data(const py::object& o, NumberDtype dtype);
   py::object real_of(const py::object& o) const;
@@ -136,8 +144,9 @@ class Numbers : public Part {
   std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
   // By what a GraphNumber holds: the input whose number it is.
   std::unordered_map<PyObject*, py::object> state_of_number_;
-  std::unordered_map<PyObject*, SourceId> found_at_;        // of GraphNumbers
-  bool floats_of_sizes_ = false, numbers_of_data_ = false;  // are among the deferred ones
+  std::unordered_map<PyObject*, SourceId> found_at_;          // of GraphNumbers
+  bool floats_of_sizes_ = false, numbers_of_data_ = false;    // are among the deferred ones
+  std::unordered_map<PyObject*, std::string> names_of_data_;  // of floats and truths, in messages
 };
 
 }  // namespace oxy::python

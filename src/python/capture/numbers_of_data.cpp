@@ -12,6 +12,10 @@
 
 namespace oxy::python {
 
+size_t parts_of_container(uint8_t op, uint32_t arg) {
+  return op == BUILD_MAP ? 2 * arg : op == BUILD_CONST_KEY_MAP ? arg + 1 : arg;
+}
+
 bool Numbers::asks_for_item(const TracedFrame& f) const {
   const Instruction& i = f.bytecode->instructions[f.next];
   if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
@@ -39,7 +43,86 @@ py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
   const py::object out = defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)),
                                {}, member_of<"torch", "Tensor">().attr("item"), {copy});
   deferred_.at(out.ptr()).of_data = true;
+  const auto same = [&](const auto& named) { return named.second.starts_with(truth ? "u" : "z"); };
+  names_of_data_[out.ptr()] = cat(truth ? "u" : "zuf", std::ranges::count_if(names_of_data_, same));
   return out;
+}
+
+// As torch writes what it cannot decide: `2.0*zuf0 + 1.0`.
+std::string Numbers::data_text(const py::object& o) const {
+  const Deferred* found = find(o);
+  if (!found) return text(py::repr(o));
+  if (const auto it = names_of_data_.find(o.ptr()); it != names_of_data_.end()) return it->second;
+  if (found->parts.size() == 1) return cat("-", data_text(found->parts[0]));
+  if (found->parts.size() != 2) return text(py::repr(found->real));
+  const std::string name = text(found->function.attr("__name__"));
+  const bool sum = name.ends_with("add") || name.ends_with("sub");
+  const char* sign = name.ends_with("add")   ? " + "
+                     : name.ends_with("sub") ? " - "
+                     : name.ends_with("mul") ? "*"
+                                             : "/";
+  auto part = [&](const py::object& p) {
+    const Deferred* inner = find(p);
+    const bool apart = !sum && inner && inner->parts.size() == 2;
+    return apart ? cat("(", data_text(p), ")") : data_text(p);
+  };
+  return cat(part(found->parts[0]), sign, part(found->parts[1]));
+}
+
+// Code that goes one way or another by what a tensor will hold.
+void Numbers::refuse_branch(const std::string& question) {
+  throw Break(BreakId::undecided, cat("Could not guard on data-dependent expression ", question,
+                                      " (unhinted: ", question, ")"));
+}
+
+void Numbers::refuse_comparison(const py::object& a, const py::object& b, int operation) const {
+  auto number = [&](const py::object& o) { return is_of_data(o) || is_number(o.ptr()); };
+  if ((!is_of_data(a) && !is_of_data(b)) || !number(a) || !number(b)) return;
+  constexpr const char* kSigns[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};  // by Py_LT ...
+  refuse_branch(cat(data_text(a), kSigns[operation], data_text(b)));
+}
+
+void Numbers::refuse_truth(const py::object& o) const {
+  if (!is_of_data(o)) return;
+  const bool truth = PyBool_Check(find(o)->real.ptr());
+  refuse_branch(truth ? cat("Eq(", data_text(o), ", 1)") : cat("Ne(", data_text(o), ", 0.0)"));
+}
+
+// Whether what the next instruction makes becomes a part of the call's result, and nothing looks
+// into it on the way there: the code up to the return is followed, with where it may be.
+bool Numbers::builds_result(const TracedFrame& f) const {
+  if (!numbers_of_data_ || frames().stack().size() != 1) return false;
+  const auto& code = f.bytecode->instructions;
+  std::vector<bool> stack{true};  // those above what was there before, which it is not among
+  std::vector<bool> locals(f.fast.size());
+  auto pop = [&](size_t n) {
+    bool has = false;
+    for (; n > 0 && !stack.empty(); n--, stack.pop_back()) has = has || stack.back();
+    return has;
+  };
+  for (size_t at = f.next + 1; at < code.size(); at++) {
+    const auto [op, arg] = std::pair(code[at].op, code[at].arg);
+    const int operation = binary_operator_of(op, arg);
+    if (op == RETURN_VALUE) return true;
+    if (op == BUILD_TUPLE || op == BUILD_LIST || op == BUILD_MAP || op == BUILD_CONST_KEY_MAP) {
+      stack.push_back(pop(parts_of_container(op, arg)));
+    } else if (op == STORE_FAST) {
+      locals[arg] = pop(1);
+    } else if (op == LOAD_FAST) {
+      stack.push_back(locals[arg]);
+    } else if (op == LOAD_CONST || op == LOAD_GLOBAL || op == LOAD_DEREF || op == PUSH_NULL) {
+      stack.insert(stack.end(), static_cast<size_t>(stack_effect(op, arg, false)), false);
+    } else if (op == LOAD_ATTR || op == LOAD_METHOD) {
+      if (pop(1)) return false;
+      stack.insert(stack.end(), static_cast<size_t>(1 + stack_effect(op, arg, false)), false);
+    } else if (op == CALL || op == CALL_METHOD || op == CALL_FUNCTION || operation >= 0) {
+      if (pop(operation >= 0 ? 2 : op == CALL_FUNCTION ? arg + 1 : arg + 2)) return false;
+      stack.push_back(false);
+    } else if (op != PRECALL && op != NOP) {
+      return false;
+    }
+  }
+  return false;
 }
 
 bool Numbers::is_of_data(const py::object& o) const {

@@ -314,6 +314,34 @@ SourceStep step_of(const Source& source) {
   return step;
 }
 
+PyObject* const* word_of(const SourceStep& step, PyObject* base) {
+  switch (step.kind) {
+    case SourceKind::Attribute: {
+      if (PyFunction_Check(base)) {
+        auto* f = as_function(base);
+        const bool named = PyUnicode_CompareWithASCIIString(step.key, "__kwdefaults__") == 0;
+        if (named) return &f->func_kwdefaults;
+        if (PyUnicode_CompareWithASCIIString(step.key, "__defaults__") == 0)
+          return &f->func_defaults;
+      }
+      PyObject* descriptor = _PyType_Lookup(Py_TYPE(base), step.key);
+      return descriptor ? slot_of(base, descriptor) : nullptr;
+    }
+    case SourceKind::CellContents:
+      return PyCell_Check(base) ? &reinterpret_cast<PyCellObject*>(base)->ob_ref : nullptr;
+    case SourceKind::Default:
+      return PyFunction_Check(base) ? &as_function(base)->func_defaults : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
+bool is_plain(PyObject* o) {
+  return o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+         PyComplex_CheckExact(o) || PyUnicode_CheckExact(o) || PyBytes_CheckExact(o) ||
+         (PyFunction_Check(o) && as_function(o)->func_closure == nullptr);
+}
+
 Guard prepared(Guard guard) {
   PyObject* expected = guard.expected.ptr();
   if (guard.kind == GuardKind::HasKey || guard.kind == GuardKind::LacksKey)

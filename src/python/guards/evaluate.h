@@ -45,6 +45,14 @@ SourceStep step_of(const Source& source);
 PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* locals,
                    Temporaries& made);
 
+// The word of memory that alone says what `step` finds from `base`, as long as the type of `base`
+// is what it is: a slot of an instance, the contents of a cell, the defaults of a function. nullptr
+// for all other steps and objects.
+PyObject* const* word_of(const SourceStep& step, PyObject* base);
+
+// None, a number, a text, or a function without a closure: no great thing to keep alive.
+bool is_plain(PyObject* o);
+
 // A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
 

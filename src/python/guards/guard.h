@@ -128,6 +128,13 @@ class Fetched {
   ~Fetched() { clear(); }
 
   void reserve(size_t n) { objects_.reserve(n); }
+  // Where `n` references can be put; filled() then tells how many were.
+  PyObject** room(size_t n) {
+    before_ = objects_.size();
+    objects_.resize_for_overwrite(before_ + n);
+    return objects_.data() + before_;
+  }
+  void filled(size_t n) { objects_.resize_for_overwrite(before_ + n); }
   void add(PyObject* o) { objects_.push_back(Py_NewRef(o)); }
   void take(PyObject* o) { objects_.push_back(o); }  // the reference itself
   void clear() {
@@ -138,6 +145,7 @@ class Fetched {
 
  private:
   c10::SmallVector<PyObject*, 16> objects_;
+  size_t before_ = 0;
 };
 
 // Equal guards are kept once, the first one's stack with them; in the order of addition.

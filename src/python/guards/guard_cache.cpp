@@ -1,8 +1,6 @@
 // Building and checking the cached form of a walk.
 #include "python/guards/guard_cache.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -38,13 +36,22 @@ GuardCache::GuardCache(const GuardWalk& walk)
       tensors_(walk),
       stable_(walk.sources().size()),
       node_(walk.sources().size()),
+      guards_of_(walk.sources().size()),
       moves_(walk.sources().size()) {
   count_object_changes();
+  for (uint32_t i = 0; i < walk.guards().size(); ++i) {
+    const Guard& g = walk.guards()[i];
+    if (g.kind == GuardKind::IdIs || g.kind == GuardKind::SameAs)
+      guards_of_[g.source.index].push_back(i);
+    if (g.kind != GuardKind::SameAs) continue;
+    guards_of_[g.other.index].push_back(i);
+    same_as_.push_back(i);
+  }
   for (uint32_t i = 0; i < walk.nodes().size(); ++i) node_[walk.nodes()[i].id.index] = i;
 }
 
 int GuardCache::traverse(visitproc visit, void* arg) const {
-  for (const py::object& type : types_) Py_VISIT(type.ptr());
+  for (const py::object& o : held_) Py_VISIT(o.ptr());
   return 0;
 }
 
@@ -64,11 +71,50 @@ bool GuardCache::find_stable(const WalkNode& node) const {
       return stable(base);
     case SourceKind::Item:
       return stable(base) && PyTuple_Check(value(base));
+    case SourceKind::Attribute:
+    case SourceKind::CellContents:
+    case SourceKind::Default:
+      return word_step(node).has_value();
     case SourceKind::Key:  // an OrderedDict changes its order without a new version
       return stable(base) && PyDict_Check(value(base)) && !PyODict_Check(value(base));
     default:
       return false;
   }
+}
+
+// Whether the value that was found stays alive as long as the guards hold. The cache holds plain
+// ones, the guard what is guarded by identity, and what another stable source has as well lives as
+// long as that one stands. Else nothing that is kept of an object keeps it alive.
+bool GuardCache::is_held(const WalkNode& node, PyObject* value) const {
+  if (is_plain(value)) return true;
+  for (const uint32_t i : guards_of_[node.id.index]) {
+    const Guard& g = walk_.guards()[i];
+    if (g.kind == GuardKind::IdIs && g.expected.ptr() == value) return true;
+    if (g.kind != GuardKind::SameAs || !node.children.empty()) continue;
+    if (held_elsewhere_[(g.source == node.id ? g.other : g.source).index]) return true;
+  }
+  return false;
+}
+
+// The step of a source that one word of memory says; none where it is looked up instead.
+std::optional<GuardCache::Step> GuardCache::word_step(const WalkNode& node) const {
+  const SourceId base = node.step.base;
+  PyObject* object = base && stable(base) ? value(base) : nullptr;
+  if (!object || !value(node.id) || moves_[node.id.index] >= kRestless) return std::nullopt;
+  PyObject* const* at = word_of(node.step, object);
+  if (!at) return std::nullopt;
+  PyObject* has = *at;
+  if (has == value(node.id)) {
+    if (!is_held(node, has)) return std::nullopt;
+  } else if (has) {  // the defaults of a function
+    if (!PyTuple_CheckExact(has)) return std::nullopt;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(has); ++i)
+      if (!is_plain(PyTuple_GET_ITEM(has, i))) return std::nullopt;
+  }
+  const bool by_type = node.step.kind == SourceKind::Attribute && !PyFunction_Check(object);
+  const uint32_t version = by_type ? type_version(Py_TYPE(object)) : 0;
+  if (by_type && version == 0) return std::nullopt;
+  return Step{StepKind::Word, node_[node.id.index], object, nullptr, nullptr, version, at, has};
 }
 
 bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
@@ -93,18 +139,35 @@ bool GuardCache::covered(const Guard& guard) const {
   return !is_dict_guard(guard.kind) || PyDict_Check(object);
 }
 
+// What is stable because of what else is: until nothing more is found.
+void GuardCache::find_stable() {
+  held_elsewhere_.assign(stable_.size(), false);
+  for (bool more = true; more;) {
+    for (const WalkNode& node : walk_.nodes()) stable_[node.id.index] = find_stable(node);
+    more = false;
+    for (const uint32_t g : same_as_) {
+      for (const SourceId source : {walk_.guards()[g].source, walk_.guards()[g].other}) {
+        if (!stable(source) || held_elsewhere_[source.index]) continue;
+        held_elsewhere_[source.index] = more = true;
+      }
+    }
+  }
+}
+
 void GuardCache::keep(GuardWalk::Values& values, Temporaries& made) {
   values_.swap(values);
   steps_.clear();
   first_step_.clear();
   tags_.clear();
   tag_steps_.clear();
+  words_.clear();
   anchors_.clear();
+  quiet_anchors_.clear();
   live_guards_.clear();
   counted_guards_.clear();
-  for (py::object& type : types_) made.push_back(std::move(type));
-  types_.clear();
-  for (const WalkNode& node : walk_.nodes()) stable_[node.id.index] = find_stable(node);
+  for (py::object& o : held_) made.push_back(std::move(o));
+  held_.clear();
+  find_stable();
   for (uint32_t i = 0; i < walk_.nodes().size(); ++i) add_steps(i);
   first_step_.push_back(static_cast<uint32_t>(steps_.size()));
   for (const WalkNode& node : walk_.nodes()) add_live_guards(node);
@@ -136,7 +199,7 @@ bool GuardCache::is_tag(const Step& step) const {
 void GuardCache::add_step(Step step) {
   if (step.object) {
     step.type = Py_TYPE(step.object);
-    types_.push_back(borrow(reinterpret_cast<PyObject*>(step.type)));
+    held_.push_back(borrow(reinterpret_cast<PyObject*>(step.type)));
   }
   auto index = static_cast<uint32_t>(steps_.size());
   if (is_tag(step)) {
@@ -144,6 +207,14 @@ void GuardCache::add_step(Step step) {
     tag_steps_.push_back(index);
   } else {
     anchors_.push_back({index, static_cast<uint32_t>(tags_.size())});
+    if (step.kind == StepKind::Word) {
+      words_.push_back({step.at, step.has, index});
+      if (step.has) held_.push_back(borrow(step.has));
+    } else if (step.kind == StepKind::InstanceDict) {
+      words_.push_back({instance_dict_slot(step.object), step.dict, index});
+    } else if (step.kind != StepKind::Type) {
+      quiet_anchors_.push_back({index, static_cast<uint32_t>(words_.size())});
+    }
   }
   steps_.push_back(step);
 }
@@ -159,8 +230,10 @@ void GuardCache::add_steps(uint32_t index) {
   } else if (node.step.kind == SourceKind::InstanceDict) {
     PyObject* owner = value(node.step.base);
     add_step({StepKind::InstanceDict, index, owner, nullptr, object, tracked_version(object)});
-  } else if (object && PyDict_Check(object)) {
-    add_step({StepKind::Dict, index, object, nullptr, object, tracked_version(object)});
+  } else {
+    if (auto word = word_step(node)) add_step(*word);
+    if (object && PyDict_Check(object))
+      add_step({StepKind::Dict, index, object, nullptr, object, tracked_version(object)});
   }
   if (looked_up) {
     uint32_t version = type_version(as_type(object));
@@ -175,7 +248,12 @@ GuardCache::Verdict GuardCache::check_live(const Step& step, PyObject* const* lo
   values_[node.id.index] = now;
   if (!now && !node.may_miss) return Verdict::Fails;
   if (!step.object || (now == step.object && Py_TYPE(now) == step.type)) return Verdict::Holds;
-  uint8_t& moves = moves_[node.id.index];
+  return moved(step.node);
+}
+
+// Another object than before; soon it is looked up every time.
+GuardCache::Verdict GuardCache::moved(uint32_t node) {
+  uint8_t& moves = moves_[walk_.nodes()[node].id.index];
   if (moves < kRestless) ++moves;
   return Verdict::Stale;
 }
@@ -191,6 +269,18 @@ bool GuardCache::same_shape(const Step& step) const {
 uint64_t GuardCache::version_now(const Step& step) {
   return step.kind == StepKind::Type ? type_version(as_type(step.object))
                                      : tracked_version(step.dict);
+}
+
+// Whether a word lies where it lay, and says what it said. The object has been seen to be the same,
+// or its address to be that of another one.
+bool GuardCache::word_stands(Step& step) {
+  if (Py_TYPE(step.object) != step.type) return false;
+  if (step.version != 0 && type_version(step.type) != step.version) {
+    if (word_of(walk_.nodes()[step.node].step, step.object) != step.at) return false;
+    step.version = type_version(step.type);
+    if (step.version == 0) return false;
+  }
+  return *step.at == step.has;
 }
 
 bool GuardCache::stands(Step& step, Temporaries& made) {
@@ -221,8 +311,11 @@ bool GuardCache::same_steps(const WalkNode& node) const {
     if (!same_shape(steps_[i])) return false;
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
-    if (c.step.kind != SourceKind::InstanceDict || !stable(c.id)) continue;
-    if (!same_shape(steps_[first_step_[child]])) return false;
+    if (!stable(c.id) || first_step_[child] == first_step_[child + 1]) continue;
+    const Step& step = steps_[first_step_[child]];
+    if (c.step.kind == SourceKind::InstanceDict && !same_shape(step)) return false;
+    // What it says is compared where it is reached.
+    if (step.kind == StepKind::Word && word_of(c.step, step.object) != step.at) return false;
   }
   return true;
 }
@@ -242,6 +335,14 @@ bool GuardCache::same_as_before(const WalkNode& node, Temporaries& made) {
   }
   if (!now) return node.may_miss && walk_.guards_hold(node, values_);
   if (!same_steps(node) || !walk_.guards_hold(node, values_)) return false;
+  for (const uint32_t i :
+       guards_of_[node.id.index]) {  // words may rely on the object being the same
+    const Guard& g = walk_.guards()[i];
+    if (g.kind != GuardKind::SameAs) continue;
+    const SourceId other = g.source == node.id ? g.other : g.source;
+    if (value(other) != now || !walk_.guards_hold(walk_.nodes()[node_[other.index]], values_))
+      return false;
+  }
   for (uint32_t child : node.children) {
     const WalkNode& c = walk_.nodes()[child];
     bool unprotected = c.step.kind == SourceKind::Item || c.step.kind == SourceKind::Closure ||
@@ -262,10 +363,44 @@ bool GuardCache::tags_stand(uint32_t first, uint32_t last, Temporaries& made) {
   return true;
 }
 
+bool GuardCache::words_stand(uint32_t first, uint32_t last) {
+  for (const Word *word = words_.data() + first, *end = words_.data() + last; word != end; ++word) {
+    if (*word->at == word->has) [[likely]]
+      continue;
+    moved(steps_[word->step].node);
+    return false;
+  }
+  return true;
+}
+
 GuardCache::Verdict GuardCache::check_anchor(Step& step, PyObject* const* locals,
                                              Temporaries& made) {
   if (step.kind == StepKind::Live) return check_live(step, locals, made);
+  if (step.kind == StepKind::Word) return word_stands(step) ? Verdict::Holds : moved(step.node);
   return stands(step, made) ? Verdict::Holds : Verdict::Stale;
+}
+
+// No dict was written, nor any type changed.
+GuardCache::Verdict GuardCache::check_quietly(PyObject* const* locals, Temporaries& made) {
+  uint32_t words = 0;
+  for (const Anchor& anchor : quiet_anchors_) {
+    if (!words_stand(std::exchange(words, anchor.before), anchor.before)) return Verdict::Stale;
+    Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
+    if (verdict != Verdict::Holds) return verdict;
+  }
+  auto all = static_cast<uint32_t>(words_.size());
+  return words_stand(words, all) ? Verdict::Holds : Verdict::Stale;
+}
+
+GuardCache::Verdict GuardCache::check_versions(PyObject* const* locals, Temporaries& made) {
+  uint32_t tags = 0;
+  for (const Anchor& anchor : anchors_) {
+    if (!tags_stand(std::exchange(tags, anchor.before), anchor.before, made)) return Verdict::Stale;
+    Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
+    if (verdict != Verdict::Holds) return verdict;
+  }
+  auto all = static_cast<uint32_t>(tags_.size());
+  return tags_stand(tags, all, made) ? Verdict::Holds : Verdict::Stale;
 }
 
 // The whole way, looking at every type and every __dict__.
@@ -287,21 +422,10 @@ GuardCache::Verdict GuardCache::check_everything(PyObject* const* locals, Tempor
 
 GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Level level,
                                                 Temporaries& made) {
-  if (level == Level::ObjectsChanged) {
-    Verdict verdict = check_everything(locals, made);
-    if (verdict != Verdict::Holds) return verdict;
-  } else {
-    bool written = level == Level::DictsWritten;
-    uint32_t tags = 0;
-    for (const Anchor& anchor : anchors_) {
-      if (written && !tags_stand(std::exchange(tags, anchor.tags), anchor.tags, made))
-        return Verdict::Stale;
-      Verdict verdict = check_anchor(steps_[anchor.step], locals, made);
-      if (verdict != Verdict::Holds) return verdict;
-    }
-    auto all = static_cast<uint32_t>(tags_.size());
-    if (written && !tags_stand(tags, all, made)) return Verdict::Stale;
-  }
+  Verdict verdict = level == Level::NothingWritten ? check_quietly(locals, made)
+                    : level == Level::DictsWritten ? check_versions(locals, made)
+                                                   : check_everything(locals, made);
+  if (verdict != Verdict::Holds) return verdict;
   for (uint32_t guard : live_guards_)
     if (!walk_.guard_holds(guard, values_)) return Verdict::Fails;
   return Verdict::Holds;
@@ -310,69 +434,6 @@ GuardCache::Verdict GuardCache::check_structure(PyObject* const* locals, Level l
 bool GuardCache::check_tensors(Fetched& fetched) {
   if (std::exchange(values_moved_, false)) tensors_.keep(values_, stable_);
   return tensors_.check(values_, fetched);
-}
-
-// ---- tensors
-
-TensorChecks::TensorChecks(const GuardWalk& walk)
-    : walk_(walk), sharing_(walk.tensors().sharing()) {
-  for (uint32_t g : walk.tensor_guards()) {
-    const Guard& guard = walk.guards()[g];
-    tensors_.push_back({.object = nullptr, .type = guard.expected.ptr()});
-    sources_.push_back(guard.source.index);
-  }
-  storages_.resize(tensors_.size());
-  const std::vector<SourceId>& fetch = walk.fetch();
-  while (fetched_ < std::min(fetch.size(), sources_.size()) &&
-         fetch[fetched_].index == sources_[fetched_]) {
-    ++fetched_;
-  }
-}
-
-void TensorChecks::keep(const GuardWalk::Values& values, const std::vector<bool>& stable) {
-  live_.clear();
-  for (uint32_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].object = values[sources_[i]];
-    if (!stable[sources_[i]]) live_.push_back(i);
-  }
-}
-
-void TensorChecks::prefetch(const Tensor& t) {
-  constexpr size_t kLine = 64;
-  __builtin_prefetch(t.object, 1);
-  const char* impl = reinterpret_cast<const char*>(t.impl);
-  for (size_t at = 0; at < sizeof(c10::TensorImpl); at += kLine) __builtin_prefetch(impl + at);
-  __builtin_prefetch(&t.meta->requires_grad_);
-}
-
-bool TensorChecks::holds(size_t i, const c10::TensorImpl& impl) {
-  Tensor& t = tensors_[i];
-  if (t.image.is_of(impl)) [[likely]]
-    return true;
-  if (!walk_.tensors().matches(i, impl)) return false;
-  t.image.take(impl);
-  t.impl = &impl;
-  t.meta = bridge::TensorImage::meta(impl);
-  return true;
-}
-
-bool TensorChecks::check(const GuardWalk::Values& values, Fetched& fetched) {
-  constexpr size_t kAhead = 8;
-  const std::vector<SourceId>& fetch = walk_.fetch();
-  const size_t count = tensors_.size();
-  for (uint32_t i : live_) tensors_[i].object = values[sources_[i]];
-  fetched.reserve(fetch.size());
-  for (size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) prefetch(tensors_[i + kAhead]);
-    const Tensor& t = tensors_[i];
-    if (!t.object || reinterpret_cast<PyObject*>(Py_TYPE(t.object)) != t.type) return false;
-    const c10::TensorImpl& impl = *THPVariable_Unpack(t.object).unsafeGetTensorImpl();
-    if (!holds(i, impl)) return false;
-    storages_[i] = bridge::storage_of(impl);
-    if (i < fetched_) fetched.add(t.object);
-  }
-  for (size_t i = fetched_; i < fetch.size(); ++i) fetched.add(values[fetch[i].index]);
-  return sharing_.matches_again(storages_);
 }
 
 }  // namespace oxy::python
