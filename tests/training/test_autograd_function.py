@@ -255,3 +255,33 @@ def test_random_numbers_are_drawn_once():
         assert torch.equal(
             torch.autograd.grad(found.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0]
         )
+
+
+class Sine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.cos()
+
+
+def test_in_front_of_a_break():
+    """The graph ends while the rest of the code is still to be followed."""
+
+    def f(x):
+        y = Sine.apply(x * 2)
+        oxyfuel.graph_break()
+        return Sine.apply(y) + 1
+
+    x = torch.randn(3, 4, requires_grad=True)
+    found, expected = oxyfuel.compile(f)(x), f(x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.exp().sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    stats = oxyfuel.stats()
+    assert stats["graphs"] == 2 and stats["graph_breaks"] == 1
+    assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0
