@@ -8,6 +8,7 @@ import torch
 from model_check import first_difference
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import oxyfuel
 
@@ -760,8 +761,6 @@ def test_hooks_that_change_what_is_saved():
 
 
 def test_checkpoint_around_a_compiled_call():
-    from torch.utils.checkpoint import checkpoint
-
     def step(f):
         x = leaf(3)
         checkpoint(f, x, use_reentrant=False).sum().backward()
@@ -771,6 +770,37 @@ def test_checkpoint_around_a_compiled_call():
 
 
 # ---- modes inside ----
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_in_a_graph_of_torch_compile(reentrant):
+    """TorchDynamo writes each as an op that calls a graph."""
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    shift = torch.randn(4)
+
+    def inner(x, y):
+        return nn.functional.dropout(layers[1](x), 0.3) * y, x + shift
+
+    def outer(x, y):
+        a, b = checkpoint(inner, layers[0](x).tanh(), y, use_reentrant=reentrant)
+        return a + b.sin()
+
+    def fn(x, y):
+        once = checkpoint(outer, x, y, use_reentrant=reentrant)
+        return layers[2](once) + checkpoint(torch.cos, x, use_reentrant=reentrant)
+
+    results = []
+    for f in (fn, torch.compile(fn, backend="oxyfuel")):
+        torch.manual_seed(0)
+        x, y = leaf(3, 4), leaf(3, 4)
+        layers.zero_grad()
+        out = f(x, y)
+        out.square().sum().backward()
+        results.append([out, x.grad, y.grad, [p.grad for p in layers.parameters()], torch.rand(2)])
+    torch._dynamo.reset()
+    assert not first_difference(*results)
+    stats = oxyfuel.stats()
+    assert stats["graphs"] == 1 and stats["unsupported"] == stats["fallbacks"] == 0
 
 
 def test_no_grad_inside():
