@@ -24,6 +24,7 @@ if "t" in sys.abiflags:
 from oxyfuel.extension import _C
 
 # isort: split
+from oxyfuel.accelerate import register_with_accelerate
 from oxyfuel.api import GraphBreak, capture_everything, compile, list_backends
 from oxyfuel.backend import oxyfuel_backend, register
 from oxyfuel.compiler import compile_fx, reset
@@ -88,6 +89,7 @@ __all__ = [
     "oxyfuel_backend",
     "register_pass",
     "register_replacement",
+    "register_with_accelerate",
     "registered_passes",
     "reset",
     "set_logs",

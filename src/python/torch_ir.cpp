@@ -10,6 +10,8 @@
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include <array>
+#include <memory>
+#include <utility>
 
 #include "python/symbolic_int.h"
 #include "support/check.h"
@@ -280,19 +282,32 @@ class FxImporter {
   explicit FxImporter(const py::object& gm) : module_(gm), out_(std::make_shared<TorchIr>()) {}
 
   std::shared_ptr<TorchIr> run() {
-    // A list: nodes' own iterator starts again after the end, which pybind11 trips over.
-    for (py::handle node : py::list(module_.attr("graph").attr("nodes"))) import_node(node);
+    import_nodes(module_);
     out_->module = module_;
     out_->seal();
     return std::move(out_);
   }
 
  private:
+  void import_nodes(const py::object& module) {
+    // A list: nodes' own iterator starts again after the end, which pybind11 trips over.
+    for (py::handle node : py::list(module.attr("graph").attr("nodes"))) import_node(node);
+  }
+
   void import_node(py::handle node) {
     const auto op = node.attr("op").cast<std::string>();
     py::object target = node.attr("target");
     const auto name = node.attr("name").cast<std::string>();
-    if (op == "placeholder") {
+    if (op == "call_function" && is_checkpoint(target)) {
+      import_checkpoint(node);
+    } else if (op == "call_function" && is_item_of_checkpoint(node, target)) {
+      define(node, item_of_checkpoint(node));
+    } else if (op == "placeholder" && inlined_) {
+      if (inlined_->next == inlined_->args.size()) throw Unsupported("a checkpoint's arguments");
+      define(node, inlined_->args[inlined_->next++]);
+    } else if (op == "output" && inlined_) {
+      inlined_->result = convert(py::tuple(node.attr("args"))[0]);
+    } else if (op == "placeholder") {
       define(node, out_->graph.add_input(name, input_type(node)));
       out_->module_state.push_back(is_module_state(node));
     } else if (op == "get_attr") {
@@ -304,7 +319,7 @@ class FxImporter {
     } else if (op == "call_method") {
       import_call(node, ir::NodeKind::CallMethod, target.cast<std::string>(), py::object(), name);
     } else if (op == "call_module") {
-      py::object submodule = module_.attr("get_submodule")(target);
+      py::object submodule = submodule_of(target);
       import_call(node, ir::NodeKind::CallFunction, object_name(submodule), submodule, name);
     } else if (op == "output") {
       out_->graph.result = convert(py::tuple(node.attr("args"))[0]);
@@ -314,6 +329,62 @@ class FxImporter {
   }
 
   void define(py::handle node, ir::ValueId v) { values_[node.ptr()] = v; }
+
+  py::object submodule_of(const py::object& target) {
+    std::string path = prefix_ + target.cast<std::string>();
+    if (path.ends_with('.')) path.pop_back();
+    return module_.attr("get_submodule")(path);
+  }
+
+  // A call of what torch.utils.checkpoint was given, as TorchDynamo writes it: the module that it
+  // calls, whose nodes become ours, and what they give.
+  struct Inlined {
+    std::vector<ir::ValueId> args;
+    size_t next = 0;
+    ir::Arg result;
+  };
+
+  static bool is_higher_order(const py::object& target, const char* name) {
+    const py::object home = py::getattr(target, "__module__", py::none());
+    return home.equal(py::str("torch.ops.higher_order")) &&
+           py::object(target.attr("__name__")).equal(py::str(name));
+  }
+
+  static bool is_checkpoint(const py::object& target) {
+    return is_higher_order(target, "tag_activation_checkpoint");
+  }
+
+  // What is kept for the backward, the partition decides.
+  void import_checkpoint(py::handle node) {
+    const py::tuple args(node.attr("args"));
+    auto inner = std::make_unique<Inlined>();
+    for (size_t i = 1; i < args.size(); ++i) {
+      auto it = values_.find(args[i].ptr());
+      if (it == values_.end()) throw Unsupported("a checkpoint of what is no tensor");
+      inner->args.push_back(it->second);
+    }
+    const py::object target = args[0].attr("target"), module = submodule_of(target);
+    inlined_.swap(inner);
+    const std::string outer = std::exchange(prefix_, cat(prefix_, target.cast<std::string>(), "."));
+    import_nodes(module);
+    prefix_ = outer;
+    inlined_.swap(inner);
+    checkpoints_[node.ptr()] = std::move(inner->result);
+  }
+
+  bool is_item_of_checkpoint(py::handle node, const py::object& target) {
+    return !checkpoints_.empty() && target.is(member_of<"operator", "getitem">()) &&
+           checkpoints_.contains(py::tuple(node.attr("args"))[0].ptr());
+  }
+
+  ir::ValueId item_of_checkpoint(py::handle node) {
+    const py::tuple args(node.attr("args"));
+    const std::vector<ir::Arg>* items = checkpoints_.at(args[0].ptr()).items();
+    const auto i = args[1].cast<size_t>();
+    if (items == nullptr || i >= items->size() || !(*items)[i].is_value())
+      throw Unsupported("a checkpoint that returns what is no tensor");
+    return (*items)[i].value();
+  }
 
   // Dynamo notes where it found an input.
   static bool is_module_state(py::handle node) {
@@ -340,10 +411,9 @@ class FxImporter {
 
   // torch's own ops for branches and loops; null for other functions.
   static const char* region_op(const py::object& target) {
-    const py::object home = py::getattr(target, "__module__", py::none());
-    if (!home.equal(py::str("torch.ops.higher_order"))) return nullptr;
-    const auto name = target.attr("__name__").cast<std::string>();
-    return name == "cond" ? "cond" : name == "while_loop" ? "while_loop" : nullptr;
+    for (const char* name : {"cond", "while_loop"})
+      if (is_higher_order(target, name)) return name;
+    return nullptr;
   }
 
   // cond(pred, then, else, operands); while_loop(while, do, carried, others)
@@ -357,7 +427,7 @@ class FxImporter {
     ir::Node& n =
         out_->graph.add_call(ir::NodeKind::Region, op, std::move(operands), {ir::Type::opaque()});
     for (size_t i = loop ? 0 : 1; i < (loop ? 2U : 3U); ++i) {
-      auto inner = FxImporter(module_.attr("get_submodule")(args[i].attr("target"))).run();
+      auto inner = FxImporter(submodule_of(args[i].attr("target"))).run();
       if (inner->graph.result.items() == nullptr)
         inner->graph.result = ir::Tuple{{inner->graph.result}};
       n.regions.push_back(std::move(inner->graph));
@@ -368,8 +438,10 @@ class FxImporter {
     define(node, n.outputs[0]);
   }
 
-  void import_attribute(py::handle node, const std::string& path) {
-    const py::object held = py::getattr(module_, path.c_str(), py::none());
+  void import_attribute(py::handle node, const std::string& name) {
+    const std::string path = prefix_ + name;
+    const py::object inside = prefix_.empty() ? module_ : submodule_of(py::str());
+    const py::object held = py::getattr(inside, name.c_str(), py::none());
     if (py::hasattr(held, "graph")) return;  // of a branch or loop
     auto [it, is_new] = attributes_.try_emplace(path);
     if (is_new) it->second = out_->graph.add_attribute(path, ir::Type::opaque());
@@ -432,6 +504,9 @@ class FxImporter {
   std::unordered_map<PyObject*, std::string> names_;
   std::unordered_map<std::string, ir::ValueId> attributes_;
   std::unordered_map<std::string, ir::StackId> stacks_;
+  std::unique_ptr<Inlined> inlined_;  // while the nodes of a checkpoint are imported
+  std::string prefix_;                // the path of its module
+  std::unordered_map<PyObject*, ir::Arg> checkpoints_;
 };
 
 }  // namespace

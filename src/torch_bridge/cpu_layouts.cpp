@@ -1,8 +1,12 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/shapes.h"
 #include "torch_bridge/fake_tensor.h"
@@ -61,14 +65,18 @@ std::vector<c10::SymInt> sizes_in(const c10::IValue& v) {
 
 // What torch will run says which layout its result has: that depends on sizes, strides and the
 // number of threads.
-bool runs_channels_last(Args args) {
+at::native::ConvBackend convolution_backend(Args args) {
   const at::Tensor &x = args[0].toTensor(), &w = args[1].toTensor();
   std::optional<at::Tensor> bias;
   if (args[2].isTensor()) bias = args[2].toTensor();
-  const auto backend = at::native::select_conv_backend(
-      x, w, bias, sizes_in(args[3]), sizes_in(args[4]), sizes_in(args[5]), args[6].toBool(),
-      sizes_in(args[7]), args[8].toSymInt(), std::nullopt);
-  const auto format = at::native::_determine_backend_memory_format(x, w, backend);
+  return at::native::select_conv_backend(x, w, bias, sizes_in(args[3]), sizes_in(args[4]),
+                                         sizes_in(args[5]), args[6].toBool(), sizes_in(args[7]),
+                                         args[8].toSymInt(), std::nullopt);
+}
+
+bool runs_channels_last(Args args) {
+  const auto format = at::native::_determine_backend_memory_format(
+      args[0].toTensor(), args[1].toTensor(), convolution_backend(args));
   return format == at::MemoryFormat::ChannelsLast || format == at::MemoryFormat::ChannelsLast3d;
 }
 
@@ -90,10 +98,15 @@ void convolution(ir::TensorType& t, Args args) {
   }
 }
 
-// Both gradients have the forward's format. `like` is the operand of which one is the gradient.
-void convolution_gradient(ir::TensorType& t, Args args, const at::Tensor& like) {
+std::vector<c10::IValue> of_forward(Args args) {
   std::vector<c10::IValue> forward{args[1], args[2], c10::IValue()};
   forward.insert(forward.end(), args.begin() + 4, args.begin() + 10);
+  return forward;
+}
+
+// Both gradients have the forward's format. `like` is the operand of which one is the gradient.
+void convolution_gradient(ir::TensorType& t, Args args, const at::Tensor& like) {
+  const std::vector<c10::IValue> forward = of_forward(args);
   const at::Tensor &x = args[1].toTensor(), &w = args[2].toTensor();
   if (is_symbolic(x) || is_symbolic(w) || t.dim() < 3 || like.numel() == 0) return;
   const bool last = t.dim() == 3 ? suggests_channels_last_1d(w) ||
@@ -106,8 +119,15 @@ void convolution_input(ir::TensorType& t, Args args) {
   convolution_gradient(t, args, args[1].toTensor());
 }
 
+// ATen's own kernel makes that of the weights in the format that they have by then: those whose
+// memory is the same in either format have not been copied.
 void convolution_weight(ir::TensorType& t, Args args) {
-  convolution_gradient(t, args, args[2].toTensor());
+  const at::Tensor &x = args[1].toTensor(), &w = args[2].toTensor();
+  convolution_gradient(t, args, w);
+  if (is_symbolic(x) || is_symbolic(w) || t.dim() != 4 || w.numel() == 0) return;
+  if (w.is_contiguous(at::MemoryFormat::ChannelsLast) && !suggests_channels_last(w) &&
+      convolution_backend(of_forward(args)) == at::native::ConvBackend::Slow2d)
+    row_major(t, args);
 }
 
 // Images that are made anew, in the format of the first argument.
@@ -189,13 +209,11 @@ void rolled(ir::TensorType& t, Args args) {
   t.strides.assign(strides.begin(), strides.end());
 }
 
-// A product of the first two arguments, which torch's rule takes for a new tensor: laid out as the
-// first.
+// A product of the first two arguments, which torch's rule takes for a new tensor.
 void like_product(ir::TensorType& t, Args args) {
-  const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
-  if (is_symbolic(x) || !x.is_non_overlapping_and_dense()) return;
-  if (!x.sizes().equals(y.sizes())) return;
-  for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));
+  const ir::TensorType x = type_of(args[0].toTensor()), y = type_of(args[1].toTensor());
+  const ir::TensorType* operands[] = {&x, &y};
+  if (auto strides = ops::elementwise_strides(t.sizes, operands, false)) t.strides = *strides;
 }
 
 // The strides of what torch's FFTs with MKL give: dimensions that are not transformed by falling
@@ -298,6 +316,26 @@ void bag_maxima(ir::TensorType& t, Args args) {
     resized(t, {bags(args)});
 }
 
+// oneDNN says how large a recurrent layer's workspace is when it runs: it does so here, on zeros.
+// Without gradients it has none, whatever the argument `train` says.
+void recurrent_workspace(ir::TensorType& t, Args args) {
+  bool known = c10::GradMode::is_enabled();
+  auto zeros = [&](const at::Tensor& x) {
+    if (!x.defined()) return x;
+    known &= !is_symbolic(x);
+    if (!known) return x;
+    at::Tensor out = at::detail::empty_cpu(x.sizes(), x.options());
+    std::memset(out.mutable_data_ptr(), 0, out.nbytes());
+    return out;
+  };
+  torch::jit::Stack stack;
+  for (const c10::IValue& v : args) stack.push_back(map_tensors(v, zeros));
+  if (!known) return;
+  run_on_metadata(c10::Dispatcher::singleton().findSchemaOrThrow("aten::mkldnn_rnn_layer", ""),
+                  stack);
+  resized(t, stack.back().toTensor().sym_sizes().vec());
+}
+
 struct Correction {
   const char* target;
   size_t ret;
@@ -341,6 +379,7 @@ constexpr Correction kCorrections[] = {
     {"aten._fft_r2c.default", 0, real_fft<false>},
     {"aten._fft_c2r.default", 0, real_fft<true>},
     {"aten.native_dropout_backward.default", 0, like_product},
+    {"aten.mkldnn_rnn_layer.default", 3, recurrent_workspace},
     {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
 };

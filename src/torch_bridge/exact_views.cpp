@@ -13,6 +13,7 @@
 
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
+#include "torch_bridge/masked_writes.h"
 #include "torch_bridge/op_recorder.h"
 #include "torch_bridge/symbolic_composites.h"
 
@@ -405,6 +406,18 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   op.redispatchBoxed(keys & kBelow, stack);
 }
 
+void put_by_index(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+  constexpr size_t kArguments = 4;
+  const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - kArguments, kArguments);
+  const std::optional<at::Tensor> chosen = current ? chosen_by_mask(args) : std::nullopt;
+  if (!chosen) return hear_op(op, keys, stack);
+  at::Tensor out = *chosen;
+  if (op.schema().is_mutable()) out = args[0].toTensor().copy_(out);
+  torch::jit::drop(*stack, kArguments);
+  stack->emplace_back(std::move(out));
+}
+
 // At the first recording: until then other libraries find the key as torch has it.
 void register_kernels() {
   using torch::Library;
@@ -427,6 +440,8 @@ void register_kernels() {
     library->impl("unsafe_split_with_sizes",
                   TORCH_FN((unsafe_split<ops::unsafe_split_with_sizes, ops::split_with_sizes,
                                          c10::SymIntArrayRef>)));
+    for (const char* name : {"index_put", "index_put_"})
+      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&put_by_index>());
     register_symbolic_composites(*library, kBelow);
     return library;
   }();

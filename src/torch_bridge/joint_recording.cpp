@@ -21,15 +21,24 @@ class Entrance : public engine::Node {
   engine::variable_list apply(engine::variable_list&& gradients) override { return gradients; }
 };
 
+// Whether a leaf gets a gradient laid out like this as it is: AccumulateGrad does not look at
+// strides of dimensions of size 1. Those of what is row-major depend on the tangents' of the call.
+bool is_laid_out_as_leaf(const ir::TensorType& gradient, const ir::TensorType& leaf) {
+  if (gradient.strides == ir::contiguous_strides(gradient.sizes)) return false;
+  for (size_t d = 0; d < leaf.sizes.size(); ++d)
+    if (!leaf.sizes[d].is_const(1) && gradient.strides[d] != leaf.strides[d]) return false;
+  return true;
+}
+
 // What a gradient is laid out as: as autograd computes it, where that is memory without gaps; for a
-// leaf, whose gradient has its layout in the end, as the leaf.
+// leaf, whose gradient has its layout in the end, as the leaf but for dimensions of size 1.
 ir::TensorType layout_of_gradient(const ir::TensorType& computed, const ir::TensorType& primal,
                                   bool leaf) {
   ir::TensorType out = computed;
   out.offset = 0;
   out.requires_grad = false;
-  if (out.is_dense() && !(leaf && primal.is_dense())) return out;
-  out.strides = primal.is_dense() ? primal.strides : ir::contiguous_strides(out.sizes);
+  const bool kept = leaf && primal.is_dense() ? is_laid_out_as_leaf(out, primal) : out.is_dense();
+  if (!kept) out.strides = primal.is_dense() ? primal.strides : ir::contiguous_strides(out.sizes);
   return out;
 }
 

@@ -129,9 +129,10 @@ ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
 }
 
 // The tensor that autograd knows the shared memory of these results by, of which they are views;
-// undefined where none of them requires gradients.
-at::Tensor root_of(Recording& r, const std::vector<at::Tensor>& results,
-                   const c10::StorageImpl* storage, const ir::OutputSpec& base) {
+// undefined where none of them requires gradients. `base` becomes what it is: autograd may know the
+// memory in another form than the op made it in (a product of rows that linear has reshaped).
+at::Tensor root_of(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& results,
+                   const c10::StorageImpl* storage, ir::OutputSpec& base) {
   at::Tensor root;
   for (const at::Tensor& t : results) {
     if (!t.defined() || !t.requires_grad() || storage_of(t) != storage) continue;
@@ -142,10 +143,16 @@ at::Tensor root_of(Recording& r, const std::vector<at::Tensor>& results,
   }
   if (!root.defined()) return root;
   functional::sync(root);
+  const ir::TensorType type = type_of(root);
   auto* w = wrapper_of(root);
-  if (!w || !same_layout(type_of(root), base.type) || !base.type.offset.is_const(0) ||
-      r.value_of(w->value()) != base.value)
+  if (!w || !base.type.offset.is_const(0))
     throw Unsupported("results that share memory which autograd knows in another form");
+  if (same_layout(type, base.type) && r.value_of(w->value()) == base.value) return root;
+  if (!type.is_dense() || !type.offset.is_const(0) || !base.type.is_dense() ||
+      type.dtype != base.type.dtype || type.numel() != base.type.numel())
+    throw Unsupported("results that share memory which autograd knows in part");
+  base.value = laid_out_as(r.graph, type, r.value_of(ops.with_marks(w->value(), {})));
+  base.type = type;
   return root;
 }
 
@@ -277,7 +284,7 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     if (seen == hidden_storage.end()) {
       hidden_storage.push_back(storage);
       hidden.push_back(base_of(r, ops, t));
-      roots.push_back(gradients ? root_of(r, results, storage, hidden.back()) : at::Tensor());
+      roots.push_back(gradients ? root_of(r, ops, results, storage, hidden.back()) : at::Tensor());
       hidden.back().type.requires_grad = roots.back().defined();
     }
   }

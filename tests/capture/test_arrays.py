@@ -417,3 +417,21 @@ def test_scalars_that_vary_are_inputs():
             compiled(np.ones(3, np.float32), np.float32(s)), np.ones(3, np.float32) * np.float32(s)
         )
     assert oxyfuel.stats()["graphs"] == 1
+
+
+def test_options_that_only_numpy_takes():
+    def f(a):
+        return np.array(a, subok=True, ndmin=3) + 1
+
+    agree(f, values("float32"), breaks=1)
+
+
+def test_numpys_own_code_is_left_alone():
+    """What it calls where a call of it breaks is no code of the user's."""
+
+    def f(x, rows):
+        mask = np.zeros((3, 4), dtype=bool)
+        np.put_along_axis(mask, rows, True, 1)
+        return x * torch.from_numpy(mask)
+
+    agree(f, torch.randn(3, 4), np.array([[1], [0], [3]]), breaks=1)

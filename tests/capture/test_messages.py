@@ -1,5 +1,6 @@
 """Warnings and log messages of captured code: eager's, once the graph has run."""
 
+import functools
 import itertools
 import logging
 import warnings
@@ -151,3 +152,72 @@ def test_in_front_of_a_break():
 
     x = torch.ones(3)
     assert seen(oxyfuel.compile(f), x, 2)[1] == seen(f, x, 2)[1]
+
+
+@functools.lru_cache(None)
+def warn_once(logger, *args):
+    """What transformers adds to loggers."""
+    logger.warning(*args)
+
+
+def logs_once(x, n):
+    y = x * n
+    LOG.warning_once("%s of a kind", n)
+    LOG.warning("always")
+    warn_once(LOG, f"{n} again")
+    LOG.warning_once("%s of a kind", n)
+    return y + 1
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.CRITICAL])
+def test_what_is_logged_once(level, monkeypatch):
+    monkeypatch.setattr(logging.Logger, "warning_once", warn_once, raising=False)
+    x, kept = torch.randn(3), []
+    for run in (oxyfuel.compile(logs_once), logs_once):
+        handler = Kept()
+        LOG.setLevel(level)
+        LOG.addHandler(handler)
+        warn_once.cache_clear()
+        try:
+            results = [run(x, n) for n in (1, 1, 2, 1)]
+            warn_once.cache_clear()  # it says it once more
+            results.append(run(x, 1))
+        finally:
+            LOG.removeHandler(handler)
+        kept.append((results, handler.records, warn_once.cache_info()))
+    torch.testing.assert_close(kept[0][0], kept[1][0])
+    assert kept[0][1:] == kept[1][1:]
+    assert len(kept[0][1]) == (11 if level == logging.INFO else 0)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == stats["unsupported"] == 0
+
+
+def test_a_cached_method_that_does_more_than_log():
+    counted = []
+
+    @functools.lru_cache(None)
+    def count(logger, by):
+        logger.info("counted")
+        counted.append(by)
+        return by + len(counted)
+
+    def f(x, n):
+        return x + count(LOG, n)
+
+    x = torch.randn(3)
+    found = []
+    for run in (oxyfuel.compile(f), f):
+        counted.clear()
+        count.cache_clear()
+        found.append([run(x, n) for n in (1, 1, 2, 1)] + [list(counted)])
+    torch.testing.assert_close(found[0][:-1], found[1][:-1])
+    assert found[0][-1] == found[1][-1] == [1, 2]
+
+
+def test_a_cached_method_of_a_logger_that_is_made_inside():
+    def f(x, name):
+        warn_once(logging.Logger(name), "said")
+        return x + 1
+
+    x = torch.randn(3)
+    assert torch.equal(oxyfuel.compile(f)(x, "inside"), x + 1)

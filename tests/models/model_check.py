@@ -234,7 +234,7 @@ def check_sizes(case: Case, **options: Any) -> FoundSizes:
     )
 
 
-def dynamo_counts(case: Case) -> Counted:
+def dynamo_counts(case: Case, gradients: bool = False) -> Counted:
     """What TorchDynamo makes of one call."""
     from torch._dynamo.utils import counters
 
@@ -247,7 +247,7 @@ def dynamo_counts(case: Case) -> Counted:
         return gm.forward
 
     model, args, kwargs = case.make()
-    with torch.no_grad():
+    with torch.set_grad_enabled(gradients):
         torch.compile(model, backend=backend)(*args, **kwargs)
     breaks: collections.Counter[str] = counters["graph_break"]
     return Counted(len(graphs), sum(breaks.values()))

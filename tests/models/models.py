@@ -1,12 +1,13 @@
 """Architectures of transformers through oxyfuel.compile, against eager and against TorchDynamo's
 recorded cuts.
 
-usage: python tests/models/models.py [--record | --lengths] [--backend NAME] [--jobs N]
+usage: python tests/models/models.py [--record] [--lengths | --train] [--backend NAME] [--jobs N]
 [--write FILE] [NAME ...]
 
-Without NAME: all of them. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt;
-every other run reads them there. --lengths calls each at three sizes (lengths of text or sound,
-else image sizes, else batches), which is to take one recompile of each graph.
+Without NAME: all of them. --record runs TorchDynamo and writes its graphs and breaks to dynamo.txt
+(with --train to dynamo_training.txt); every other run reads them there. --lengths calls each at
+three sizes (lengths of text or sound, else image sizes, else batches), which is to take one
+recompile of each graph. --train takes training steps.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 RECORDED = Path(__file__).with_name("dynamo.txt")
+RECORDED_OF_TRAINING = Path(__file__).with_name("dynamo_training.txt")
 HEADING = """# Architectures of transformers against eager and TorchDynamo
 
 Written by `./dev models`. Small configurations with random weights, two calls of each: the values,
@@ -42,21 +44,34 @@ numbers, the second with symbols, and that serves the others.
 
 """
 
+HEADING_OF_TRAINING = """# Training steps of architectures of transformers
 
-def recorded() -> dict[str, tuple[int, int]]:
+Written by `./dev models --train --write docs/models_training.md`. The models of
+[models.md](models.md) in training mode, two steps of each: forward with dropout as the
+configuration has it, loss, backward. The loss is the model's own where it has one for language
+modelling ("own loss"), else the mean square of the outputs' distance from random numbers. Results,
+losses, the gradients of all parameters (None where eager has None), buffers and the state of the
+generators behind the steps are compared with eager from the same seed. Graphs and breaks of the
+first forward, beside those of `torch.compile(backend="eager")` as recorded in
+`tests/models/dynamo_training.txt`.
+
+"""
+
+
+def recorded(path: Path = RECORDED) -> dict[str, tuple[int, int]]:
     """TorchDynamo's graphs and breaks by model."""
-    lines = RECORDED.read_text().splitlines() if RECORDED.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
     rows = (line.split() for line in lines if line and not line.startswith("#"))
     return {name: (int(graphs), int(breaks)) for name, graphs, breaks in rows}
 
 
-def write_recorded(found: dict[str, tuple[int, int]]) -> None:
+def write_recorded(path: Path, found: dict[str, tuple[int, int]]) -> None:
     """Keeps what was found, and what was recorded of the others."""
-    rows = sorted({**recorded(), **found}.items())
-    RECORDED.write_text(
+    rows = sorted({**recorded(path), **found}.items())
+    how = "./dev models --record" + " --train" * (path == RECORDED_OF_TRAINING)
+    path.write_text(
         "# graphs and breaks of torch.compile(backend='eager'), torch 2.13, transformers 5.23; by "
-        "./dev models --record\n"
-        + "".join(f"{name} {graphs} {breaks}\n" for name, (graphs, breaks) in rows)
+        f"{how}\n" + "".join(f"{name} {graphs} {breaks}\n" for name, (graphs, breaks) in rows)
     )
 
 
@@ -66,6 +81,7 @@ def work(task: tuple[str, str]) -> tuple[str, Any]:
     import transformers
     from model_cases import CASES
     from model_check import check, check_sizes, dynamo_counts
+    from model_training import check_training, dynamo_training_counts
 
     name, what = task
     warnings.simplefilter("ignore")
@@ -76,6 +92,10 @@ def work(task: tuple[str, str]) -> tuple[str, Any]:
     try:
         if what == "dynamo":
             return name, tuple(dynamo_counts(case))
+        if what == "dynamo train":
+            return name, tuple(dynamo_training_counts(case))
+        if what == "train":
+            return name, check_training(case)
         return name, check_sizes(case) if what == "lengths" else check(case, backend=what)
     except Exception as e:
         return name, f"{type(e).__name__}: " + " ".join(str(e).split())[:300]
@@ -133,14 +153,17 @@ def table_of_sizes(rows: list[tuple[Any, Any]]) -> str:
     )
 
 
-def table(rows: list[tuple[Any, Any, tuple[int, int] | None]]) -> str:
+def table(rows: list[tuple[Any, Any, tuple[int, int] | None]], training: bool = False) -> str:
     """The table of all cases, and its sums."""
     lines = [
-        "| family | model | graphs | breaks | TorchDynamo's graphs | breaks | |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+        "| family | model |" + " own loss |" * training + " graphs | breaks | TorchDynamo's graphs "
+        "| breaks | |",
+        "| --- | --- |" + " --- |" * training + " ---: | ---: | ---: | ---: | --- |",
     ]
     for case, found, theirs in rows:
         ours = ("", "") if isinstance(found, str) else found.counted
+        if training:
+            ours = ("" if isinstance(found, str) or not found.own_loss else "yes", *ours)
         cells = (case.family, case.name, *ours, *(theirs or ("", "")), verdict(found, theirs))
         lines.append("| " + " | ".join(str(c).replace("|", "/") for c in cells) + " |")
     good = sum(not verdict(found, theirs) for _, found, theirs in rows)
@@ -159,6 +182,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--record", action="store_true", help="run TorchDynamo, write its counts")
     parser.add_argument("--lengths", action="store_true", help="calls at several sizes")
+    parser.add_argument("--train", action="store_true", help="training steps")
     parser.add_argument("--backend", default="native", help="of oxyfuel.compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--write", metavar="FILE", help="put the table into this file")
@@ -170,31 +194,35 @@ def main() -> int:
     start = time.monotonic()
     found: dict[str, Any] = {}
     context = multiprocessing.get_context("spawn")
+    what = "train" if a.train else "lengths" if a.lengths else a.backend
+    if a.record:
+        what = "dynamo train" if a.train else "dynamo"
+    path = RECORDED_OF_TRAINING if a.train else RECORDED
     with context.Pool(a.jobs, maxtasksperchild=40) as pool:
-        what = "dynamo" if a.record else "lengths" if a.lengths else a.backend
         for name, result in pool.imap_unordered(work, [(c.name, what) for c in cases]):
             found[name] = result
             text = result
             if a.lengths:
                 text = verdict_of_sizes(result)
             elif not a.record:
-                text = verdict(result, recorded().get(name))
+                text = verdict(result, recorded(path).get(name))
             print(f"{name}: {text or 'as in eager'}", flush=True)
     print(f"{time.monotonic() - start:.0f} seconds")
     if a.record:
-        write_recorded({n: r for n, r in found.items() if isinstance(r, tuple)})
+        write_recorded(path, {n: r for n, r in found.items() if isinstance(r, tuple)})
         return 0
     if a.lengths:
         pairs = [(c, found[c.name]) for c in cases]
         text = table_of_sizes(pairs)
         bad = any(verdict_of_sizes(r) for _, r in pairs)
     else:
-        rows = [(c, found[c.name], recorded().get(c.name)) for c in cases]
-        text = table(rows)
+        rows = [(c, found[c.name], recorded(path).get(c.name)) for c in cases]
+        text = table(rows, a.train)
         bad = any(verdict(r, t) for _, r, t in rows)
     print(text, end="")
     if a.write:
-        Path(a.write).write_text((HEADING_OF_SIZES if a.lengths else HEADING) + text)
+        heading = HEADING_OF_TRAINING if a.train else HEADING_OF_SIZES if a.lengths else HEADING
+        Path(a.write).write_text(heading + text)
     return 1 if bad else 0
 
 

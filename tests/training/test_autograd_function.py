@@ -255,3 +255,87 @@ def test_random_numbers_are_drawn_once():
         assert torch.equal(
             torch.autograd.grad(found.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0]
         )
+
+
+class Sine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.cos()
+
+
+def test_in_front_of_a_break():
+    """The graph ends while the rest of the code is still to be followed."""
+
+    def f(x):
+        y = Sine.apply(x * 2)
+        oxyfuel.graph_break()
+        return Sine.apply(y) + 1
+
+    x = torch.randn(3, 4, requires_grad=True)
+    found, expected = oxyfuel.compile(f)(x), f(x)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(y.exp().sum(), x)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    stats = oxyfuel.stats()
+    assert stats["graphs"] == 2 and stats["graph_breaks"] == 1
+    assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0
+
+
+class Holder:
+    factor = 2.0
+
+
+HOLDER = Holder()
+
+
+class TimesHeld(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * HOLDER.factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * HOLDER.factor
+
+
+def note_on(holder):
+    holder.noted = getattr(holder, "noted", 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("write", "function", "breaks"),
+    [
+        (lambda h: note_on(h), Sine, 0),  # which reads nothing of it
+        (lambda h: setattr(h, "factor", 3.0), TimesHeld, 1),
+        (lambda h: note_on(h), TimesHeld, 1),
+        (lambda h: setattr(Holder, "factor", 3.0), TimesHeld, 1),
+    ],
+)
+def test_behind_a_write(write, function, breaks):
+    def f(x, holder):
+        write(holder)
+        y = function.apply(x * 2)
+        note_on(holder)
+        return y + holder.noted
+
+    x = torch.randn(3, 4, requires_grad=True)
+    results = []
+    for run in (f, oxyfuel.compile(f)):
+        vars(HOLDER).clear()
+        Holder.factor = 2.0
+        try:
+            y = run(x, HOLDER)
+            results.append((y, torch.autograd.grad(y.exp().sum(), x), dict(vars(HOLDER))))
+        finally:
+            Holder.factor = 2.0
+    torch.testing.assert_close(results[1][:2], results[0][:2])
+    assert results[1][2] == results[0][2]
+    stats = oxyfuel.stats()
+    assert (stats["graph_breaks"] > 0) == bool(breaks)
+    assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0

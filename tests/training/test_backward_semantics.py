@@ -8,12 +8,13 @@ import torch
 from model_check import first_difference
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import oxyfuel
 
 
 def leaf(*shape, dtype=torch.float32):
-    return torch.randn(*shape, dtype=dtype).requires_grad_()
+    return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
 def both(step, fn, **options):
@@ -405,6 +406,43 @@ def test_view_outputs_of_an_intermediate_are_written():
     compare(step, fn)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("written", [True, False])
+def test_views_of_what_linear_has_reshaped(bias, written):
+    """Autograd knows the memory in three dimensions; the product has two."""
+    layer = nn.Linear(4, 6, bias=bias)
+
+    def step(f):
+        x = leaf(2, 3, 4)
+        layer.zero_grad()
+        a, b, c = f(x)
+        shared = [t.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for t in (b, c)]
+        if written:
+            b.mul_(5)
+        (a.sum() + 2 * b.square().sum() + 3 * c.sum()).backward()
+        return shared, a, b, c, x.grad, [p.grad for p in layer.parameters()]
+
+    def fn(x):
+        y = layer(x)
+        return y[..., :2], y[:, 1], y.view(2, 3, 2, 3).transpose(1, 2)
+
+    compare(step, fn)
+
+
+def test_chunks_of_a_product_with_swapped_dimensions():
+    def step(f):
+        x, w = leaf(2, 3, 4), leaf(6, 4)
+        q, k = f(x, w)
+        (q.exp().sum() + k.square().sum()).backward()
+        return q, k, x.grad, w.grad
+
+    def fn(x, w):
+        heads = nn.functional.linear(x, w).view(2, 3, 2, 3).permute(0, 2, 1, 3)
+        return heads.chunk(2, dim=-2)
+
+    compare(step, fn)
+
+
 def test_detached_outputs():
     def step(f):
         x = leaf(3)
@@ -723,8 +761,6 @@ def test_hooks_that_change_what_is_saved():
 
 
 def test_checkpoint_around_a_compiled_call():
-    from torch.utils.checkpoint import checkpoint
-
     def step(f):
         x = leaf(3)
         checkpoint(f, x, use_reentrant=False).sum().backward()
@@ -734,6 +770,37 @@ def test_checkpoint_around_a_compiled_call():
 
 
 # ---- modes inside ----
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_in_a_graph_of_torch_compile(reentrant):
+    """TorchDynamo writes each as an op that calls a graph."""
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    shift = torch.randn(4)
+
+    def inner(x, y):
+        return nn.functional.dropout(layers[1](x), 0.3) * y, x + shift
+
+    def outer(x, y):
+        a, b = checkpoint(inner, layers[0](x).tanh(), y, use_reentrant=reentrant)
+        return a + b.sin()
+
+    def fn(x, y):
+        once = checkpoint(outer, x, y, use_reentrant=reentrant)
+        return layers[2](once) + checkpoint(torch.cos, x, use_reentrant=reentrant)
+
+    results = []
+    for f in (fn, torch.compile(fn, backend="oxyfuel")):
+        torch.manual_seed(0)
+        x, y = leaf(3, 4), leaf(3, 4)
+        layers.zero_grad()
+        out = f(x, y)
+        out.square().sum().backward()
+        results.append([out, x.grad, y.grad, [p.grad for p in layers.parameters()], torch.rand(2)])
+    torch._dynamo.reset()
+    assert not first_difference(*results)
+    stats = oxyfuel.stats()
+    assert stats["graphs"] == 1 and stats["unsupported"] == stats["fallbacks"] == 0
 
 
 def test_no_grad_inside():
@@ -987,3 +1054,138 @@ def test_torch_compile():
     assert not first_difference(results[1], results[0])
     stats = oxyfuel.stats()
     assert stats["graphs"] >= 1 and stats["grad_fallbacks"] == stats["unsupported"] == 0
+
+
+# ---- assignments through masks ----
+
+MASKED = {  # sizes of what is written, of the mask, of the value, whole dimensions in front
+    "a row": ((2, 5, 3), (2, 5), (3,), 0),
+    "a number": ((2, 5, 3), (2, 5), (), 0),
+    "each element": ((4, 5), (4, 5), (), 0),
+    "the first dimension": ((4, 5, 2), (4,), (5, 2), 0),
+    "a part of it": ((4, 5, 2), (4,), (1, 2), 0),
+    "behind a whole dimension": ((4, 5, 2), (5,), (2,), 1),
+    "empty": ((0, 5, 2), (0, 5), (2,), 0),
+}
+
+
+@pytest.mark.parametrize("how", ["item", "index_put_", "index_put"])
+@pytest.mark.parametrize("name", MASKED)
+@pytest.mark.parametrize("chosen", [0.0, 0.5, 1.0])
+def test_a_value_with_a_gradient_is_written_by_a_mask(name, how, chosen):
+    sizes, of_mask, of_value, whole = MASKED[name]
+    mask = torch.rand(of_mask) < chosen
+    index = (slice(None),) * whole + (mask,)
+    if how != "item" and whole:
+        pytest.skip("index_put in Python takes no whole dimensions")
+
+    def step(f):
+        x, v = leaf(*sizes), leaf(*of_value)
+        y = f(x, v, mask)
+        y.square().sum().backward()
+        return y, x.grad, v.grad
+
+    def fn(x, v, mask):
+        y = x * 2
+        if how == "item":
+            y[(*index[:-1], mask)] = v
+        elif how == "index_put_":
+            y.index_put_((mask,), v)
+        else:
+            y = torch.index_put(y, (mask,), v)
+        return y.sin()
+
+    compare(step, fn)
+
+
+def test_a_view_is_written_by_a_mask():
+    mask = torch.tensor([True, False, True])
+
+    def step(f):
+        x, v = leaf(4, 3), leaf()
+        y = f(x, v)
+        y.square().sum().backward()
+        return y, x.grad, v.grad, v._version
+
+    def fn(x, v):
+        y = x * 2
+        y.t()[mask] = v
+        y[1][mask] = v * 3
+        return y
+
+    compare(step, fn)
+
+
+def test_what_a_mask_cannot_write():
+    mask = torch.tensor([True, False, True])
+    x, v = leaf(3), leaf()
+
+    def to_leaf(x, v):
+        x[mask] = v
+        return x
+
+    def of_another_dtype(x, v):
+        y = x * 2
+        torch.Tensor.index_put_(y, (mask,), v.double().expand(2))
+        return y
+
+    def of_another_shape(x, v):
+        y = x * 2
+        y[mask[:2]] = v
+        return y
+
+    for f in (to_leaf, of_another_dtype, of_another_shape):
+        with pytest.raises((RuntimeError, IndexError)) as expected:
+            f(x, v)
+        with pytest.raises(expected.type) as found:
+            oxyfuel.compile(f)(x, v)
+        assert str(found.value) == str(expected.value)
+
+
+# ---- layouts of gradients ----
+
+
+@pytest.mark.parametrize("format_", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("batch", "of", "to", "groups", "kernel"),
+    [
+        (2, 8, 8, 8, 3),  # by channel: weights with one dimension of size 1
+        (2, 8, 16, 8, 7),
+        (2, 1, 4, 1, 3),
+        (1, 8, 1, 1, 1),  # a kernel of ATen's own
+        (1, 8, 8, 1, 1),
+        (2, 8, 8, 1, 1),
+        (2, 8, 4, 2, 3),
+    ],
+)
+def test_gradients_of_convolutions_are_laid_out_as_in_eager(
+    batch, of, to, groups, kernel, dtype, format_
+):
+    weights = torch.randn(to, of // groups, kernel, kernel, dtype=dtype)
+    image = torch.randn(batch, 6, 6, of, dtype=dtype).permute(0, 3, 1, 2)
+    image = image.contiguous(memory_format=format_)
+
+    def step(f):
+        x, w = image.clone().requires_grad_(), weights.clone().requires_grad_()
+        y = f(x, w)
+        y.square().sum().backward()
+        return y, x.grad, w.grad
+
+    padding = kernel // 2
+    compare(step, lambda x, w: nn.functional.conv2d(x * 2, w, padding=padding, groups=groups))
+
+
+def test_a_gradient_that_is_a_piece():
+    """AccumulateGrad looks at no stride of a dimension of size 1."""
+
+    def step(f):
+        token, x = leaf(1, 1, 4), leaf(1, 3, 4)
+        row = leaf(1, 3, 4)
+        f(token, x, row).square().sum().backward()
+        return token.grad, x.grad, row.grad
+
+    def fn(token, x, row):
+        return torch.cat([token.expand(x.shape[0], -1, -1), x], 1).exp() + row[:, :1]
+
+    compare(step, fn)

@@ -22,9 +22,7 @@ import oxyfuel
 
 # Modules whose training step is not one compiled graph today, by the reason. One that is fails the
 # test: the table only shrinks.
-GAPS: dict[tuple[str, str], str] = {
-    ("nn.LSTM", mode): "how large oneDNN's workspace is" for mode in module_cases.MODES
-}
+GAPS: dict[tuple[str, str], str] = {}
 
 
 def with_gradients(tree):

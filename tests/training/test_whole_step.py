@@ -329,3 +329,43 @@ def test_a_reentrant_checkpoint_of_what_needs_no_gradient():
     found, expected = oxyfuel.compile(f)(x), f(x)
     torch.testing.assert_close(found, expected)
     assert found.requires_grad == expected.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("overflow", [False, True])
+def test_autocast_and_a_scaler(dtype, overflow):
+    """GradScaler looks at numbers, where the graph breaks."""
+
+    def train(wrap):
+        model = model_of()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=dtype):
+                loss = nn.functional.mse_loss(nn.functional.dropout(model(x), 0.1), y)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+        run = wrap(step)
+        torch.manual_seed(1)
+        losses = []
+        for i in range(5):
+            x, y = torch.randn(4, 6), torch.randn(4, 3)
+            if overflow and i == 2:
+                x[0, 0] = float("inf")
+            losses.append(run(x, y))
+        return torch.stack(losses), list(model.parameters()), scaler.state_dict()
+
+    expected, found = train(lambda f: f), train(oxyfuel.compile)
+    torch.testing.assert_close(found[0], expected[0], rtol=2e-2, atol=2e-2, equal_nan=True)
+    torch.testing.assert_close(found[1], expected[1], rtol=2e-2, atol=5e-3)
+    assert found[2] == expected[2]
+    stats = oxyfuel.stats()
+    assert stats["graphs"] > 0
+    assert stats["fallbacks"] == stats["unsupported"] == stats["grad_fallbacks"] == 0

@@ -260,7 +260,9 @@ py::object Objects::bind(py::handle d, py::handle o, PyTypeObject* type, py::han
       throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
     return steal(PyMethod_New(function.ptr(), (PyObject*)type));
   }
-  if (PyFunction_Check(p)) return steal(PyMethod_New(p, o.ptr()));
+  const std::string_view kind = Py_TYPE(p)->tp_name;
+  if (PyFunction_Check(p) || kind == "functools._lru_cache_wrapper")
+    return steal(PyMethod_New(p, o.ptr()));
   if (is_unbound_native(p)) return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
   if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
   throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));

@@ -264,7 +264,10 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return heap().wrap(referent, heap().sources.referent(heap().source_of(callable)));
   }
   const std::string_view type = Py_TYPE(p)->tp_name;
-  if (type == "functools._lru_cache_wrapper") return call_cached(callable, args, kwargs);
+  if (type == "functools._lru_cache_wrapper") {
+    if (auto done = call_logging_once(callable, args, kwargs)) return *done;
+    return call_cached(callable, args, kwargs);
+  }
   if (type == "numpy.ufunc" && !any_argument(args, kwargs, mentions_tensor)) {
     require_plain(args, kwargs, callable);
     return call_real(callable, args, kwargs);
@@ -436,9 +439,15 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   const Arguments kept = kCallersKeepArguments ? args : Arguments();
   const Keywords kept_by_name = kCallersKeepArguments ? kwargs : Keywords();
   auto frame = std::make_unique<TracedFrame>(function);
-  frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
+  const bool stands_for_numpy = is_array_code(f) && !arrays().in_array_code();
+  try {
+    frame->fast = bind_arguments(function, std::move(args), std::move(kwargs));
+  } catch (const py::error_already_set& e) {
+    if (!stands_for_numpy) throw;
+    throw Break(BreakId::numpy, text(e.value()));  // NumPy's own takes more
+  }
   if (code->co_flags & CO_GENERATOR) return iterators().make_generator(std::move(frame));
-  if (is_array_code(f) && !arrays().in_array_code()) return arrays().call_array_code(*frame);
+  if (stands_for_numpy) return arrays().call_array_code(*frame);
   frames().direct = direct;
   return frames().interpret(*frame);
 }

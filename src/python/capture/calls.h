@@ -104,6 +104,7 @@ class Calls : public Part {
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void require_harmless_warnings();
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
+  Done call_logging_once(py::handle callable, Arguments& args, Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls

@@ -296,7 +296,8 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
 py::object Calls::call_differentiable(py::handle type, const Arguments& args,
                                       const Keywords& kwargs) {
   if (!kwargs.empty()) throw Break(BreakId::autograd_function, "named arguments");
-  const size_t writes = effects().count(), inputs = graphs().example_inputs.size();
+  const size_t writes = effects().count(), met = heap().met_written();
+  const size_t inputs = graphs().example_inputs.size();
   const size_t draws = bridge::heard().draws;
   std::vector<std::pair<at::Tensor, uint32_t>> versions;
   for (const auto& [real, fake] : heap().fakes()) {
@@ -319,10 +320,13 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   }
   const bool writes_tensors = std::ranges::any_of(
       versions, [](const auto& known) { return known.first._version() != known.second; });
-  if (effects().count() != writes || effects().count() != 0 || writes_tensors ||
+  // What was written before is not done yet: torch's calls would not see it.
+  const bool reads_written = heap().met_written() != met || !effects().no_type_is_written();
+  if (effects().count() != writes || reads_written || writes_tensors ||
       graphs().example_inputs.size() != inputs || bridge::heard().draws != draws)
     throw Break(BreakId::autograd_function, as_type(type)->tp_name,
-                ": it writes, draws random numbers, or reads a tensor that is no argument");
+                ": it writes, reads what was written, draws random numbers, or reads a tensor that "
+                "is no argument");
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
   py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, {});
   graphs().recorder().note_grad_mode();  // its ops ran without it

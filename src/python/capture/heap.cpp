@@ -160,7 +160,9 @@ void Heap::guard_pair(GuardKind kind, SourceId source, SourceId other) {
 
 Tracked* Heap::tracked(py::handle o) {
   auto it = tracked_.find(o.ptr());
-  return it == tracked_.end() ? nullptr : &it->second;
+  if (it == tracked_.end()) return nullptr;
+  if (it->second.writes) met_written_++;
+  return &it->second;
 }
 
 Tracked& Heap::found_at(py::handle o, SourceId source) {

@@ -71,6 +71,8 @@ class Heap : public Part {
   auto& stand_ins() { return stand_in_of_; }
   const auto& by_source() const { return by_source_; }
   void shadow(PyObject* shadow, PyObject* of) { shadowed_[shadow] = of; }
+  // How often somebody has asked for what the captured code has written to.
+  size_t met_written() const { return met_written_; }
   const auto& shadowed() const { return shadowed_; }
 
   SourceTable sources;
@@ -95,6 +97,7 @@ class Heap : public Part {
   std::vector<py::object> held_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
+  size_t met_written_ = 0;
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   // What was there before, apart from what is guarded by identity.
   std::vector<py::object> existing_;

@@ -246,4 +246,31 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   return py::none();
 }
 
+// A function with a cache that does nothing but log, such as the warning_once that transformers
+// adds to loggers: called behind the graph with the same arguments, it says what it has not said
+// yet. Its code is followed once to see that there is no more to it.
+Done Calls::call_logging_once(py::handle callable, Arguments& args, Keywords& kwargs) {
+  const py::object& logger = member_of<"logging", "Logger">();
+  const py::object inside = py::getattr(callable, "__wrapped__", py::none());
+  if (!kwargs.empty() || args.empty() || !PyFunction_Check(inside.ptr()) ||
+      !heap().exists(args[0]) || !PyType_IsSubtype(Py_TYPE(args[0].ptr()), as_type(logger)))
+    return std::nullopt;
+  sizes().make_plain(args, kwargs);
+  if (!std::all_of(args.begin() + 1, args.end(), [](py::handle a) { return is_all_constant(a); }))
+    return std::nullopt;
+  if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
+  const size_t writes = effects().count(), behind = behind_.size();
+  py::object out;
+  try {
+    out = call(inside, args, {});
+  } catch (const Break& b) {  // inside of it nothing can be left
+    throw Break(BreakId::builtin_call, "a function with a cache that logs: ", b.what());
+  }
+  if (!out.is_none() || effects().count() != writes)
+    throw Break(BreakId::builtin_call, "a function with a cache that does more than log");
+  behind_.resize(behind);
+  behind_.emplace_back(borrow(callable), args);
+  return py::none();
+}
+
 }  // namespace oxy::python

@@ -242,6 +242,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   try {
+    const RefusedFrames allowed(nullptr);  // the backward of functions that were followed
     r.graph = recorder_->finish(outputs, numbers, state_.modes.grad ? &r.gradients : nullptr);
   } catch (const std::exception& e) {
     recorder_->leave();

@@ -1,0 +1,93 @@
+"""DistributedDataParallel over gloo with two local processes: gradients are eager's, compiled by
+torch.compile, which cuts the graph where the buckets end, and by oxyfuel.compile."""
+
+import datetime
+import os
+import sys
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+
+import oxyfuel
+
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+WAYS = ("eager", "torch", "oxyfuel")
+
+
+class Model(nn.Module):
+    """Its parameters fill three buckets of a megabyte."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in ((8, 600), (600, 600), (600, 600)))
+        self.norm = nn.LayerNorm(600)
+        self.head = nn.Linear(600, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = nn.functional.gelu(layer(x))
+        return self.head(nn.functional.dropout(self.norm(x), 0.1, self.training))
+
+
+def wrapped(way, model):
+    if way == "torch":
+        return torch.compile(model, backend="oxyfuel")
+    return oxyfuel.compile(model) if way == "oxyfuel" else model
+
+
+def trained(way, rank):
+    """Losses and gradients of some steps with accumulation, and what Oxyfuel has counted."""
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=1)
+    oxyfuel.reset()
+    torch._dynamo.reset()
+    run = wrapped(way, model)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    torch.manual_seed(rank)
+    losses = []
+    for step in range(4):
+        with model.no_sync() if step == 1 else warnings.catch_warnings():
+            loss = run(torch.randn(4, 8)).square().mean()
+            loss.backward()
+        losses.append(loss.detach())
+        if step != 1:
+            optimizer.step()
+            gradients = [p.grad.clone() for p in model.parameters()]
+            optimizer.zero_grad()
+    return losses, gradients, oxyfuel.stats()
+
+
+def work(rank, folder):
+    """One of the processes."""
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=2,
+        timeout=datetime.timedelta(seconds=120),
+    )
+    torch.save({way: trained(way, rank) for way in WAYS}, f"{folder}/{rank}")
+    dist.destroy_process_group()
+
+
+def test_gradients_are_eagers(tmp_path, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / str(rank)) for rank in range(2)]
+    for found in ranks:
+        for way in WAYS[1:]:
+            torch.testing.assert_close(found[way][:2], found["eager"][:2])
+            stats = found[way][2]
+            assert stats["fallbacks"] == stats["unsupported"] == stats["grad_fallbacks"] == 0
+        assert found["torch"][2]["graphs"] == 3
+        assert found["oxyfuel"][2]["graphs"] >= 1
+    torch.testing.assert_close(ranks[0]["oxyfuel"][1], ranks[1]["oxyfuel"][1])
+    assert not torch.equal(ranks[0]["eager"][0][0], ranks[1]["eager"][0][0])
