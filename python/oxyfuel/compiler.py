@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from oxyfuel import _C, passes, statistics
+from oxyfuel import _C, lifted, passes, statistics
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings
 
@@ -133,21 +133,46 @@ class _Graph:
         gm: torch.fx.GraphModule,
         settings: _C.Settings,
         examples: Sequence[Any],
+        eager: Callable[..., Any] | None = None,
     ) -> None:
+        """``eager``: computes the same, where it is not the module's own forward."""
         self._gm = gm
         self._settings = settings
         self._symbols = _symbols_of(gm, examples)
         self._floats = _floats_of(gm)
         self._held: dict[int, float] = {}  # floats whose reader wants to know them
         self._shown = False
+        self._differentiable: tuple[_Graph, list[lifted.Slot]] | None = None
+        # None: this one has them as inputs already.
+        differentiable = None if eager else self.call_differentiable
         self.callable = _C.CompiledGraph(
-            gm.forward, self.compile, functools.partial(report, settings), _attribute_slots(gm)
+            eager or gm.forward,
+            self.compile,
+            functools.partial(report, settings),
+            _attribute_slots(gm),
+            differentiable,
         )
         _graphs.add(self)
 
     def forget(self) -> None:
         """Drops the plans; the next call compiles anew."""
+        self._differentiable = None
         self.callable.reset()
+
+    def call_differentiable(self, *inputs: Any) -> Any:
+        """A call where attributes of the module require gradients."""
+        if self._differentiable is None:
+            gm, slots = lifted.lift_attributes(self._gm, functools.partial(_slot_of, self._gm))
+            forward, given = self._gm.forward, len(inputs)
+
+            def eager(*all_inputs: Any) -> Any:
+                return forward(*all_inputs[:given])
+
+            made = _Graph(gm, self._settings, (), eager)
+            made._symbols = self._symbols
+            self._differentiable = made, slots
+        graph, slots = self._differentiable
+        return graph.callable(*inputs, *[holder[key] for holder, key in slots])
 
     def compile(self, args: tuple[Any, ...], freezing: bool) -> _C.CompiledPlan | tuple[str, str]:
         """A plan for inputs like these, or (kind, reason) where there is none."""
@@ -261,6 +286,19 @@ def _attribute_slots(gm: torch.fx.GraphModule) -> list[tuple[dict[str, Any], str
                     for name in [*module._parameters, *module._buffers]:
                         add_path(f"{prefix}.{name}")
     return list(slots.values())
+
+
+def _slot_of(gm: torch.fx.GraphModule, path: str) -> lifted.Slot | None:
+    """Where the attribute with this path stands."""
+    *owners, name = path.split(".")
+    owner: Any = gm
+    for part in owners:
+        holder = _holder(owner, part)
+        if holder is None:
+            return None
+        owner = holder[part]
+    holder = _holder(owner, name)
+    return None if holder is None else (holder, name)
 
 
 def _holder(owner: Any, name: str) -> dict[str, Any] | None:

@@ -91,6 +91,8 @@ RecomputeRule recompute_rule(const Graph& g, const Node& n) {
   if (info && info->has(ops::Random)) return {Recompute::Never, "random", 0};
   if (info && info->has(ops::DataDependent)) return {Recompute::Never, "depends on data", 0};
   if (info && info->has(ops::Effect)) return {Recompute::Never, "has an effect", 0};
+  // Its kernel leaves what the gradient wants in grad mode alone.
+  if (n.target == "aten.mkldnn_rnn_layer.default") return {Recompute::Never, "recurrent layer", 0};
   if (!passes::is_mergeable(n)) return {Recompute::Never, "unknown", 0};
   if (info && info->has(ops::View)) return {Recompute::Free, "view", 0};
   if (is_loop(g, n)) return loop_rule(g, n, *info);

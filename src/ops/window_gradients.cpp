@@ -352,7 +352,8 @@ bool shape_upsample_backward(const Args& a, Types& out) {
     for (Expr e : *sizes)
       if (!sym::known_less(0, e).value_or(false)) return false;
   }
-  const auto last = rank > 3 ? suggests_channels_last(*grad) : std::optional(false);
+  // ATen's kernel for volumes gives row-major ones.
+  const auto last = rank == 4 ? suggests_channels_last(*grad) : std::optional(false);
   if (!last) return false;
   TensorType r = fresh(*grad, std::move(from));
   if (*last) r.strides = channels_last_strides(r.sizes);

@@ -35,10 +35,12 @@ struct CompiledGraph {
   std::vector<Entry> entries;  // most recently used first
   std::vector<Slot> slots;
   py::object report, compile, eager;
+  py::object differentiable;  // called where attributes require gradients; or None
   bool full_said = false;
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(eager.ptr());
+    Py_VISIT(differentiable.ptr());
     Py_VISIT(compile.ptr());
     Py_VISIT(report.ptr());
     for (const Slot& s : slots) Py_VISIT(s.dict.ptr());
@@ -188,8 +190,13 @@ PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwname
   if (is_observed()) return run_eager(self, a, kwnames, nullptr, "");
   if (kwnames != nullptr) return run_eager(self, a, kwnames, "unsupported", "keyword arguments");
   if (!a.unsupported.empty()) return run_eager(self, a, nullptr, "unsupported", a.unsupported);
-  if (c10::GradMode::is_enabled() && slots_require_grad(self))
-    return run_eager(self, a, nullptr, "grad", "a graph module whose attributes require gradients");
+  if (c10::GradMode::is_enabled() && slots_require_grad(self)) {
+    if (self->differentiable.is_none())
+      return run_eager(self, a, nullptr, "grad",
+                       "a graph module whose attributes require gradients");
+    const py::object held = self->differentiable;
+    return PyObject_Vectorcall(held.ptr(), a.objects.data(), a.objects.size(), nullptr);
+  }
   GlobalState state;
   Entry* e = find_entry(self, a, state);
   if (!e) {
@@ -217,10 +224,14 @@ PyObject* call_graph(PyObject* self, PyObject* const* args, size_t nargsf, PyObj
 }
 
 PyObject* new_compiled_graph(PyTypeObject* type, PyObject* args) {
-  PyObject *eager, *compile, *report, *slots;
-  if (!PyArg_ParseTuple(args, "OOOO!", &eager, &compile, &report, &PyList_Type, &slots))
+  PyObject *eager, *compile, *report, *slots, *differentiable = Py_None;
+  if (!PyArg_ParseTuple(args, "OOOO!|O", &eager, &compile, &report, &PyList_Type, &slots,
+                        &differentiable))
     return nullptr;
-  CompiledGraph made{.report = borrow(report), .compile = borrow(compile), .eager = borrow(eager)};
+  CompiledGraph made{.report = borrow(report),
+                     .compile = borrow(compile),
+                     .eager = borrow(eager),
+                     .differentiable = borrow(differentiable)};
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(slots); i++) {
     PyObject *dict, *key;
     if (!PyArg_ParseTuple(PyList_GET_ITEM(slots, i), "O!O", &PyDict_Type, &dict, &key))

@@ -274,7 +274,9 @@ class Replayer {
       std::vector<at::Tensor> results;
       for (const py::object& o : as_vector(Replayer(ir_, graph, host, &inner, nullptr).run(fakes)))
         results.push_back(THPVariable_Unpack(o.ptr()));
-      bridge::RecordedRegion out{inner.finish(results), {}};
+      bridge::RecordedRegion out;
+      const bool gradients = n.target == "cond" && c10::GradMode::is_enabled();
+      out.graph = inner.finish(results, {}, gradients ? &out.gradients : nullptr);
       out.attributes = inner.attributes();
       return out;
     } catch (...) {

@@ -316,26 +316,6 @@ void bag_maxima(ir::TensorType& t, Args args) {
     resized(t, {bags(args)});
 }
 
-// oneDNN says how large a recurrent layer's workspace is when it runs: it does so here, on zeros.
-// Without gradients it has none, whatever the argument `train` says.
-void recurrent_workspace(ir::TensorType& t, Args args) {
-  bool known = c10::GradMode::is_enabled();
-  auto zeros = [&](const at::Tensor& x) {
-    if (!x.defined()) return x;
-    known &= !is_symbolic(x);
-    if (!known) return x;
-    at::Tensor out = at::detail::empty_cpu(x.sizes(), x.options());
-    std::memset(out.mutable_data_ptr(), 0, out.nbytes());
-    return out;
-  };
-  torch::jit::Stack stack;
-  for (const c10::IValue& v : args) stack.push_back(map_tensors(v, zeros));
-  if (!known) return;
-  run_on_metadata(c10::Dispatcher::singleton().findSchemaOrThrow("aten::mkldnn_rnn_layer", ""),
-                  stack);
-  resized(t, stack.back().toTensor().sym_sizes().vec());
-}
-
 struct Correction {
   const char* target;
   size_t ret;
@@ -363,6 +343,7 @@ constexpr Correction kCorrections[] = {
     {"aten.binary_cross_entropy.default", 0, losses_like<0, 3>},
     {"aten.binary_cross_entropy_with_logits.default", 0, losses_like<1, 4>},
     {"aten.diag_embed.default", 0, row_major},
+    {"aten.col2im.default", 0, row_major},
     {"aten.grid_sampler_2d.default", 0, row_major},
     {"aten.upsample_bilinear2d.default", 0, image_like_first},
     {"aten.upsample_bicubic2d.default", 0, image_like_first},
@@ -379,7 +360,6 @@ constexpr Correction kCorrections[] = {
     {"aten._fft_r2c.default", 0, real_fft<false>},
     {"aten._fft_c2r.default", 0, real_fft<true>},
     {"aten.native_dropout_backward.default", 0, like_product},
-    {"aten.mkldnn_rnn_layer.default", 3, recurrent_workspace},
     {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
 };

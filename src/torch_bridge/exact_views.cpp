@@ -259,7 +259,14 @@ std::vector<at::Tensor> unsafe_split(c10::DispatchKeySet keys, const at::Tensor&
                                      int64_t dim) {
   const bool plain = is_at_recording() && !(c10::GradMode::is_enabled() && self.requires_grad());
   const auto split = plain ? &Plain::redispatch : &Unsafe::redispatch;
-  return split(keys & kBelow, self, std::move(size), dim);
+  std::vector<at::Tensor> parts = split(keys & kBelow, self, std::move(size), dim);
+  for (const at::Tensor& part : parts) {
+    const auto* wrapper = current && !plain ? wrapper_of(part) : nullptr;
+    if (!wrapper) continue;
+    Recording& r = recording();
+    r.unsafe_splits.emplace(r.graph.def(r.value_of(wrapper->value())).id, std::nullopt);
+  }
+  return parts;
 }
 
 // Where the parts begin is read from memory.
@@ -331,6 +338,13 @@ struct Written {
   at::Tensor wrapper, memory;
 };
 
+// What is known of the unsafe split that the memory is a part of; null for any other.
+std::optional<size_t>* unsafe_split_of(const at::Tensor& memory) {
+  Recording& r = recording();
+  const auto found = r.unsafe_splits.find(r.graph.def(r.value_of(memory)).id);
+  return found == r.unsafe_splits.end() ? nullptr : &found->second;
+}
+
 // A write leaves strides as they were; functionalisation has those of what was computed.
 void keep_strides(const Written& written) {
   auto& memory = memory_of(written.wrapper);
@@ -339,7 +353,7 @@ void keep_strides(const Written& written) {
   if (was.sizes != is.sizes) return;  // of out=, see check_out
   // Where an input of symbolic sizes begins is another matter (GuardedPlaces).
   if (was.strides == is.strides && (is_symbolic(was) || was.offset == is.offset)) return;
-  if (was.offset != is.offset) refuse_write();
+  if (was.offset != is.offset && !unsafe_split_of(before)) refuse_write();
   // Rebuilding views runs ops on fakes; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   memory.add_update(lay_out(before, now), {});
@@ -387,6 +401,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     at::Tensor base = memory_of(t).base();
+    if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
     if (!keeps_layout(t)) written.push_back({t, std::move(base)});
   });

@@ -3,8 +3,10 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "support/check.h"
 #include "torch_bridge/recorder.h"
@@ -81,6 +83,45 @@ class NoAnomalies {
   const bool enabled_ = Mode::is_enabled(), checks_ = Mode::should_check_nan();
 };
 
+// Eager's gradients of complex eigenvectors and singular vectors raise where the loss depends on a
+// phase, which no vector has of its own: they look at values. So eager has these gradients.
+class NoVectors : public engine::FunctionPreHook {
+ public:
+  explicit NoVectors(bool values_first) : first_(values_first ? 1 : 0) {}
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    for (size_t i = first_; i < gradients.size(); ++i)
+      if (gradients[i].defined() && gradients[i].is_complex())
+        throw Unsupported("a gradient of complex vectors that are known up to a phase");
+    return gradients;
+  }
+
+ private:
+  const size_t first_;  // of the op's results that may be such vectors
+};
+
+void look_for_vectors(const Recording& r, const engine::edge_list& from) {
+  constexpr std::string_view kOps[] = {"aten.linalg_eig.default", "aten._linalg_eigh.default",
+                                       "aten._linalg_svd.default"};
+  auto decomposes = [&](ir::NodeId id) {
+    return std::ranges::find(kOps, r.graph.node(id).target) != std::end(kOps);
+  };
+  if (std::ranges::none_of(r.graph.order(), decomposes)) return;
+  std::unordered_set<engine::Node*> seen;
+  std::vector<engine::Node*> open;
+  auto add = [&](const engine::edge_list& edges) {
+    for (const engine::Edge& e : edges)
+      if (e.function && seen.insert(e.function.get()).second) open.push_back(e.function.get());
+  };
+  add(from);
+  while (!open.empty()) {
+    engine::Node* n = open.back();
+    open.pop_back();
+    if (gives_complex_vectors(*n))
+      n->add_pre_hook(std::make_unique<NoVectors>(n->name() == "LinalgEigBackward0"));
+    add(n->next_edges());
+  }
+}
+
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
 engine::variable_list run_engine(const engine::edge_list& from,
@@ -120,6 +161,15 @@ ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& 
 
 }  // namespace
 
+bool gives_complex_vectors(const engine::Node& n) {
+  constexpr std::string_view kNames[] = {"LinalgEigBackward0", "LinalgEighBackward0",
+                                         "LinalgSvdBackward0"};
+  if (std::ranges::find(kNames, n.name()) == std::end(kNames)) return false;
+  for (uint32_t i = 0; i < n.num_inputs(); ++i)
+    if (at::isComplexType(at::typeMetaToScalarType(n.input_metadata(i).dtype()))) return true;
+  return false;
+}
+
 void set_unlocked(Unlocked unlocked) { unlocked_ = unlocked; }
 
 engine::Edge require_gradients(const at::Tensor& wrapper, bool leaf) {
@@ -147,6 +197,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
   r.graph.stage = ir::Stage::Joint;
   r.begin_backward();
+  look_for_vectors(r, start.from);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);
   size_t next = 0;
   for (size_t i = 0; i < primals; ++i) {

@@ -17,11 +17,6 @@
 namespace oxy::bridge {
 namespace {
 
-constexpr c10::DispatchKeySet kAboveBackend =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-    c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
-                         c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PythonDispatcher});
-
 thread_local Heard so_far;
 
 // ---- facts and refusals
@@ -115,6 +110,13 @@ bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, siz
          is_defined(s[base + 3]);
 }
 
+// Whether the gradient by the first argument is a sparse tensor, which no plan can give.
+bool has_sparse_gradient(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+  if (f.target == "aten.embedding.default") return s[base + 4].toBool();
+  if (f.target == "aten._embedding_bag.default") return s[base + 5].toBool();
+  return f.target == "aten.gather.default" && s[base + 3].toBool();
+}
+
 std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
                                      c10::ArrayRef<c10::IValue> args) {
   if (!f.dynamic_shape) return predict_on_meta(op, args);
@@ -206,6 +208,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     s.back() = r_.marked(t, marks);
     return;
   }
+  if (has_sparse_gradient(f, s, base) && r_.may_need_gradients())
+    throw Unsupported(cat(f.target, " with a sparse gradient"));
   if (!f.view) resolve_marks(s, base);
   if (random) check_drawing_order(f, s[base]);
   if (f.target == "aten.bernoulli.p" && is_inside_write() && !s[base].toTensor().is_contiguous() &&
@@ -236,6 +240,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
     predicted = predict_by_probes(op, given, sizes_by_rule(f, args), *r_.shapes->facts());
   if (!predicted) predicted = predict(op, f, given);
+  if (f.target == "aten.mkldnn_rnn_layer.default" && r_.may_need_gradients())
+    add_workspace(op, given, *predicted);
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
 }
 

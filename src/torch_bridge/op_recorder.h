@@ -9,6 +9,12 @@
 
 namespace oxy::bridge {
 
+// What lies above a backend's kernels.
+inline constexpr c10::DispatchKeySet kAboveBackend =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+    c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::Python,
+                         c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::PythonDispatcher});
+
 // An op whose result is another one for other data: the number in a tensor, or its shape.
 class DataDependent : public Unsupported {
  public:
@@ -84,6 +90,8 @@ class OpRecorder {
   void index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
   Predicted predict_by_data(const OpFacts& f, c10::ArrayRef<c10::IValue> args);
   sym::Expr count_in(const at::Tensor& mask);
+  void add_workspace(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
+                     Predicted& predicted) const;
   void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const;
   void check_conversion(const torch::jit::Stack& s, size_t base) const;
   void lift(torch::jit::Stack& s);

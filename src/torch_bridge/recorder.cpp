@@ -13,6 +13,7 @@
 #include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
+#include "torch_bridge/region_gradients.h"
 
 namespace oxy::bridge {
 
@@ -75,6 +76,19 @@ void Recorder::allow_number(const at::Tensor& t) {
   ops_.add_runtime_number(recording_.value_of(wrapper_of(t)->value()));
 }
 
+std::optional<ScalarProgram> Recorder::scalar_program(const at::Tensor& t) const {
+  at::functionalization::impl::sync(t);
+  const ir::ValueId* v = recording_.find(wrapper_of(t)->value().unsafeGetTensorImpl());
+  if (!v) return std::nullopt;
+  auto constant = [&](ir::ValueId a) -> std::optional<double> {
+    for (const RecordedSource& s : recording_.attributes)
+      if (s.value == a && s.fresh && at::isFloatingType(s.real.scalar_type()))
+        return s.real.item<double>();
+    return std::nullopt;
+  };
+  return bridge::scalar_program(recording_.graph, *v, constant);
+}
+
 c10::SymInt Recorder::add_symbolic_number(int64_t hint, const std::string& name,
                                           const std::optional<std::string>& group) {
   SymbolicShapes& shapes = recording_.shapes.value();
@@ -88,8 +102,11 @@ std::vector<at::Tensor> Recorder::add_regions(const std::string& op,
                                               std::vector<RecordedRegion> regions) {
   OXY_CHECK(state_, "regions are added while a recording is entered");
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
-  if (c10::GradMode::is_enabled() && std::ranges::any_of(args, needs_gradient))
-    throw Unsupported(cat(op, " of what requires gradients"));
+  if (c10::GradMode::is_enabled() && std::ranges::any_of(args, needs_gradient)) {
+    if (op != "cond") throw Unsupported(cat(op, " of what requires gradients"));
+    ops_.note_grad_mode();
+    return add_differentiable_branches(recording_, ops_, args, std::move(regions));
+  }
   // Views of written memory may be taken anew; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   return bridge::add_regions(recording_, op, args, std::move(regions));
@@ -148,6 +165,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     add_backward(recording_, ops_, roots, written, *gradients);
     recording_.simplify_sizes();
   }
+  recording_.check_written_splits();
   leave();
   return std::move(recording_.graph);
 }

@@ -14,6 +14,7 @@
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/scalar_program.h"
 
 namespace oxy::bridge {
 
@@ -23,12 +24,6 @@ struct Heard {
 };
 Heard heard();
 
-// The recording of a region: its inputs are the operands of the node that it is for.
-struct RecordedRegion {
-  ir::Graph graph{ir::Stage::Aten};
-  std::vector<at::Tensor> attributes;  // the real tensors behind its attributes
-};
-
 // What autograd is told of the results of a joint graph.
 struct Gradients {
   std::vector<uint32_t> outputs;    // the outputs that tangents are gradients by, in their order
@@ -36,6 +31,18 @@ struct Gradients {
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
 };
+
+// The recording of a region: its inputs are the operands of the node that it is for. Of a branch
+// whose results require gradients, a joint graph.
+struct RecordedRegion {
+  ir::Graph graph{ir::Stage::Aten};
+  std::vector<at::Tensor> attributes;  // the real tensors behind its attributes
+  Gradients gradients;
+};
+
+// Whether the op behind the node gives vectors that are known up to a phase alone: eager refuses a
+// loss that depends on it, which a recording cannot tell.
+bool gives_complex_vectors(const torch::autograd::Node& n);
 // Calls a function without Python's lock, which autograd's engine wants nobody to hold.
 using Unlocked = void (*)(const std::function<void()>&);
 void set_unlocked(Unlocked unlocked);
@@ -81,6 +88,9 @@ class Recorder {
   // From now on ops may take this tensor without dimensions, which the computation has made, where
   // they take a Scalar.
   void allow_number(const at::Tensor& t);
+  // How a tensor without dimensions is computed of one input, where that is simple arithmetic.
+  std::optional<ScalarProgram> scalar_program(const at::Tensor& t) const;
+  const at::Tensor& input(size_t i) const { return recording_.inputs.at(i).real; }
   // Results require gradients although no op ran in grad mode.
   void note_grad_mode() { ops_.note_grad_mode(); }
   // An input that is not a tensor: its position counts, its value is taken as constant.

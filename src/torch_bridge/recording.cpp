@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ir/specialize.h"
+#include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/ivalue_convert.h"
@@ -134,6 +135,11 @@ at::Tensor Recording::marked_as_zero(const at::Tensor& fake) {
   return out;
 }
 
+bool Recording::may_need_gradients() const {
+  const auto has_edge = [](const RecordedSource& s) { return s.edge.is_valid(); };
+  return c10::GradMode::is_enabled() && std::ranges::any_of(inputs, has_edge);
+}
+
 void Recording::bind(const at::Tensor& fake, ir::ValueId v) {
   values_[fake.unsafeGetTensorImpl()] = v;
   kept_.push_back(fake);
@@ -213,6 +219,40 @@ void Recording::write_back(const at::Tensor& old, const at::Tensor& now) {
 void Recording::check_write(const at::Tensor& wrapper) {
   const auto input = input_with_storage(*this, storage_of(wrapper));
   if (const char* why = input ? why_unwritable(*this, *input) : nullptr) give_up(why);
+}
+
+void Recording::check_written_splits() const {
+  if (unsafe_splits.empty()) return;
+  struct Split {
+    ir::NodeId node;
+    size_t written_at;
+  };
+  std::unordered_map<ir::ValueId, Split> of;  // by what was split
+  const auto is_view = [this](ir::NodeId id) {
+    const ops::OpInfo* op = ops::find(graph.node(id));
+    return op && op->has(ops::View);
+  };
+  const auto check = [](bool unseen) {
+    if (!unseen) throw Unsupported("a write to a part of what autograd does not know to be split");
+  };
+  for (const auto& [split, written_at] : unsafe_splits) {
+    if (!written_at) continue;
+    const ir::ValueId v = graph.node(split).args[0].value();
+    const ir::Node& made_by = graph.def(v);
+    check(made_by.kind == ir::NodeKind::CallOp && !is_view(made_by.id) &&
+          of.try_emplace(v, Split{split, *written_at}).second);
+  }
+  for (size_t i = 0; i < graph.order().size(); ++i) {
+    const ir::NodeId id = graph.order()[i];
+    ir::for_each_value(graph.node(id), [&](ir::ValueId v) {
+      const auto found = of.find(v);
+      if (found == of.end() || found->second.node == id) return;
+      check(i < found->second.written_at && !is_view(id));
+    });
+  }
+  for (const ir::OutputSpec& o : graph.outputs)
+    check(o.kind != ir::OutputSpec::Kind::Value || !of.contains(o.value));
+  for (const ir::Mutation& m : graph.mutations) check(!of.contains(m.value));
 }
 
 void Recording::give_up(const char* why) {

@@ -48,6 +48,9 @@ class Recording {
   bool names_places = false;  // see Recorder
   // Memory with a view by as_strided, which reads gaps.
   std::unordered_set<const c10::StorageImpl*> strided;
+  // Splits that autograd does not know: their parts have memory of their own here, and in eager
+  // that of what was split. How many nodes there were when a part was first written.
+  std::unordered_map<ir::NodeId, std::optional<size_t>> unsafe_splits;
   std::exception_ptr failure;                               // of ours, the first one
   const bool inference = c10::InferenceMode::is_enabled();  // of the caller
 
@@ -67,6 +70,8 @@ class Recording {
   // The same memory and value under other marks.
   at::Tensor marked(const at::Tensor& fake, LazyMarks marks);
   at::Tensor marked_as_zero(const at::Tensor& fake);  // torch._efficientzerotensor
+  // Whether grad mode is on, and something that enters requires gradients.
+  bool may_need_gradients() const;
   // From now on the fake stands for this value. It lives as long as the recording, so that its
   // address names it.
   void bind(const at::Tensor& fake, ir::ValueId v);
@@ -90,6 +95,8 @@ class Recording {
   void write_back(const at::Tensor& old, const at::Tensor& now);
   // Refuses a write to memory that others see, too.
   void check_write(const at::Tensor& wrapper);
+  // Unsupported where somebody would see what was written to a part of an unsafe split.
+  void check_written_splits() const;
   [[noreturn]] void give_up(const char* why);
 
  private:

@@ -252,17 +252,19 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     }
     auto* w = wrapper_of(t);
     if (!w) throw Unsupported("a result that the recording did not make");
-    // Views of an input that requires gradients say so too, where in eager no_grad hides it.
-    const bool needs_grad = t.requires_grad() && ops.grad_mode_seen();
+    const c10::StorageImpl* storage = storage_of(t);
+    const auto input = input_with_storage(r, storage);
+    // Views of an input that requires gradients say so too, where in eager no_grad hides it. What
+    // is no view may be of an op whose code runs without grad mode (torch.library.custom_op).
+    const bool needs_grad = t.requires_grad() && (ops.grad_mode_seen() || !input);
     if (needs_grad && !gradients) throw Unsupported("a result that requires gradients");
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
-    const c10::StorageImpl* storage = storage_of(t);
     out.type = type_of(t);
     out.type.requires_grad = needs_grad;
     const LazyMarks marks = marks_of(t);
     out.conj = marks.conj;
     out.neg = marks.neg;
-    if (auto input = input_with_storage(r, storage)) {
+    if (input) {
       describe_input_alias(r, out, t, *input);
       out.type.requires_grad = needs_grad;
       continue;

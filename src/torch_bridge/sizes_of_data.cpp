@@ -1,5 +1,9 @@
 // Ops that give a number of data, or sizes that depend on it: symbols of their own (OfData). A mask
-// as an index is taken apart into its places, which then index as any numbers do.
+// as an index is taken apart into its places, which then index as any numbers do. And a size that
+// only the library behind an op knows.
+#include <ATen/core/functional.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 
 #include "support/check.h"
@@ -14,7 +18,7 @@ constexpr std::string_view kIndex = "aten.index.Tensor", kPut = "aten.index_put.
                            kNonzero = "aten.nonzero.default",
                            kMaskedSelect = "aten.masked_select.default",
                            kRepeats = "aten.repeat_interleave.Tensor",
-                           kBincount = "aten.bincount.default";
+                           kBincount = "aten.bincount.default", kCtcLoss = "aten._ctc_loss.Tensor";
 constexpr std::string_view kUnique[] = {
     "aten._unique.default", "aten._unique2.default", "aten.unique_consecutive.default",
     "aten.unique_dim.default", "aten.unique_dim_consecutive.default"};
@@ -91,6 +95,9 @@ OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::
       found = OfDataOp::Number;
   } else if (of_data_.sizes && gives_sizes(f.target)) {
     found = OfDataOp::Sizes;
+  } else if (f.target == kCtcLoss && (of_data_.sizes || r_.shapes) &&
+             s[base].toTensor().dim() == 3) {
+    found = OfDataOp::Sizes;  // of what only the gradient reads
   } else if (of_data_.sizes &&
              (f.target == kIndex || (f.target == kPut && is_symbolic(s[base + 2].toTensor())))) {
     const std::vector<at::Tensor> masks = masks_of(s[base + 1]);
@@ -185,6 +192,12 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
                                                                          : DType::F64;
     return {one(dense_type(dtype, {new_size()}))};
   }
+  if (f.target == kCtcLoss) {  // the loss by sequence, and the forward variables
+    const Expr steps = self.sizes[0], batch = self.sizes[1];
+    const Expr states = Expr(2) * r_.shapes->size_of_data(sym::hint(steps)) + Expr(1);
+    return {one(dense_type(self.dtype, {batch})),
+            one(dense_type(self.dtype, {batch, steps, states}))};
+  }
   if (f.target == "aten._unique.default")
     return unique(self, std::nullopt, flag(args, 2), false, false, new_size());
   if (f.target == "aten._unique2.default")
@@ -196,6 +209,32 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
   const int64_t d = dim.toInt() < 0 ? dim.toInt() + self.dim() : dim.toInt();
   if (d < 0 || d >= self.dim()) throw Unsupported("a dimension that a tensor does not have");
   return unique(self, d, true, true, true, new_size());
+}
+
+// What oneDNN leaves for the gradient of a recurrent layer, which torch's shape rule calls empty.
+// It is asked for the size; where sizes vary, that is a symbol of its own.
+void OpRecorder::add_workspace(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
+                               Predicted& predicted) const {
+  constexpr size_t kWorkspace = 3;
+  auto varies = [](const c10::IValue& v) {
+    return v.isTensor() && v.toTensor().defined() && is_symbolic(v.toTensor());
+  };
+  Expr size;
+  if (std::ranges::any_of(args, varies)) {
+    constexpr int64_t kKept = 6 * sizeof(float);  // gates and states, by element of the result
+    size = r_.shapes->size_of_data(sym::hint(predicted[0].tensors[0].type.numel()) * kKept);
+  } else {
+    const c10::impl::ExcludeDispatchKeyGuard below(kAboveBackend);
+    const c10::AutoGradMode for_gradients(true);
+    torch::jit::Stack real;
+    for (const c10::IValue& v : args)
+      real.push_back(map_tensors(v, [](const at::Tensor& t) {
+        return t.defined() ? at::zeros(t.sizes(), t.dtype()) : t;
+      }));
+    op.callBoxed(real);
+    size = real[kWorkspace].toTensor().numel();
+  }
+  predicted[kWorkspace].tensors[0] = {true, dense_type(DType::U8, {size}), -1};
 }
 
 }  // namespace oxy::bridge

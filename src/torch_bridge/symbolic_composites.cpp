@@ -1,4 +1,5 @@
-// Sizes are computed in symbols; the ops that take them do the rest.
+// Sizes are computed in symbols; the ops that take them do the rest. And losses whose code in torch
+// looks at memory.
 #include "torch_bridge/symbolic_composites.h"
 
 #include <ATen/Operators.h>
@@ -7,6 +8,7 @@
 
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
+#include "torch_bridge/op_recorder.h"
 #include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
@@ -95,10 +97,10 @@ at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::Int
 }
 
 // Whether torch would let oneDNN run it, which it asks of the number of elements.
-bool onednn_takes(const at::Tensor& input, at::TensorList hx, bool train) {
+bool onednn_takes(const at::Tensor& input, at::TensorList hx) {
   auto plain = [](const at::Tensor& t) { return t.is_cpu() && t.scalar_type() == at::kFloat; };
   auto empty = [](const c10::SymInt& s) { return s.maybe_as_int() == 0; };
-  return !train && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() && input.dim() == 3 &&
+  return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() && input.dim() == 3 &&
          hx.size() == 2 && plain(input) && std::ranges::all_of(hx, plain) && hx[0].dim() == 3 &&
          hx[1].dim() == 3 && std::ranges::none_of(input.sym_sizes(), empty) &&
          hx[0].sym_sizes() == hx[1].sym_sizes();  // without projections
@@ -111,7 +113,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(c10::DispatchKeySet keys,
                                                     int64_t layers, double dropout, bool train,
                                                     bool bidirectional, bool batch_first) {
   const int64_t directions = bidirectional ? 2 : 1, weights = biases ? 4 : 2;
-  if (!is_symbolic(input) || !onednn_takes(input, hx, train) ||
+  if (!is_symbolic(input) || !onednn_takes(input, hx) ||
       static_cast<int64_t>(params.size()) != layers * directions * weights)
     return aten::lstm_input::redispatch(keys & keys_below, input, hx, params, biases, layers,
                                         dropout, train, bidirectional, batch_first);
@@ -134,6 +136,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm(c10::DispatchKeySet keys,
       last_c.push_back(std::move(c_n));
     }
     x = outputs.size() == 1 ? outputs[0] : at::cat(outputs, -1);
+    if (dropout != 0 && train && layer < layers - 1) x = at::dropout(x, dropout, true);
   }
   return {batch_first ? x.transpose(0, 1) : x, at::stack(last_h), at::stack(last_c)};
 }
@@ -203,6 +206,26 @@ void vander(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   stack->emplace_back(std::move(out));
 }
 
+// As torch's, but for the tensor of lengths, which torch would fill in memory that fakes have not.
+at::Tensor ctc_loss(c10::DispatchKeySet keys, const at::Tensor& log_probs,
+                    const at::Tensor& targets, at::IntArrayRef input_lengths,
+                    at::IntArrayRef target_lengths, int64_t blank, int64_t reduction,
+                    bool zero_infinity) {
+  if (reduction != at::Reduction::Mean)
+    return aten::ctc_loss_IntList::redispatch(keys & keys_below, log_probs, targets, input_lengths,
+                                              target_lengths, blank, reduction, zero_infinity);
+  const at::Tensor by_sequence =
+      at::ctc_loss(log_probs, targets, input_lengths, target_lengths, blank,
+                   static_cast<int64_t>(at::Reduction::None), zero_infinity);
+  at::Tensor lengths;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard below(
+        kAboveBackend | c10::DispatchKeySet(c10::DispatchKey::TESTING_ONLY_GenericMode));
+    lengths = at::tensor(target_lengths, at::TensorOptions().dtype(by_sequence.scalar_type()));
+  }
+  return by_sequence.div(at::lift_fresh(lengths).clamp_min(1)).mean();
+}
+
 }  // namespace
 
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
@@ -226,6 +249,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("unsafe_chunk", TORCH_FN(unsafe_chunk));
   aten.impl("max_pool1d", TORCH_FN(max_pool1d));
   aten.impl("lstm.input", TORCH_FN(lstm));
+  aten.impl("ctc_loss.IntList", TORCH_FN(ctc_loss));
   aten.impl("tensor_split.sections", TORCH_FN(tensor_split));
   aten.impl("stft", TORCH_FN(stft));
   aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());

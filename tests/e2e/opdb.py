@@ -36,6 +36,7 @@ result.
 
 """
 SYMBOLIC = "## Symbolic sizes"  # what opdb_symbolic.py writes behind the table
+GRADIENTS = "## Gradients"  # what tests/training/opdb_gradients.py writes behind that
 SHOWN = 3  # failures that are printed of an entry and row
 
 

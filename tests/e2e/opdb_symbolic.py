@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
-from opdb import SYMBOLIC, outcomes
+from opdb import GRADIENTS, SYMBOLIC, outcomes
 from opdb_cases import ENTRIES, LAYOUTS, FxCase, Sample, copy_all, dtypes_of, full_name, samples_of
 from opdb_check import Outcome, Setup, difference
 from opdb_known import UNDEFINED_VALUES, Closeness, by_name, closeness_of
@@ -278,8 +278,9 @@ def write_page(page: Path, jobs: int) -> None:
         columns = ("free", "with facts", "pinned", "not recorded", *RUNS)
         rows.append(f"| {layout} | " + " | ".join(str(total[c]) for c in columns) + " |")
         print(rows[-1], flush=True)
-    above = page.read_text().split(SYMBOLIC)[0]
-    page.write_text(above + SYMBOLIC + "\n" + TEXT + "\n".join(rows) + "\n")
+    above, _, below = page.read_text().partition(SYMBOLIC)
+    behind = "".join(below.partition(GRADIENTS)[1:])
+    page.write_text(above + SYMBOLIC + "\n" + TEXT + "\n".join(rows) + "\n" + behind)
 
 
 def main() -> int:

@@ -338,28 +338,6 @@ def test_gradients_are_compiled():
     assert oxyfuel.stats()["grad_fallbacks"] == 0 and oxyfuel.stats()["plans"] == 1
 
 
-def test_attributes_that_require_gradients_run_in_eager_and_say_so_once():
-    class Scale(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.full((3,), 2.0))
-
-        def forward(self, x):
-            return x * self.scale
-
-    model = Scale()
-    f = oxyfuel.compile_fx(torch.fx.symbolic_trace(model))
-    x = torch.ones(3)
-    with torch.enable_grad():
-        with pytest.warns(UserWarning, match="attributes require gradients"):
-            f(x).sum().backward()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            f(x).sum().backward()
-    same(model.scale.grad, torch.full((3,), 2.0))
-    assert oxyfuel.stats()["grad_fallbacks"] == 2
-
-
 def test_inputs_that_are_not_compiled():
     class Labelled(torch.Tensor):
         pass

@@ -20,10 +20,6 @@ from model_check import first_difference
 
 import oxyfuel
 
-# Modules whose training step is not one compiled graph today, by the reason. One that is fails the
-# test: the table only shrinks.
-GAPS: dict[tuple[str, str], str] = {}
-
 
 def with_gradients(tree):
     """The tensors of a call as leaves, floating ones requiring gradients; and those."""
@@ -84,10 +80,7 @@ KEYS = [(name, mode) for name in module_cases.INFOS for mode in module_cases.MOD
 @pytest.mark.parametrize(("name", "mode"), KEYS)
 def test_module(name, mode):
     found = list(filter(None, map(wrong, module_cases.cases(name, mode, limit=2))))
-    if (name, mode) in GAPS:
-        assert found, "right: it leaves the table of gaps"
-    else:
-        assert not found
+    assert not found
 
 
 if __name__ == "__main__":

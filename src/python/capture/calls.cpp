@@ -51,6 +51,17 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
   return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
 }
 
+// What `function.__get__(object, type)` gives; null where it is no such call.
+py::object bound_by_get(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
+  if (!is_method_wrapper(callable) || !kwargs.empty() || args.empty() || args.size() > 2 ||
+      args[0].is_none())
+    return {};
+  const py::object function = steal(PyObject_GetAttr(callable, names().self_));
+  if (!PyFunction_Check(function.ptr()) || text(py::handle(callable).attr("__name__")) != "__get__")
+    return {};
+  return steal(PyMethod_New(function.ptr(), args[0].ptr()));
+}
+
 // CPython words it: a function with the same parameters that does nothing is called with as many
 // arguments.
 [[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
@@ -234,6 +245,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
       PyObject_TypeCheck(args[0].ptr(), as_type(partial)))
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
+  if (py::object method = bound_by_get(p, args, kwargs)) return method;
   if (PyCFunction_Check(p) || is_unbound_native(p) || is_method_wrapper(p) ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));

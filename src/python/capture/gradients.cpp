@@ -143,9 +143,12 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by) wanted.insert(engine::impl::gradient_edge(t).function.get());
-  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots))
+  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
     if (is_entrance(*node) && !wanted.contains(node.get()))
       throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
+    if (bridge::gives_complex_vectors(*node))
+      throw Break(BreakId::torch_call, "a gradient of complex vectors");
+  }
   py::object out =
       record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
   const py::object retain = given(args, kwargs, 3, "retain_graph");

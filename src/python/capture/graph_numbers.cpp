@@ -109,6 +109,27 @@ Done Numbers::compare_state(const py::object& a, const py::object& b, int operat
       PyObject_RichCompare((left ? number : a).ptr(), (left ? b : number).ptr(), operation));
 }
 
+// A truth that an optimizer computes of one number in its state (RAdam's step count, against a
+// bound): the truth is guarded, so that steps which go the same way share a graph.
+std::optional<bool> Numbers::truth_of_state(py::handle tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (!in_optimizer() || graphs().inner() != nullptr || bridge::is_symbolic(t)) return std::nullopt;
+  const auto program = graphs().recorder().scalar_program(t);
+  if (!program) return std::nullopt;
+  if (!program->input) return bridge::evaluate(program->steps, 0) != 0;
+  const at::Tensor& real = graphs().recorder().input(*program->input);
+  for (const auto& [other, fake] : heap().fakes()) {
+    const Tracked* k = heap().tracked(fake);
+    if (!THPVariable_Unpack(other).is_same(real) || k == nullptr || !k->source.valid()) continue;
+    const py::bytes steps(reinterpret_cast<const char*>(program->steps.data()),
+                          program->steps.size() * sizeof(bridge::ScalarStep));
+    const auto truth = number_truth(k->original.ptr(), steps);
+    if (truth) heap().guard(GuardKind::NumberTruth, k->source, steps, *truth ? 1 : 0);
+    return truth;
+  }
+  return std::nullopt;
+}
+
 // A call of torch with such numbers among its arguments; nullopt where there are none.
 Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
                                    py::handle callable, const Arguments& args,

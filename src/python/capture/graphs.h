@@ -105,7 +105,7 @@ class Graphs : public Part {
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
   Snapshot snapshot(const Arguments& roots);
   bool is_unchanged(const Snapshot& before, const Snapshot& after);
-  void finish_inner(const std::vector<py::object>& leaves, Captured& out);
+  void finish_inner(const std::vector<py::object>& leaves, bool gradients, Captured& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);
   py::object record_regions(const char* op, const Arguments& front, size_t carried,

@@ -34,18 +34,29 @@ void add_operands(const std::vector<py::object>& given, size_t carried,
     if (place_of(given, i, carried, operands) == SIZE_MAX) operands.push_back(given[i]);
 }
 
-// The graph, whose inputs are for `given`, as one whose inputs are for all operands.
+// The graph, whose inputs are for `given`, as one whose inputs are for all operands; so the
+// gradients of a joint one.
 void take_inputs(ir::Graph& graph, const std::vector<py::object>& given, size_t carried,
                  const std::vector<py::object>& operands) {
   const std::vector<ir::ValueId> before = graph.inputs();
+  const bool joint = graph.stage == ir::Stage::Joint;
+  const size_t results = graph.outputs.size() - (joint ? given.size() : 0);
+  std::vector<ir::OutputSpec> gradients(joint ? operands.size() : 0,
+                                        {.kind = ir::OutputSpec::Kind::None});
   std::vector<ir::ValueId> inputs(operands.size());
-  for (size_t i = 0; i < given.size(); ++i)
-    inputs[place_of(given, i, carried, operands)] = before[i];
+  for (size_t i = 0; i < given.size(); ++i) {
+    const size_t place = place_of(given, i, carried, operands);
+    inputs[place] = before[i];
+    if (joint) gradients[place] = graph.outputs[results + i];
+  }
+  graph.outputs.resize(results);
+  graph.outputs.insert(graph.outputs.end(), gradients.begin(), gradients.end());
   for (size_t k = 0; k < operands.size(); ++k) {
     if (inputs[k].valid()) continue;
     const at::Tensor& t = THPVariable_Unpack(operands[k].ptr());
     inputs[k] = graph.add_input(cat("unused_", k), ir::Type::of(bridge::type_of(t)));
   }
+  inputs.insert(inputs.end(), before.begin() + static_cast<ptrdiff_t>(given.size()), before.end());
   graph.arrange_inputs(std::move(inputs));
 }
 
@@ -243,7 +254,7 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
   if (!(TorchModes() == modes)) refuse("a branch or loop that leaves another mode of torch behind");
   std::vector<py::object> leaves;
   tensors_in(out.result, leaves, out.form);
-  finish_inner(leaves, out);
+  finish_inner(leaves, !fresh && modes.grad, out);
   bring_graph_to(modes);
   out.ir = graph.ir;
   out.recorded.attributes = graph.recorder.attributes();
@@ -252,8 +263,8 @@ Graphs::Captured Graphs::capture_inner(const py::object& function, Arguments arg
 }
 
 // Ends the current graph with these results, copies of those that share memory with an input or
-// with each other.
-void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) {
+// with each other. `gradients`: they may require gradients.
+void Graphs::finish_inner(const std::vector<py::object>& leaves, bool gradients, Captured& out) {
   InnerGraph& graph = *inner_;
   ir::Tuple values;
   std::vector<py::object> results;
@@ -275,7 +286,8 @@ void Graphs::finish_inner(const std::vector<py::object>& leaves, Captured& out) 
   graph.ir->graph.result = std::move(values);
   drop_unused_items(*graph.ir);
   graph.ir->graph.compact();
-  out.recorded.graph = graph.recorder.finish(tensors);
+  out.recorded.graph =
+      graph.recorder.finish(tensors, {}, gradients ? &out.recorded.gradients : nullptr);
 }
 
 Arguments Graphs::items_of_call(const py::object& sequence) {

@@ -74,6 +74,7 @@ class Numbers : public Part {
   py::object number_input(const py::object& o, NumberDtype dtype);
   py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
+  std::optional<bool> truth_of_state(py::handle tensor);
   // Of something that may be written to.
   static void forget_numbers(py::handle o);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);

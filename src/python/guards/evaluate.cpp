@@ -412,6 +412,14 @@ int64_t length_of(PyObject* value) {
   return -1;
 }
 
+std::optional<bool> number_truth(PyObject* tensor, py::handle program) {
+  const py::object number = number_in(tensor);
+  if (!number || !PyFloat_Check(number.ptr())) return std::nullopt;
+  const auto* first = reinterpret_cast<const bridge::ScalarStep*>(PyBytes_AS_STRING(program.ptr()));
+  const auto count = static_cast<size_t>(PyBytes_GET_SIZE(program.ptr())) / sizeof(*first);
+  return bridge::evaluate({first, count}, PyFloat_AS_DOUBLE(number.ptr())) != 0;
+}
+
 bool holds(const Guard& guard, PyObject* value, PyObject* other) {
   if (guard.kind == GuardKind::Missing) return !value;
   if (!value) return false;
@@ -428,6 +436,8 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
       const py::object number = number_in(value);
       return number && same_constant(number.ptr(), guard.expected.ptr());
     }
+    case GuardKind::NumberTruth:
+      return number_truth(value, guard.expected) == (guard.number != 0);
     case GuardKind::Compares:
       return compares(guard, value);
     case GuardKind::Length:

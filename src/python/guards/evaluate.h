@@ -21,6 +21,8 @@ using Temporaries = c10::SmallVector<py::object, 4>;
 // What a plain tensor of one element in the CPU's memory holds, as a bool, int or float; null for
 // all else. No code of torch runs.
 py::object number_in(PyObject* tensor);
+// What a scalar program, in bytes, says of that number; nothing where it is no float.
+std::optional<bool> number_truth(PyObject* tensor, py::handle program);
 
 // A tensor over the memory of a numpy.ndarray, or with the value of a NumPy scalar; null for an
 // array that cannot be written, or of a kind that tensors do not have.

@@ -128,7 +128,8 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
 // Whether the steps see everything that could make the guard fail; of a TypeIs guard, all but a new
 // __class__.
 bool GuardCache::covered(const Guard& guard) const {
-  if (guard.kind == GuardKind::Number) return false;  // nothing tells of a write to a tensor
+  // Nothing tells of a write to a tensor.
+  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth) return false;
   if (guard.other) return stable(guard.source) && stable(guard.other);
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);

@@ -1,0 +1,67 @@
+"""Ops of torch.library with gradients of their own."""
+
+import pytest
+import torch
+from model_check import first_difference
+
+import oxyfuel
+
+
+@torch.library.custom_op("oxyfuel_training::scaled", mutates_args=())
+def scaled(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x * y, x + 1
+
+
+@scaled.register_fake
+def _(x, y):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+def _keep(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _gradient(ctx, by_product, by_sum):
+    x, y = ctx.saved_tensors
+    return by_product * y * 10 + by_sum, by_product * x * 10
+
+
+scaled.register_autograd(_gradient, setup_context=_keep)
+
+PROGRAMS = {
+    "alone": lambda x, y: scaled(x, y),
+    "one result": lambda x, y: scaled(x, y)[0],
+    "among others": lambda x, y: scaled(x * 2, y)[1].sin(),
+    "a view": lambda x, y: scaled(x, y)[0].view(3, 1),
+    "in no_grad": lambda x, y: torch.no_grad()(lambda: scaled(x, y)[0])(),
+}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients(name, frozen):
+    f = PROGRAMS[name]
+    x, y = torch.randn(3).requires_grad_(), torch.randn(3).requires_grad_(not frozen)
+    results = []
+    for call in (oxyfuel.compile(f), f):
+        out = call(x, y)
+        roots = [t for t in torch.utils._pytree.tree_leaves(out) if t.requires_grad]
+        grads = None
+        if roots:
+            wanted = [t for t in (x, y) if t.requires_grad]
+            ones = [torch.ones_like(t) for t in roots]
+            grads = torch.autograd.grad(roots, wanted, ones, allow_unused=True)
+        results.append([out, grads])
+    assert not first_difference(*results)
+    assert oxyfuel.stats()["unsupported"] == oxyfuel.stats()["grad_fallbacks"] == 0
+
+
+def test_a_view_of_an_input_in_no_grad_requires_none():
+    x = torch.randn(3).requires_grad_()
+
+    @oxyfuel.compile
+    def f(x):
+        with torch.no_grad():
+            return x.view(3, 1), x.detach()
+
+    assert not any(t.requires_grad for t in f(x))
