@@ -442,7 +442,10 @@ class FxImporter {
     const std::string path = prefix_ + name;
     const py::object inside = prefix_.empty() ? module_ : submodule_of(py::str());
     const py::object held = py::getattr(inside, name.c_str(), py::none());
-    if (py::hasattr(held, "graph")) return;  // of a branch or loop
+    if (py::hasattr(held, "graph")) {  // of a branch, a loop or a function of autograd
+      modules_.emplace(node.ptr(), held);
+      return;
+    }
     auto [it, is_new] = attributes_.try_emplace(path);
     if (is_new) it->second = out_->graph.add_attribute(path, ir::Type::opaque());
     define(node, it->second);
@@ -469,7 +472,11 @@ class FxImporter {
   void import_call(py::handle node, ir::NodeKind kind, std::string target,
                    const py::object& callable, const std::string& name) {
     std::vector<ir::Arg> args;
-    for (py::handle a : py::tuple(node.attr("args"))) args.push_back(convert(borrow(a)));
+    for (py::handle a : py::tuple(node.attr("args"))) {
+      auto module = modules_.find(a.ptr());
+      args.push_back(module == modules_.end() ? convert(borrow(a))
+                                              : object_arg(*out_, module->second));
+    }
     ir::Node& n =
         out_->graph.add_call(kind, std::move(target), std::move(args), {ir::Type::opaque()});
     for (auto [key, a] : py::dict(node.attr("kwargs")))
@@ -507,6 +514,8 @@ class FxImporter {
   std::unique_ptr<Inlined> inlined_;  // while the nodes of a checkpoint are imported
   std::string prefix_;                // the path of its module
   std::unordered_map<PyObject*, ir::Arg> checkpoints_;
+  std::unordered_map<PyObject*, py::object>
+      modules_;  // graphs that calls are given, by their nodes
 };
 
 }  // namespace

@@ -1,12 +1,8 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
-#include <ATen/EmptyTensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "ops/shapes.h"
 #include "torch_bridge/fake_tensor.h"

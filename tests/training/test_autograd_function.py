@@ -339,3 +339,45 @@ def test_behind_a_write(write, function, breaks):
     stats = oxyfuel.stats()
     assert (stats["graph_breaks"] > 0) == bool(breaks)
     assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0
+
+
+class Weighted(Function):
+    """Two results, of which one has no gradient, and an argument that needs none."""
+
+    @staticmethod
+    def forward(ctx, x, weight, power):
+        ctx.save_for_backward(x, weight)
+        ctx.power = power
+        place = x.argmax(-1)
+        ctx.mark_non_differentiable(place)
+        return x @ weight, place
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight.t() * ctx.power, x.t() @ gradient, None
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_in_a_graph_of_torch_compile(last):
+    """TorchDynamo writes each as an op that is given two graphs."""
+    layer = torch.nn.Linear(4, 4)
+
+    def f(x):
+        y, place = Weighted.apply(layer(x).sin(), layer.weight, 5.0)
+        z = Scaled.apply(y, 2.0)
+        return (z, place) if last else (z.exp() + place.unsqueeze(1), place)
+
+    x = torch.randn(3, 4, requires_grad=True)
+    results = []
+    for run in (f, torch.compile(f, backend="oxyfuel")):
+        layer.zero_grad()
+        x.grad = None
+        y, place = run(x)
+        y.square().sum().backward()
+        results.append([y, place, x.grad, *(p.grad for p in layer.parameters())])
+    torch._dynamo.reset()
+    torch.testing.assert_close(*results)
+    stats = oxyfuel.stats()
+    assert stats["graphs"] == stats["plans"] == 1
+    assert stats["unsupported"] == stats["fallbacks"] == stats["graph_breaks"] == 0

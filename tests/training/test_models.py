@@ -23,7 +23,6 @@ IN_CI = (
     "vivit",
     "clip",
     "encodec",  # an LSTM
-    "hubert",  # NumPy, an assignment through a mask
     "patchtst",
 )
 TABLE = models.recorded(models.RECORDED_OF_TRAINING)
@@ -33,6 +32,15 @@ TABLE = models.recorded(models.RECORDED_OF_TRAINING)
 def test_model(name):
     case = next(c for c in CASES if c.name == name)
     assert not models.verdict(check_training(case), TABLE[name])
+
+
+def test_a_mask_from_numpy():
+    """SpecAugment, where it breaks more often than TorchDynamo: NumPy's random numbers and
+    `broadcast_to`, and what is made of them."""
+    case = next(c for c in CASES if c.name == "hubert")
+    found = check_training(case)
+    assert not found.difference
+    assert found.counted.breaks <= 14
 
 
 def test_every_model_is_recorded():

@@ -246,6 +246,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     r.graph = recorder_->finish(outputs, numbers, state_.modes.grad ? &r.gradients : nullptr);
   } catch (const std::exception& e) {
     recorder_->leave();
+    PyErr_Clear();  // autograd's engine leaves set what a backward in Python has raised
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   }
