@@ -749,17 +749,20 @@ def test_gradients_of_autograd_in_a_batch():
 # ----------------------------------------------------------------------------- sizes and autocast
 
 
-@pytest.mark.parametrize(
-    "name", ["gradients_by_sample", "a_batch", "a_gradient", "jacobians_of_rows"]
-)
+SIZED = {
+    "gradients_by_sample": lambda x: vmap(grad(lambda r: (r.sin() * r).sum()))(x),
+    "a_batch": lambda x: vmap(lambda r: r - r.mean())(x),
+    "a_gradient": lambda x: grad(lambda t: (t.softmax(-1) * t).sum())(x),
+    "a_jacobian": lambda x: jacfwd(lambda t: t.sin().prod(0))(x),
+    "jacobians_of_rows": lambda x: vmap(jacrev(lambda r: r.sin()))(x),
+    "hessians_of_rows": lambda x: vmap(hessian(lambda r: (r.sin() * r.exp()).sum()))(x),
+    "a_hessian": lambda x: hessian(lambda r: (r.sin() * r).sum())(x[:, 0]),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
 def test_sizes_that_vary(name):
-    functions = {
-        "gradients_by_sample": lambda x: vmap(grad(lambda r: (r.sin() * r).sum()))(x),
-        "a_batch": lambda x: vmap(lambda r: r - r.mean())(x),
-        "a_gradient": lambda x: grad(lambda t: (t.softmax(-1) * t).sum())(x),
-        "jacobians_of_rows": lambda x: vmap(jacrev(lambda r: r.sin()))(x),
-    }
-    f = functions[name]
+    f = SIZED[name]
     compiled = oxyfuel.compile(f, fullgraph=True, dynamic=True)
     for n in (3, 5, 8, 4):
         x = torch.randn(n, 4)
