@@ -756,7 +756,7 @@ SIZED = {
     "a_jacobian": lambda x: jacfwd(lambda t: t.sin().prod(0))(x),
     "jacobians_of_rows": lambda x: vmap(jacrev(lambda r: r.sin()))(x),
     "hessians_of_rows": lambda x: vmap(hessian(lambda r: (r.sin() * r.exp()).sum()))(x),
-    "a_hessian": lambda x: hessian(lambda r: (r.sin() * r).sum())(x[:, 0]),
+    "a_hessian": lambda x: hessian(lambda r: (r.sin() * r).sum())(x.sum(1)),
 }
 
 
