@@ -502,6 +502,49 @@ def products_with_a_vanishing_tangent():
     return f, (torch.tensor([1.0, float("inf"), 2.0]), torch.tensor(3.0))
 
 
+@case
+def an_ensemble_of_frozen_models():
+    models = [nn.Sequential(nn.Linear(3, 2), nn.Dropout()).requires_grad_(False) for _ in range(4)]
+
+    def f(x):
+        state = stack_module_state(models)
+        run = lambda state, x: functional_call(models[0], state, (x,))  # noqa: E731
+        return vmap(run, in_dims=(0, None), randomness="same")(state, x)
+
+    return f, (torch.randn(5, 3),)
+
+
+@case
+def named_results():
+    def f(x):
+        return vmap(lambda r: torch.topk(r, 2))(x), vmap(torch.sort)(x)
+
+    return f, (torch.randn(3, 5),)
+
+
+@case
+def gradients_by_sample_of_a_transformer():
+    m = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64)
+
+    def loss(p, x):
+        return functional_call(m, p, (x.unsqueeze(0),)).pow(2).mean()
+
+    def f(p, x):
+        return vmap(grad(loss), in_dims=(None, 0), randomness="different")(p, x)
+
+    params = {k: v.detach() for k, v in m.named_parameters()}
+    return f, (params, torch.randn(3, 4, 8, dtype=torch.float64))
+
+
+@case
+def a_step_through_a_step():
+    def f(w, x, y):
+        loss = lambda w: ((x @ w - y) ** 2).mean()  # noqa: E731
+        return grad(lambda w: loss(w - 0.1 * grad(loss)(w)))(w)
+
+    return f, (torch.randn(4), torch.randn(3, 4), torch.randn(3))
+
+
 # ------------------------------------------------------------------------------------ randomness
 
 
