@@ -1,6 +1,7 @@
 // Views with inverses of our own, which give each place in memory one value.
 #include "torch_bridge/exact_views.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/FunctionalStorageImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/Operators.h>
@@ -414,8 +415,43 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (const Written& w : written) keep_strides(w);
 }
 
+// The zeros that forward AD makes: torch's kernels for them ask what their sizes are, and a symbol
+// would become a number. A product is zeros again, which is the answer; all else computes with
+// zeros. Views keep the mark by themselves.
+bool answer_for_zeros(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const size_t base = stack.size() - schema.arguments().size();
+  bool zero = false, symbolic = false, differentiated = false;
+  const auto look = [&](const at::Tensor& t) {
+    zero |= t._is_zerotensor();
+    symbolic |= is_symbolic(t);
+    differentiated |= t.requires_grad() && c10::GradMode::is_enabled();
+    return t;
+  };
+  for (size_t i = base; i < stack.size(); ++i) map_tensors(stack[i], look);
+  if (!zero || !symbolic || schema.is_mutable() || schema.hasAnyAliasInfo() ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd))
+    return false;
+  static const c10::OperatorName product("aten::mul", "Tensor");
+  if (op.operator_name() == product && !differentiated) {
+    const at::Tensor other = torch::jit::pop(stack).toTensor();
+    const at::Tensor self = torch::jit::pop(stack).toTensor();
+    const auto sizes = at::infer_size_symdimvector(self.sym_sizes(), other.sym_sizes());
+    const auto options = self.options().dtype(at::result_type(self, other));
+    stack.emplace_back(at::_efficientzerotensor_symint(sizes, options));
+    return true;
+  }
+  const auto dense = [](const at::Tensor& t) {
+    return t._is_zerotensor() ? at::zeros_symint(t.sym_sizes(), t.options()) : t;
+  };
+  for (size_t i = base; i < stack.size(); ++i) stack[i] = map_tensors(stack[i], dense);
+  return false;
+}
+
 void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const UnderAutocast autocast;
+  // Wrappers of torch.func's have the mark as well.
+  if (current && current->recording.shapes && answer_for_zeros(op, *stack)) return;
   if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
   op.redispatchBoxed(keys & kBelow, stack);

@@ -502,6 +502,49 @@ def products_with_a_vanishing_tangent():
     return f, (torch.tensor([1.0, float("inf"), 2.0]), torch.tensor(3.0))
 
 
+@case
+def an_ensemble_of_frozen_models():
+    models = [nn.Sequential(nn.Linear(3, 2), nn.Dropout()).requires_grad_(False) for _ in range(4)]
+
+    def f(x):
+        state = stack_module_state(models)
+        run = lambda state, x: functional_call(models[0], state, (x,))  # noqa: E731
+        return vmap(run, in_dims=(0, None), randomness="same")(state, x)
+
+    return f, (torch.randn(5, 3),)
+
+
+@case
+def named_results():
+    def f(x):
+        return vmap(lambda r: torch.topk(r, 2))(x), vmap(torch.sort)(x)
+
+    return f, (torch.randn(3, 5),)
+
+
+@case
+def gradients_by_sample_of_a_transformer():
+    m = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64)
+
+    def loss(p, x):
+        return functional_call(m, p, (x.unsqueeze(0),)).pow(2).mean()
+
+    def f(p, x):
+        return vmap(grad(loss), in_dims=(None, 0), randomness="different")(p, x)
+
+    params = {k: v.detach() for k, v in m.named_parameters()}
+    return f, (params, torch.randn(3, 4, 8, dtype=torch.float64))
+
+
+@case
+def a_step_through_a_step():
+    def f(w, x, y):
+        loss = lambda w: ((x @ w - y) ** 2).mean()  # noqa: E731
+        return grad(lambda w: loss(w - 0.1 * grad(loss)(w)))(w)
+
+    return f, (torch.randn(4), torch.randn(3, 4), torch.randn(3))
+
+
 # ------------------------------------------------------------------------------------ randomness
 
 
@@ -749,17 +792,20 @@ def test_gradients_of_autograd_in_a_batch():
 # ----------------------------------------------------------------------------- sizes and autocast
 
 
-@pytest.mark.parametrize(
-    "name", ["gradients_by_sample", "a_batch", "a_gradient", "jacobians_of_rows"]
-)
+SIZED = {
+    "gradients_by_sample": lambda x: vmap(grad(lambda r: (r.sin() * r).sum()))(x),
+    "a_batch": lambda x: vmap(lambda r: r - r.mean())(x),
+    "a_gradient": lambda x: grad(lambda t: (t.softmax(-1) * t).sum())(x),
+    "a_jacobian": lambda x: jacfwd(lambda t: t.sin().prod(0))(x),
+    "jacobians_of_rows": lambda x: vmap(jacrev(lambda r: r.sin()))(x),
+    "hessians_of_rows": lambda x: vmap(hessian(lambda r: (r.sin() * r.exp()).sum()))(x),
+    "a_hessian": lambda x: hessian(lambda r: (r.sin() * r).sum())(x.sum(1)),
+}
+
+
+@pytest.mark.parametrize("name", SIZED)
 def test_sizes_that_vary(name):
-    functions = {
-        "gradients_by_sample": lambda x: vmap(grad(lambda r: (r.sin() * r).sum()))(x),
-        "a_batch": lambda x: vmap(lambda r: r - r.mean())(x),
-        "a_gradient": lambda x: grad(lambda t: (t.softmax(-1) * t).sum())(x),
-        "jacobians_of_rows": lambda x: vmap(jacrev(lambda r: r.sin()))(x),
-    }
-    f = functions[name]
+    f = SIZED[name]
     compiled = oxyfuel.compile(f, fullgraph=True, dynamic=True)
     for n in (3, 5, 8, 4):
         x = torch.randn(n, 4)

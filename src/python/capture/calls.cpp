@@ -551,7 +551,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
                            is_descriptor || module == "collections" || module == "functools" ||
-                           t == &PyDictProxy_Type || exception ||
+                           t == &PyDictProxy_Type || exception || module == "torch.return_types" ||
                            (type_traits(t) & native::TakesApart) != 0 ||
                            std::string_view(t->tp_name) == "types.SimpleNamespace";
     if (is_torch_size(t) && args.size() == 1 && mentions_symbolic_int(args[0]))
