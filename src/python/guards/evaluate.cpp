@@ -14,6 +14,7 @@
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "support/check.h"
+#include "torch_bridge/scalar_program.h"
 
 namespace oxy::python {
 namespace {
