@@ -166,7 +166,7 @@ def closeness_of(name: str, setup: GradientSetup) -> Closeness | None:
     what it computes in between. None: values are not compared."""
     if name in UNDEFINED_VALUES or name in UNDEFINED_GRADIENTS:
         return None
-    least = 1.0 if setup.dtype == "float32" else 1e-3
+    least = 1.0 if setup.dtype == "float32" or name in NOISY else 1e-3
     epsilon_ratio = 2**16 if setup.autocast else 1  # of bfloat16 to float32
     return Closeness(NOISY.get(name, 64) * epsilon_ratio, least)
 
