@@ -6,15 +6,16 @@
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <utility>
+
 #include "python/cpython/handles.h"
 
 namespace oxy::python {
 namespace {
 
 using at::SavedTensorDefaultHooks;
-using torch::autograd::ForwardADLevel;
 
-bool is_in_forward_ad() { return ForwardADLevel::try_get_by_idx(0) != nullptr; }
+thread_local bool in_forward_ad = false;  // by captured code
 
 }  // namespace
 
@@ -27,9 +28,10 @@ at::Tensor innermost(at::Tensor t) {
   return t;
 }
 
+void note_forward_ad(bool entered) { in_forward_ad = entered; }
+
 TransformsGuard::TransformsGuard()
-    : forward_ad_(is_in_forward_ad()),
-      hooks_disabled_(SavedTensorDefaultHooks::get_disabled_error_message()) {}
+    : hooks_disabled_(SavedTensorDefaultHooks::get_disabled_error_message()) {}
 
 TransformsGuard::~TransformsGuard() {
   try {
@@ -40,7 +42,7 @@ TransformsGuard::~TransformsGuard() {
   } catch (py::error_already_set& e) {
     e.discard_as_unraisable("the end of a capture");
   }
-  if (!forward_ad_ && is_in_forward_ad()) ForwardADLevel::release_idx(0);
+  if (std::exchange(in_forward_ad, false)) torch::autograd::ForwardADLevel::release_idx(0);
   if (hooks_disabled_ == SavedTensorDefaultHooks::get_disabled_error_message()) return;
   if (hooks_disabled_)
     SavedTensorDefaultHooks::disable(*hooks_disabled_, /*fail_if_non_empty=*/false);

@@ -24,6 +24,9 @@ inline bool is_wrapped(const at::Tensor& t) {
 // The tensor that no wrapper is around.
 at::Tensor innermost(at::Tensor t);
 
+// Captured code enters the level of forward AD, which the process has once, or leaves it.
+void note_forward_ad(bool entered);
+
 // What transforms switch on this thread is on destruction as it was: levels (there are none in
 // front), forward AD, whether saved tensors may have hooks.
 class TransformsGuard {
@@ -34,7 +37,6 @@ class TransformsGuard {
   TransformsGuard& operator=(const TransformsGuard&) = delete;
 
  private:
-  const bool forward_ad_;  // somebody has entered a level of it
   const std::optional<std::string> hooks_disabled_;
 };
 

@@ -218,7 +218,10 @@ Done Calls::call_of_transforms(py::handle callable, const Arguments& args, const
   }
   Arguments given;
   for (const py::object& a : args) given.push_back(numbers().read(a));
-  return graphs().switch_transform(target, function, given, kwargs);
+  py::object out = graphs().switch_transform(target, function, given, kwargs);
+  if (f->means == Means::DualLevel)
+    note_forward_ad(std::string_view(f->name).starts_with("_enter"));
+  return out;
 }
 
 }  // namespace oxy::python
