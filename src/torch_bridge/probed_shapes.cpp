@@ -62,28 +62,60 @@ class Sizes {
   std::vector<Expr> all_, symbols_;
 };
 
+// How much a size differs from its value at the hints, at most; 0 where it is the same at two
+// places.
+int64_t spread(Expr e, std::span<const Point> points) {
+  int64_t out = 0;
+  for (size_t k = 0; k < points.size(); ++k) {
+    for (size_t j = 0; j < k; ++j)
+      if (value_at(points[j], e) == value_at(points[k], e)) return 0;
+    out = std::max(out, std::abs(value_at(points[k], e) - value_at(points[0], e)));
+  }
+  return out;
+}
+
+bool is_same(Expr e, std::span<const Point> points) {
+  return std::ranges::all_of(
+      points, [&](const Point& p) { return value_at(p, e) == value_at(points[0], e); });
+}
+
 // The hints, and other places where the facts hold, each symbol having another value everywhere.
+// So has each size of the arguments, and one place is far away: else what depends on a size would
+// look like a number (an eighth of it, rounded down). Where there are no such places, some at least
+// at which no size is always the same.
 std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFacts& facts) {
-  constexpr int kMostTries = 300;
+  constexpr int kMostTries = 400, kSpreadTries = 280, kDistinctTries = 340;
+  constexpr int64_t kFar = 64;
   std::vector<Point> out(1);
   for (Expr s : sizes.symbols()) out[0][s.symbol_index()] = sym::hint(s);
+  std::vector<Expr> varying;
+  for (Expr e : sizes.all())
+    if (!e.is_const()) varying.push_back(e);
   uint32_t random = 12345;
   for (int i = 0; i < kMostTries && out.size() < kProbes; ++i) {
     Point p;
+    const bool last = out.size() + 1 == kProbes;
     for (Expr s : sizes.symbols()) {
       random = random * 1664525 + 1013904223;
-      // One of them far away, where the facts have room for it; below the hints, where an op may
-      // refuse a size, only as a last resort.
-      const int64_t reach = i % 4 == 3 ? 6 : out.size() == 2 && i % 4 == 0 ? 300 : 30;
-      const int64_t below = i < kMostTries / 2 ? -1 : reach;
+      // Further and further away, where the facts have room for it; below the hints, where an op
+      // may refuse a size, only as a last resort.
+      const int64_t scale = int64_t{1} << (2 * (i % kSpreadTries / 40));
+      const int64_t reach = scale * (i % 4 == 3 ? 6 : last && i % 4 == 0 ? 300 : 30);
+      const int64_t below = i % kSpreadTries < kSpreadTries / 2 ? -1 : reach;
       const int64_t least = std::max<int64_t>(2, sym::hint(s) - below);
-      p[s.symbol_index()] = least + random / 65536 % static_cast<uint32_t>(reach + below + 1);
+      p[s.symbol_index()] = least + random / 256 % static_cast<uint32_t>(reach + below + 1);
     }
     auto value = [&](Expr s) { return value_at(p, facts.replace_symbols(s)); };
     auto another = [&](const Point& q) {
       return std::ranges::all_of(p, [&](const auto& e) { return q.at(e.first) != e.second; });
     };
-    if (std::ranges::all_of(out, another) && facts.holds(value)) out.push_back(std::move(p));
+    if (!std::ranges::all_of(out, another) || !facts.holds(value)) continue;
+    out.push_back(std::move(p));
+    const bool good = std::ranges::all_of(varying, [&](Expr e) {
+      if (i >= kDistinctTries) return !last || !is_same(e, out);
+      return spread(e, out) >= (last && i < kSpreadTries ? kFar : 1);
+    });
+    if (!good) out.pop_back();
   }
   return out.size() == kProbes ? std::optional(std::move(out)) : std::nullopt;
 }
@@ -95,6 +127,7 @@ class Fits {
        const std::vector<Expr>& sizes)
       : points_(points) {
     for (Expr e : likely) add(e);
+    likely_ = known_.size();
     for (Expr e : sizes) add(e);
   }
 
@@ -103,6 +136,8 @@ class Fits {
   }
 
   std::optional<Expr> find(const Values& v) const {
+    for (const auto& [e, w] : std::span(known_).first(likely_))
+      if (v == w) return e;
     if (std::ranges::count(v, v[0]) == kProbes) return Expr(v[0]);
     for (const auto& [e, w] : known_)
       if (v == w) return e;
@@ -142,6 +177,7 @@ class Fits {
   };
   const std::vector<Point>& points_;
   std::vector<Known> known_;
+  size_t likely_ = 0;  // of these, the first so many
 };
 
 using Answers = std::array<PredictedTensor, kProbes>;

@@ -246,3 +246,48 @@ def test_one_capture_for_all_sizes(name, monkeypatch):
     stats = oxyfuel.stats()
     assert stats["recompiles"] <= 1, stats
     assert stats["graph_breaks"] == stats["static_captures"] == 0, stats
+
+
+def odd_layout(x):
+    """The channels last in memory, of a layout that torch knows nothing of."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+SLOW = {
+    "conv1d": lambda x: F.conv1d(
+        odd_layout(F.avg_pool1d(x[0], 40)), torch.ones(8, 2, 6), None, 2, 3, 1, 4
+    ),
+    "conv1d_of_long_steps": lambda x: F.conv1d(odd_layout(x[0]), torch.ones(8, 8, 9), stride=70),
+    "conv2d": lambda x: F.conv2d(
+        odd_layout(F.avg_pool2d(x[1], 16)), torch.ones(4, 8, 2, 2), stride=2
+    ),
+    "conv_transpose2d": lambda x: F.conv_transpose2d(
+        odd_layout(F.avg_pool2d(x[1], 16)), torch.ones(8, 4, 2, 2), stride=2
+    ),
+    "fold": lambda x: fold_again(F.avg_pool2d(x[1], 16)),
+    "max_pool2d": lambda x: F.max_pool2d(odd_layout(x[1]), 12, 16),
+    "resized": lambda x: F.interpolate(odd_layout(F.avg_pool2d(x[1], 16)), scale_factor=2.0),
+    "padded": lambda x: F.pad(odd_layout(F.avg_pool2d(x[1], 16)), (1, 1, 0, 2), mode="reflect"),
+    "sorted": lambda x: F.avg_pool1d(x[0], 40).sort(-1).values,
+    "cumulated": lambda x: torch.logcumsumexp(F.avg_pool1d(x[0], 40), -1),
+}
+
+
+def fold_again(h):
+    return F.fold(F.unfold(h, 2, stride=2), h.shape[2:], 2, stride=2)
+
+
+@pytest.mark.parametrize("order", [(8, 16, 12, 32, 10), (12, 8, 16, 10)])
+@pytest.mark.parametrize("name", SLOW)
+def test_sizes_that_move_slowly(name, order, monkeypatch):
+    """A size of which an op sees a small part is no number: other calls have another part."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(SLOW[name])
+    with torch.no_grad():
+        for n in order:
+            x = R(2, 8, 40 * n), R(2, 8, 16 * n, 16 * n)
+            expected = SLOW[name](x)
+            actual = compiled(x)
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+            assert actual.stride() == expected.stride()
