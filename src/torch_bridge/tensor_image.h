@@ -11,6 +11,10 @@
 
 #include "torch_bridge/compat.h"
 
+// Vectors are values of functions that are always inlined: no call passes any.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace oxy::bridge {
 
 // The members of SizesAndStrides and the private one of TensorImpl lie where of() finds them, or
@@ -108,3 +112,5 @@ class TensorImage {
 };
 
 }  // namespace oxy::bridge
+
+#pragma GCC diagnostic pop
