@@ -34,6 +34,11 @@ class Read(NamedTuple):
     members: str
 
 
+# What nodes of autograd's graph leave to torch: its hooks, and what only compiled autograd asks.
+NODE = """
+    tensor_pre_hooks tensor_post_acc_grad_hooks will_release_variables is_traceable
+    passes_state_transparently compiled_args apply_with_saved is_aot_backward"""
+
 DERIVED = [
     Derived("c10/core/impl/PyInterpreter.h", "PyInterpreterVTable", "interpreter_vtable.cpp"),
     Derived(
@@ -56,6 +61,13 @@ DERIVED = [
             tensorimpl_type_name""",
     ),
     Derived("ATen/FunctionalStorageImpl.h", "ViewMeta", "exact_views.cpp", left="to_out_index"),
+    Derived("torch/csrc/autograd/node.h", "Node", "backward.cpp", left=NODE),
+    Derived(
+        "torch/csrc/autograd/node.h",
+        "Node",
+        "joint_recording.cpp",
+        left=f"{NODE} name release_variables",
+    ),
 ]
 
 READ = [

@@ -32,6 +32,11 @@ class Context:
     def set_materialize_grads(self, value: bool) -> None:
         """There are no gradients."""
 
+    if hasattr(torch.autograd.function.FunctionCtx, "set_output_grad_dtype"):
+
+        def set_output_grad_dtype(self, *dtypes: torch.dtype | None) -> None:
+            """There are no gradients."""
+
 
 def forward(function: Any, *args: Any) -> Any:
     """`function.apply(*args)`. An argument that comes back is another tensor, as in eager."""

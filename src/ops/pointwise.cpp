@@ -288,12 +288,15 @@ Scalar signbit(Element& e) {
 
 Scalar copy(Element& e) { return e.operand(0, e.result()); }
 
-// fp16 and bf16 are rounded at each step, as in eager.
+// fp16 and bf16 are rounded at each step, as in eager. Beyond 0.5 the lower bound is above the
+// upper one, and goes first.
 Scalar logit(Element& e) {
   const DType d = e.result();
   Scalar x = e.operand(0, d);
-  if (auto eps = e.args.number(1))
-    x = e.op(LoopOp::Min, e.op(LoopOp::Max, x, e.c(*eps, d)), e.c(1.0 - *eps, d));
+  if (auto eps = e.args.number(1)) {
+    const Scalar low = e.c(*eps, d), high = e.c(1.0 - *eps, d);
+    x = e.where(e.op(LoopOp::Lt, x, low), low, e.where(e.op(LoopOp::Gt, x, high), high, x));
+  }
   return e.finish(e.op(LoopOp::Log, e.div(x, e.sub(e.c(1, d), x))));
 }
 

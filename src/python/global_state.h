@@ -14,6 +14,8 @@
 #include <map>
 #include <string>
 
+#include "torch_bridge/compat.h"
+
 namespace oxy::python {
 
 // Of this thread, autocast on the CPU.
@@ -95,14 +97,15 @@ std::string difference(const GlobalState& now, const GlobalState& before);
 enum class Folded : uint8_t { Compared, OfDevice, Asked, Fixed };
 const std::map<std::string_view, Folded>& folded_functions();
 
-// Something listens to every op or transforms it: only the ops themselves can tell it what happens.
+// Something listens to every op or to its node in autograd's graph, or transforms it: only the ops
+// themselves can tell it what happens.
 inline bool is_observed() {
   constexpr c10::DispatchKeySet transforms(
       {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::Functionalize,
        c10::DispatchKey::PreDispatch, c10::DispatchKey::PythonDispatcher,
        c10::DispatchKey::Tracer});
   return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-         at::impl::torch_function_mode_enabled() ||
+         at::impl::torch_function_mode_enabled() || bridge::has_node_creation_hooks() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 

@@ -10,6 +10,11 @@
 #include <ATen/core/Tensor.h>
 #include <torch/headeronly/version.h>
 
+#if __has_include(<ATen/NodeCreationHooks.h>)
+#include <ATen/NodeCreationHooks.h>
+#define OXY_NODE_CREATION_HOOKS
+#endif
+
 #include "support/dtype.h"
 
 namespace oxy::bridge {
@@ -19,6 +24,16 @@ static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13 && TORCH_VER
 
 // The kernel of native_group_norm refuses what is not contiguous; group_norm copies in front of it.
 inline constexpr bool kGroupNormIsContiguous = TORCH_VERSION_MINOR < 14;
+
+// Something listens to what is added to autograd's graph (torch.autograd.graph.node_creation_hook,
+// since 2.15).
+inline bool has_node_creation_hooks() {
+#ifdef OXY_NODE_CREATION_HOOKS
+  return !at::impl::NodeCreationHooks::empty();
+#else
+  return false;
+#endif
+}
 
 // ---- numbers that are cast
 

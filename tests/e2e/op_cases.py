@@ -192,7 +192,8 @@ def unary_cases() -> None:
     case("threshold.default", randn(50), 0.1, 7.0)
     case("_prelu_kernel.default", randn(4, 5), randn(1, 5))
     case("prims.convert_element_type.default", randn(3, 4), BF16)
-    case("logit.default", torch.rand(30), 0.1)
+    for eps in (0.1, 0.5, 0.6):
+        case("logit.default", torch.tensor([float("nan"), -1.0, 2.0, *torch.rand(30)]), eps)
 
 
 def binary_cases() -> None:

@@ -4,6 +4,7 @@ src/torch_bridge/compat.h."""
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import oxyfuel
-from oxyfuel import _C
+from oxyfuel import _C, autograd_function
 
 ROOT = Path(__file__).parents[2]
 
@@ -224,6 +225,7 @@ def test_guards_compare_the_memory_of_tensors(rank):
 
 # What capture looks for by name.
 LOOKED_FOR = {
+    "torch._compile": "_disable_dynamo",
     "torch._dynamo.decorators": "graph_break",
     "torch._dynamo.eval_frame": "_stance",
     "torch._dynamo.mutation_guard": "GenerationTracker.tag",
@@ -250,9 +252,15 @@ LOOKED_FOR = {
     "torch._higher_order_ops.while_loop": "while_loop",
     "torch._ops": "HigherOrderOperator",
     "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
+    "torch.autograd": "grad backward Function.apply Function.setup_context",
     "torch.autograd.function": "FunctionMeta",
+    "torch.autograd.profiler": """
+        record_function.__init__ record_function.__enter__ record_function.__exit__""",
     "torch.fx._symbolic_trace": "is_fx_symbolic_tracing",
     "torch.fx.experimental.sym_node": "SymNode",
+    "torch.nn.modules._functions": "BackwardHookFunction",
+    "torch.optim.optimizer": "_get_value _stack_if_compiling",
+    "torch.utils.checkpoint": "checkpoint",
     "torch.utils._python_dispatch": "TorchDispatchMode",
 }
 
@@ -266,6 +274,9 @@ def names_in_tables():
         yield from (f"{module}.{name}" for name in names.split())
     for module, names in LOOKED_FOR.items():
         yield from (f"{module}.{name}" for name in names.split())
+    for source in (ROOT / "src/python").rglob("*.cpp"):
+        for module, name in re.findall(r'member_of<"(torch[\w.]*)", "(\w+)">', source.read_text()):
+            yield f"{module}.{name}"
 
 
 def is_there(name):
@@ -279,6 +290,32 @@ def is_there(name):
 @pytest.mark.parametrize("name", sorted(set(names_in_tables())))
 def test_functions_that_capture_knows_are_there(name):
     assert is_there(name)
+
+
+# Of functions whose arguments capture takes apart by position: their parameters in order.
+PARAMETERS = {
+    "torch.autograd.grad": """
+        outputs inputs grad_outputs retain_graph create_graph only_inputs allow_unused
+        is_grads_batched materialize_grads""",
+    "torch.autograd.backward": """
+        tensors grad_tensors retain_graph create_graph grad_variables inputs""",
+    "torch.Tensor.backward": "self gradient retain_graph create_graph inputs",
+    "torch.optim.optimizer._get_value": "x",
+    "torch.optim.optimizer._stack_if_compiling": "x",
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_as_capture_knows_them(name):
+    assert [*inspect.signature(pkgutil.resolve_name(name)).parameters] == PARAMETERS[name].split()
+
+
+def test_contexts_of_autograd_functions_have_what_torchs_have():
+    """oxyfuel.autograd_function.Context stands for the context of a call without gradients."""
+    theirs = {name for name in vars(torch.autograd.function.FunctionCtx) if name[0] != "_"}
+    # The first does nothing, the second is of a real backward: who asks for it breaks.
+    left = {"mark_shared_storage", "input_grad_buffers"}
+    assert theirs <= {*dir(autograd_function.Context)} | left
 
 
 def test_a_module_is_one_graph():

@@ -760,6 +760,48 @@ def test_hooks_that_change_what_is_saved():
     compare(step, lambda x: x.sin())
 
 
+hears_nodes = pytest.mark.skipif(
+    not hasattr(torch.autograd.graph, "node_creation_hook"), reason="torch has it since 2.15"
+)
+
+
+@hears_nodes
+@pytest.mark.parametrize("first", [False, True])
+def test_who_hears_of_nodes_hears_of_eagers(first):
+    def names(f, x):
+        heard = []
+        with torch.autograd.graph.node_creation_hook(lambda node: heard.append(node.name())):
+            f(x)
+        return heard
+
+    def fn(x):
+        return (x * 2).sin()
+
+    f = oxyfuel.compile(fn)
+    x = leaf(3)
+    if first:
+        f(x)
+    assert names(f, x) == names(fn, x) != []
+    assert "Oxyfuel" in f(x).grad_fn.name()
+
+
+@hears_nodes
+def test_hooks_of_nodes_in_the_code():
+    def step(f):
+        return f(leaf(3))
+
+    def fn(x):
+        heard = []
+        y = x.exp()
+        with torch.autograd.graph.node_creation_hook(lambda node: heard.append(node.name())):
+            y = y.sin()
+        return heard, y.cos()
+
+    expected, found = both(step, fn)
+    assert expected[0] == ["SinBackward0"]
+    assert not first_difference(found, expected)
+
+
 def test_checkpoint_around_a_compiled_call():
     def step(f):
         x = leaf(3)

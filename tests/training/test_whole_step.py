@@ -1,6 +1,7 @@
 """backward(), torch.autograd.grad and whole training steps in captured code, against eager."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -317,6 +318,45 @@ def test_checkpoints(reentrant):
     expected.sum().backward()
     assert_same_gradients(model, other)
     torch.testing.assert_close(x.grad, z.grad)
+
+
+KNOWN_BY_CHECKPOINT = {*inspect.signature(checkpoint).parameters, "preserve_rng_state"}
+
+
+@pytest.mark.parametrize("value", [None, False, True])
+@pytest.mark.parametrize(
+    "name", ["preserve_rng_state", "early_stop", "debug", "respect_saved_tensors_hooks"]
+)
+def test_settings_of_a_checkpoint(name, value):
+    """What this torch's checkpoint does not know goes to the function."""
+
+    def inside(x, **given):
+        return x.sin() * (len(given) + 1)
+
+    def f(x):
+        return checkpoint(inside, x, use_reentrant=False, **{name: value})
+
+    x = torch.randn(3, requires_grad=True)
+    z = x.detach().clone().requires_grad_()
+    one_graph = not (name == "debug" and value)
+    found, expected = oxyfuel.compile(f, fullgraph=one_graph)(x), f(z)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(expected, z.sin() * (1 if name in KNOWN_BY_CHECKPOINT else 2))
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(x.grad, z.grad)
+
+
+def test_a_checkpoint_refuses_what_eager_refuses():
+    def f(x):
+        return checkpoint(torch.sin, x, use_reentrant=True, respect_saved_tensors_hooks=False)
+
+    x = torch.randn(3, requires_grad=True)
+    with pytest.raises(ValueError) as expected:
+        f(x)
+    with pytest.raises(ValueError) as found:
+        oxyfuel.compile(f)(x)
+    assert str(found.value) == str(expected.value)
 
 
 def test_a_reentrant_checkpoint_of_what_needs_no_gradient():

@@ -88,6 +88,17 @@ py::object autograd_member(const char* name) {
   return py::module_::import("oxyfuel.autograd_function").attr(name);
 }
 
+// Whether the checkpoint of the torch at hand keeps what is given by this name for itself.
+bool is_own_of_checkpoint(const py::object& name) {
+  static const py::object& parameters = *new py::object([]() -> py::object {
+    const RefusedFrames allowed(nullptr);
+    return py::module_::import("inspect")
+        .attr("signature")(member_of<"torch.utils.checkpoint", "checkpoint">())
+        .attr("parameters");
+  }());
+  return PySequence_Contains(parameters.ptr(), name.ptr()) == 1;
+}
+
 }  // namespace
 
 // The tensors in one, or in a list, tuple or dict of them.
@@ -259,23 +270,27 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
   Graphs::refuse_in_transform("a checkpoint");
   Keywords rest;
   std::optional<bool> reentrant;
+  bool respects_hooks = false;
   for (const auto& [key, value] : kwargs) {
     const std::string name = text(key);
     if (name == "use_reentrant" && !value.is_none())
       reentrant = objects().truth(value);
-    else if (name == "use_reentrant" || name == "context_fn" ||
-             (name == "debug" && objects().truth(value)))
+    else if (name == "respect_saved_tensors_hooks" && is_own_of_checkpoint(key))
+      respects_hooks = !value.is_none();  // only with context_fn
+    else if (name == "preserve_rng_state" || name == "determinism_check" || name == "early_stop" ||
+             (name == "debug" && !objects().truth(value)))
+      continue;
+    else if (is_own_of_checkpoint(key))
       throw Break(BreakId::checkpoint, name);
-    else if (name != "debug" && name != "preserve_rng_state" && name != "determinism_check" &&
-             name != "early_stop")
+    else
       rest.emplace_back(key, value);
   }
   if (!reentrant) throw Break(BreakId::checkpoint, "use_reentrant is not given");
   auto needs_gradient = [this](const py::object& a) {
     return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
   };
-  if (*reentrant &&
-      (!rest.empty() || (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
+  if (*reentrant && (!rest.empty() || respects_hooks ||
+                     (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
     throw Break(BreakId::checkpoint, "use_reentrant, of what requires no gradients");
   return call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
 }
