@@ -138,6 +138,10 @@ LAYOUTS = {
         (bce_with_logits, x, y) for x in images()[:-1] for y in images()[:-1]
     ],
     "aten.diag_embed.default": each(torch.diag_embed, images()),
+    "aten.col2im.default": each(
+        given(F.fold, output_size=(4, 5), kernel_size=2),
+        [*forms(torch.rand(2, 8, 12))[:-1], *forms(torch.rand(8, 12))[:-1]],
+    ),
     "aten.grid_sampler_2d.default": each(samples, images()[:-1]),
     "aten.upsample_bilinear2d.default": each(
         given(F.interpolate, size=9, mode="bilinear"), images()[:-1]
