@@ -191,7 +191,7 @@ QUESTIONS = {
     "Ne(zuf0, 0.0)": lambda x, t: x + 1 if t.item() else x,
     "zuf0*2 + 1 <= zuf1": lambda x, t: x if t.item() * 2 + 1 <= x.sum().item() else x + 1,
     "(zuf0 - 1)/2 == 0.5": lambda x, t: x if (t.item() - 1) / 2 == 0.5 else x + 1,
-    "0 < -zuf0": lambda x, t: x if -t.item() > 0 else x + 1,
+    "-zuf0 > 0": lambda x, t: x if -t.item() > 0 else x + 1,
 }
 
 
