@@ -1,6 +1,9 @@
 """torch.func in captured code: one graph, and what eager gives."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -1018,8 +1021,7 @@ def test_autograd_functions(transform):
         assert_same(compiled(x), f(x))
 
 
-@pytest.mark.parametrize("transform", [grad, vmap])
-def test_a_branch_in_a_transform(transform):
+def branch_in_a_transform(transform):
     """torch.cond has TorchDynamo compile it, which does not take all of them."""
 
     def f(x):
@@ -1038,6 +1040,14 @@ def test_a_branch_in_a_transform(transform):
     for _ in range(2):
         found, expected = outcome(compiled), outcome(f)
         assert found == expected if isinstance(expected, type) else torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap"])
+def test_a_branch_in_a_transform(transform):
+    """In a process of its own: TorchDynamo's frame evaluator stays where it has refused one."""
+    program = f"import test_functorch as t; t.branch_in_a_transform(t.{transform})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
 
 
 def test_a_transform_in_a_branch():
