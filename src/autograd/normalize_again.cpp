@@ -31,9 +31,25 @@ std::vector<bool> given(const Graph& g) {
   return out;
 }
 
+// By value: a needed node of the backward reads it.
+std::vector<bool> read_by_backward(const Graph& g, const Sides& sides) {
+  std::vector<bool> out(g.value_count());
+  for (NodeId id : g.order())
+    if (sides.side[id.index] == Side::Backward && sides.needed[id.index])
+      for_each_value(g.node(id), [&](ValueId v) { out[v.index] = true; });
+  return out;
+}
+
+bool is_layer_norm(const Node& n) { return n.target == "aten.native_layer_norm.default"; }
+
 class Twins {
  public:
-  explicit Twins(Graph& g) : g_(g), sides_(sides_of(g)), given_(given(g)), twin_(g.value_count()) {}
+  explicit Twins(Graph& g)
+      : g_(g),
+        sides_(sides_of(g)),
+        given_(given(g)),
+        read_(read_by_backward(g, sides_)),
+        twin_(g.value_count()) {}
 
   void run() {
     const std::vector<NodeId> order = g_.order();
@@ -42,7 +58,7 @@ class Twins {
       if (!is_call(n)) continue;
       if (sides_.side[n.id.index] != Side::Forward)
         read_twins(g_.node(order[i]));
-      else if (n.target == "aten.native_layer_norm.default" && i + 1 < order.size())
+      else if (is_layer_norm(n) && i + 1 < order.size())
         normalize(n, order[i + 1]);
       else if (passes::is_view(n) && n.arg(0).is_value() && twin(n.args[0].value()).valid())
         view(n);
@@ -57,18 +73,9 @@ class Twins {
     for (ir::Arg& a : n.args) a = ir::map_values(a, [&](ValueId v) { return twin_or_itself(v); });
   }
 
-  // Its gradient reads the statistics, and keeps the input then, as eager does.
-  bool has_gradient(const Node& n) const {
-    return std::ranges::any_of(g_.order(), [&](NodeId id) {
-      if (id.index >= sides_.side.size() || sides_.side[id.index] != Side::Backward) return false;
-      bool reads = false;
-      for_each_value(g_.node(id), [&](ValueId v) { reads |= v == n.outputs[1]; });
-      return reads && sides_.needed[id.index];
-    });
-  }
-
+  // Where its gradient reads the statistics: it keeps the input then, as eager does.
   void normalize(const Node& n, NodeId next) {
-    if (given_[n.outputs[0].index] || !has_gradient(n)) return;
+    if (given_[n.outputs[0].index] || !read_[n.outputs[1].index]) return;
     const size_t first = g_.node_count();
     ops::Rewriter rewriter(g_, next);
     std::optional<ValueId> made;
@@ -100,12 +107,15 @@ class Twins {
 
   Graph& g_;
   const Sides sides_;
-  const std::vector<bool> given_;
+  const std::vector<bool> given_, read_;
   std::vector<ValueId> twin_;  // by value
 };
 
 }  // namespace
 
-void normalize_again(Graph& joint) { Twins(joint).run(); }
+void normalize_again(Graph& joint) {
+  auto in_graph = [&](NodeId id) { return is_layer_norm(joint.node(id)); };
+  if (std::ranges::any_of(joint.order(), in_graph)) Twins(joint).run();
+}
 
 }  // namespace oxy::autograd
