@@ -7,6 +7,7 @@
 #include "ops/contraction.h"
 #include "ops/op_table.h"
 #include "ops/shapes.h"
+#include "passes/rewrite.h"
 
 namespace oxy::passes {
 namespace {
@@ -32,25 +33,13 @@ class LayoutChooser {
   }
 
  private:
-  ir::ValueId copy(ir::NodeId before, ir::ValueId v, int8_t format, std::vector<ir::Expr> strides) {
-    ir::TensorType type = graph_.tensor_type(v);
-    type.strides = std::move(strides);
-    type.offset = 0;
-    ir::Node& c = graph_.insert_call(before, ir::NodeKind::CallOp, "aten.clone.default",
-                                     {ir::Arg(v), ir::Arg(ir::MemoryFormat{format})},
-                                     {ir::Type::of(std::move(type))});
-    c.stack = graph_.node(before).stack;
-    c.parent = graph_.node(before).parent;
-    return c.outputs[0];
-  }
-
   void convert(ir::Node& n) {
     ir::ValueId x = n.args[0].value();
     const ir::TensorType& type = graph_.tensor_type(x);
     std::vector<ir::Expr> wanted = ops::channels_last_strides(type.sizes);
     if (type.strides != wanted) {
       auto [it, fresh] = channels_last_.try_emplace(x);
-      if (fresh) it->second = copy(n.id, x, kChannelsLast, std::move(wanted));
+      if (fresh) it->second = insert_copy(graph_, n.id, x, {kChannelsLast}, std::move(wanted));
       n.args[0] = ir::Arg(it->second);
     }
     ir::TensorType out = graph_.tensor_type(n.outputs[0]);
@@ -90,7 +79,7 @@ class LayoutChooser {
     auto it = old_type_.find(v);
     if (it == old_type_.end()) return v;
     auto [kept, fresh] = restored_.try_emplace(v);
-    if (fresh) kept->second = copy(before, v, kContiguous, it->second.strides);
+    if (fresh) kept->second = insert_copy(graph_, before, v, {kContiguous}, it->second.strides);
     return kept->second;
   }
 

@@ -3,22 +3,9 @@
 
 #include "ops/contraction.h"
 #include "passes/pass_list.h"
+#include "passes/rewrite.h"
 
 namespace oxy::passes {
-namespace {
-
-ir::ValueId row_major_copy(ir::Graph& g, const ir::Node& n, ir::ValueId v) {
-  ir::TensorType type = g.tensor_type(v);
-  type.strides = ir::contiguous_strides(type.sizes);
-  type.offset = 0;
-  ir::Node& copy = g.insert_call(n.id, ir::NodeKind::CallOp, "aten.clone.default",
-                                 {v, ir::MemoryFormat{0}}, {ir::Type::of(std::move(type))});
-  copy.stack = n.stack;
-  copy.parent = n.parent;
-  return copy.outputs[0];
-}
-
-}  // namespace
 
 bool copy_operands(ir::Graph& g, const Machine& machine) {
   const ops::Providers providers = ops::providers_on(machine, "auto");
@@ -32,7 +19,9 @@ bool copy_operands(ir::Graph& g, const Machine& machine) {
     const auto gemm = ops::contraction_of(g, n);
     auto copied = [&](ir::ValueId v) {
       const auto [it, is_new] = copies.try_emplace(v.index);
-      if (is_new) it->second = row_major_copy(g, n, v);
+      if (is_new)
+        it->second = insert_copy(g, id, v, ir::MemoryFormat{0},
+                                 ir::contiguous_strides(g.tensor_type(v).sizes));
       return it->second;
     };
     const ir::ValueId a = wanted.a ? copied(gemm->a) : gemm->a;

@@ -146,6 +146,18 @@ std::optional<double> round_to(DType dtype, double v) {
   }
 }
 
+ir::ValueId insert_copy(ir::Graph& g, ir::NodeId before, ir::ValueId v, ir::MemoryFormat format,
+                        std::vector<ir::Expr> strides) {
+  ir::TensorType type = g.tensor_type(v);
+  type.strides = std::move(strides);
+  type.offset = 0;
+  ir::Node& copy = g.insert_call(before, ir::NodeKind::CallOp, "aten.clone.default", {v, format},
+                                 {ir::Type::of(std::move(type))});
+  copy.stack = g.node(before).stack;
+  copy.parent = g.node(before).parent;
+  return copy.outputs[0];
+}
+
 bool rewrite(ir::Graph& g, ir::Node& n, std::string_view op, std::vector<ir::Arg> args) {
   if (n.target == op && n.args == args) return false;
   const ops::OpInfo* info = ops::find(op);

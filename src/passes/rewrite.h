@@ -42,6 +42,10 @@ std::optional<Uniform> uniform_of(const ir::Graph& g, const ir::Arg& a);
 // complex).
 std::optional<double> round_to(ir::DType dtype, double v);
 
+// A copy of `v` in front of `before`, with these strides, which are the memory format's.
+ir::ValueId insert_copy(ir::Graph& g, ir::NodeId before, ir::ValueId v, ir::MemoryFormat format,
+                        std::vector<ir::Expr> strides);
+
 // Makes `n` a call of `op` with `args`, if the op's shape rule says that its outputs keep their
 // layouts (and its row applies to the node where it applied before). Otherwise leaves `n` as it is
 // and returns false.
