@@ -1,6 +1,7 @@
 // Gradients of convolutions and attention. They run as calls, but for those of convolutions that
 // are gemms, where our kernels are faster than the library.
 #include <algorithm>
+#include <numeric>
 
 #include "ops/contraction.h"
 #include "ops/families.h"
@@ -37,33 +38,32 @@ bool shape_convolution_backward(const Args& a, Types& out) {
 //   grad_input  = w^T g                      grad_weight = sum over the images of g x^T
 // A filter of more taps has the second one, with the patches of x (im2col) in the place of x.
 
+// Of one image of [N, C, ...].
+Expr pixels_of(const Sizes& s) {
+  return std::accumulate(s.begin() + 2, s.end(), Expr(1), std::multiplies<>());
+}
+
 // [N, C, ...] as [N * pixels, C].
 ValueId by_pixel(Rewriter& r, ValueId v) {
   const Sizes s = r.type(v).sizes;
   std::vector<int64_t> order{0};
   for (size_t d = 2; d < s.size(); ++d) order.push_back(static_cast<int64_t>(d));
   order.push_back(1);
-  const Expr pixels = r.type(v).numel();
   v = r.row_major(r.call("aten.permute.default", {v, list_of(order)}));
-  return r.view(v, {sym::floordiv(pixels, s[1]), s[1]});
-}
-
-Expr product(std::span<const Expr> sizes) {
-  Expr out = 1;
-  for (Expr e : sizes) out *= e;
-  return out;
+  return r.view(v, {s[0] * pixels_of(s), s[1]});
 }
 
 // [N, C, ...], row-major, as [N, C, pixels].
 ValueId by_image(Rewriter& r, ValueId v) {
   const Sizes s = r.type(v).sizes;
-  return r.view(v, {s[0], s[1], product(std::span(s).subspan(2))});
+  return r.view(v, {s[0], s[1], pixels_of(s)});
 }
 
 // The same as [C, N * pixels].
 ValueId by_channel(Rewriter& r, ValueId v) {
-  const Sizes s = r.type(by_image(r, v)).sizes;
-  v = r.call("aten.permute.default", {by_image(r, v), list_of(std::vector<int64_t>{1, 0, 2})});
+  v = by_image(r, v);
+  const Sizes s = r.type(v).sizes;
+  v = r.call("aten.permute.default", {v, list_of(std::vector<int64_t>{1, 0, 2})});
   return r.view(r.row_major(v), {s[1], s[0] * s[2]});
 }
 
@@ -93,11 +93,10 @@ struct ConvolutionGradient {
     return std::ranges::any_of(stride, [](int64_t s) { return s != 1; });
   }
   // What the gradient of a weight sums: pixels of all images.
-  Expr pixels() const { return sym::floordiv(grad.numel(), grad.sizes[1]); }
+  Expr pixels() const { return grad.sizes[0] * pixels_of(grad.sizes); }
   // Each image is a gemm of its own: no copy brings its pixels together with the others'.
   bool image_by_image() const {
-    const Expr of_image = product(std::span(grad.sizes).subspan(2));
-    return sym::hint(of_image) >= tuning::conv_gradient_image;
+    return sym::hint(pixels_of(grad.sizes)) >= tuning::conv_gradient_image;
   }
 
   const TensorType grad, input, weight;
