@@ -225,12 +225,12 @@ Scalar point_between(Element& e, Scalar start, Scalar end, Scalar span, bool fus
   return fused ? e.fma(towards, count, from) : e.add(from, e.mul(towards, count));
 }
 
-// Integers in f64; fp16 and bf16 are rounded at each step.
+// Integers in f64.
 Scalar linspace(Element& e) {
   const DType r = e.result(), d = ir::is_floating(r) ? r : DType::F64;
   if (sym::known_equal(*e.args.expr(2), 1).value_or(false)) return e.operand(0, r);
   const Scalar start = e.operand(0, d, r), end = e.operand(1, d, r);
-  return e.finish(point_between(e, start, end, e.sub(end, start), !ir::is_reduced_float(d)));
+  return e.finish(point_between(e, start, end, e.sub(end, start), true));
 }
 
 // base ** point in f64; the bounds and their distance have the result's precision.
@@ -321,13 +321,18 @@ bool placed(const ir::Graph& g, const ir::Node& n) {
 }
 
 // One point is its start, which a count that is not known may ask for.
-bool applies_linspace(const ir::Graph& g, const ir::Node& n) {
+bool has_known_count(const ir::Graph& g, const ir::Node& n) {
   return placed(g, n) && sym::known_equal(*Args(g, n).expr(2), 1).has_value();
+}
+
+// Of fp16 and bf16 torch rounds each step until 2.14, and the result alone from 2.15 on.
+bool applies_linspace(const ir::Graph& g, const ir::Node& n) {
+  return has_known_count(g, n) && !ir::is_reduced_float(g.tensor_type(n.outputs[0]).dtype);
 }
 
 // Integers are cut, so that an error of the power's last bit would be seen.
 bool applies_logspace(const ir::Graph& g, const ir::Node& n) {
-  return applies_linspace(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
+  return has_known_count(g, n) && ir::is_floating(g.tensor_type(n.outputs[0]).dtype);
 }
 
 constexpr uint32_t kCreation = Creation | Pointwise | Cheap;
