@@ -45,6 +45,7 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    text: str = ""  # what the name does not say
 
 
 def cache_bytes(level: str) -> int:
