@@ -146,11 +146,16 @@ def repeated(t: torch.Tensor, shape: list[int], scaling: Scaling, index: bool) -
     cut = tuple(slice(n) for n in shape)
     out = t.detach().repeat(times)[cut].contiguous()
     if out.is_floating_point():
-        draw = torch.rand(out.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+        draw = torch.rand(
+            out.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float32
+        )
         out *= (1 - draw / 64).to(out.dtype)
     elif index and scaling.spread:
         factor = int(max(scaling.factors.values()))
-        out = out * factor + torch.arange(out.numel()).reshape(out.shape).to(out.dtype) * 7919 % factor
+        out = (
+            out * factor
+            + torch.arange(out.numel()).reshape(out.shape).to(out.dtype) * 7919 % factor
+        )
     return out.requires_grad_(t.requires_grad)
 
 
@@ -209,7 +214,7 @@ def fit(tree, wanted, run, chosen, numbers, spread, floor) -> dict[int, float] |
     factor = 2.0
     last = size(tree)
     for _ in range(24):
-        scaling = Scaling({n: factor for n in chosen}, numbers, spread)
+        scaling = Scaling(dict.fromkeys(chosen, factor), numbers, spread)
         guess = bytes_of(scaled_meta(tree, scaling))
         if guess > 4 * wanted:
             return None
@@ -222,7 +227,9 @@ def fit(tree, wanted, run, chosen, numbers, spread, floor) -> dict[int, float] |
                 return None
             continue
         # One dimension of several makes bytes grow slower than the square of it.
-        factor *= max(1.2, min((0.9 * wanted / max(last, 1)) ** (1 / max(1, rank(tree, chosen))), 64))
+        factor *= max(
+            1.2, min((0.9 * wanted / max(last, 1)) ** (1 / max(1, rank(tree, chosen))), 64)
+        )
         if factor > MOST_SCALE:
             return None
     return None

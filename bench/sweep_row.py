@@ -18,15 +18,15 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.utils._pytree as pytree
+
 import one
+import oxyfuel
 import sweep_drawn
 import sweep_models
 import sweep_ops
-import torch
-import torch.utils._pytree as pytree
 from sweep_enlarge import SECONDS_MOST, Call, Skip, bytes_of, tensors_in
-
-import oxyfuel
 
 FAMILIES: dict[str, Callable[[list[str]], Call]] = {
     "ops": sweep_ops.make_op,
@@ -36,6 +36,7 @@ FAMILIES: dict[str, Callable[[list[str]], Call]] = {
 }
 TIMES_MOST, TIMES_LEAST = 200, 5
 ELEMENTS_MOST = 1 << 28
+ERROR_MOST = 8  # times that of eager
 
 
 def make(name: str) -> Call:
@@ -120,13 +121,13 @@ def as_exact(call: Call, results: dict[str, Any], step: bool) -> bool:
 
 
 def nearly_as_near(exact: torch.Tensor, e: torch.Tensor, f: torch.Tensor) -> bool:
-    """Of one result: the error, in the largest and in the mean, at most twice that of eager's."""
+    """Of one result: the error, in the largest and in the mean, a few times that of eager's."""
     if (e.shape, e.dtype, e.stride()) != (f.shape, f.dtype, f.stride()) or e.dtype not in TOLERANCE:
         return torch.equal(e, f) and e.stride() == f.stride()
     errors = [(x.to(exact.dtype) - exact).abs().nan_to_num(0, 0, 0) for x in (e, f)]
     undefined = [~x.isfinite() for x in (e, f)]
     return torch.equal(*undefined) and all(
-        float(ours) <= 2 * float(eager) + 1e-30
+        float(ours) <= ERROR_MOST * float(eager) + 1e-30
         for eager, ours in (([x.max() for x in errors]), [x.double().mean() for x in errors])
     )
 
@@ -176,7 +177,7 @@ def facts() -> dict[str, Any]:
 
 def timed_in_turn(calls: dict[str, Callable[[], Any]], budget: float) -> dict[str, float]:
     """The least time of each, called one after the other."""
-    least = {mode: math.inf for mode in calls}
+    least = dict.fromkeys(calls, math.inf)
     end = time.perf_counter() + budget
     for n in range(TIMES_MOST):
         for mode, call in calls.items():
