@@ -377,7 +377,13 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return (u16)(x != x ? 0x7fc0 : rounded);
 }
 )"},
+    // The instruction takes denormals for 0.
     {"bf16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__clang__) && $N == 16
+  typedef __bf16 halves __attribute__((vector_size(32)));
+  if (__builtin_expect(!__builtin_ia32_fpclassps512_mask(x, 0x20, -1), 1))
+    return __builtin_bit_cast($u16, __builtin_ia32_cvtneps2bf16_512_mask(x, (halves){}, -1));
+#endif
   $u32 bits = ($u32)x;
   $u32 even = (bits >> 16) & 1;
   $u32 rounded = (bits + 0x7fff + even) >> 16;
