@@ -95,6 +95,22 @@ class Worker:
         return f"the process died ({code})"
 
 
+def limits(a: argparse.Namespace) -> dict[str, Any]:
+    """What this machine can do: bytes and products a second."""
+    import one
+    import torch
+
+    import oxyfuel
+
+    torch.set_num_threads(a.threads)
+    x = torch.randn(1024, 1024)
+    with one.realtime(a.realtime):
+        copies = max(oxyfuel._C.copy_once() for _ in range(one.COPIES))
+        seconds = min(one.timed(lambda: x @ x) for _ in range(one.COPIES))
+    return {"copy_bandwidth": copies, "flops": 2 * 1024**3 / seconds, "threads": a.threads,
+            "machine": oxyfuel._C.machine_text()}  # fmt: skip
+
+
 def kept(path: pathlib.Path) -> dict[str, dict[str, Any]]:
     """The rows of a file by name, the last one of each."""
     lines = path.read_text().splitlines() if path.exists() else []
@@ -154,7 +170,7 @@ def main() -> None:
     if a.write:
         import sweep_page
 
-        sweep_page.write(a.write, list(kept(a.out).values()))
+        sweep_page.write(a.write, list(kept(a.out).values()), limits(a))
 
 
 if __name__ == "__main__":

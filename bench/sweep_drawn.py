@@ -142,8 +142,8 @@ def masked(rng: random.Random, dtype: torch.dtype) -> Program:
     programs = {
         "fill_softmax": lambda x, k, l: x.masked_fill(k, -1e4).softmax(-1),
         "lengths": lambda x, k, l: x * (torch.arange(m)[None, None] < l[:, None, None]),
-        "causal": lambda x, k, l: x.masked_fill(torch.ones(n, m, dtype=torch.bool).triu(1), 0).sum(-1),
-        "where_sum": lambda x, k, l: torch.where(k, x, x.new_zeros(())).sum(-1) / k.sum(-1).clamp(min=1),
+        "causal": lambda x, k, l: x.masked_fill(k.new_ones(n, m).triu(1), 0).sum(-1),
+        "where_sum": lambda x, k, l: torch.where(k, x, x.new_zeros(())).sum(-1) / (k.sum(-1) + 1),
         "logic": lambda x, k, l: ((x > 0) & ~k | (x < -1)).sum(-1),
         "tril": lambda x, k, l: x.tril() + x.triu(1) * 2,
         "count": lambda x, k, l: k.sum(-1) + k.any(-1),
@@ -171,8 +171,7 @@ def gathers(rng: random.Random, dtype: torch.dtype) -> Program:
         "scatter_add": lambda t, i, e: torch.zeros_like(t).scatter_add(1, e, t[:, : e.shape[1]]),
         "scatter_amax": lambda t, i, e: torch.zeros_like(t).scatter_reduce(
             1, e, t[:, : e.shape[1]], "amax"),
-        "bag": lambda t, i, e: F.embedding_bag(i.view(-1, 4), t, mode="sum") if t.is_floating_point()
-            else t[i.view(-1, 4)].sum(1),
+        "bag": lambda t, i, e: t[i.view(-1, 4)].sum(1),
         "pairs": lambda t, i, e: t[i] - t[i.flip(0)],
         "columns": lambda t, i, e: t[:, e[0]].sum(0),
     }  # fmt: skip
@@ -261,7 +260,8 @@ def integers(rng: random.Random, dtype: torch.dtype) -> Program:
         "true_divide": lambda x, y: x / y, "clamp": lambda x, y: (x - y).clamp(0, c),
         "fmod": lambda x, y: torch.fmod(x, c), "to_float": lambda x, y: (x.float() - c) * 0.5,
         "where": lambda x, y: torch.where(x % c == 0, x, y), "cumsum": lambda x, y: x.cumsum(-1),
-        "bool_sum": lambda x, y: (x == y).sum(-1), "trunc": lambda x, y: torch.div(x, c, rounding_mode="trunc"),
+        "bool_sum": lambda x, y: (x == y).sum(-1),
+        "trunc": lambda x, y: torch.div(x, c, rounding_mode="trunc"),
         "argmax": lambda x, y: x.argmax(-1), "mean": lambda x, y: x.float().mean(-1),
     }  # fmt: skip
     name = rng.choice(list(programs))
@@ -275,9 +275,7 @@ def windows(rng: random.Random, dtype: torch.dtype) -> Program:
     if rng.random() < 0.4:
         x = x.contiguous(memory_format=torch.channels_last)
     w, b = values(rng, (c,), dtype), values(rng, (c,), dtype)
-    mean, var = torch.zeros(c), torch.ones(c)
-    if dtype == torch.float64:
-        mean, var = mean.double(), var.double()
+    mean, var = values(rng, (c,), dtype), torch.ones(c).to(dtype)
     programs = {
         "max_pool": lambda x, w, b: F.max_pool2d(x, 3, 2, 1),
         "avg_pool": lambda x, w, b: F.avg_pool2d(x, 2),
@@ -287,7 +285,7 @@ def windows(rng: random.Random, dtype: torch.dtype) -> Program:
         "nearest": lambda x, w, b: F.interpolate(x, scale_factor=2) * 2,
         "pad": lambda x, w, b: F.pad(x, (1, 1, 1, 1)),
         "reflect": lambda x, w, b: F.pad(x, (2, 2, 2, 2), mode="reflect"),
-        "batch_norm": lambda x, w, b: F.relu(F.batch_norm(x, mean, var, w.to(mean.dtype), b.to(mean.dtype))),
+        "batch_norm": lambda x, w, b: F.relu(F.batch_norm(x, mean, var, w, b)),
         "group_norm": lambda x, w, b: F.group_norm(x, 1 if c == 3 else 8, w, b),
         "instance_norm": lambda x, w, b: F.instance_norm(x),
         "shuffle": lambda x, w, b: x.flip(-1).roll(3, -2),

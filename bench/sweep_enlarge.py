@@ -55,7 +55,7 @@ def cache_bytes(level: str) -> int:
 
 
 def sizes() -> dict[str, int]:
-    """Bytes of all tensors of a call: in the second-level cache, the last level, four times that."""
+    """Bytes of a call: in the second-level cache, in the last level, four times that."""
     last = min(cache_bytes("l3"), LAST_LEVEL_MOST) // 2
     return {"l2": cache_bytes("l2") // 2, "l3": last, "memory": 4 * last}
 
