@@ -97,9 +97,9 @@ class Worker:
 
 def limits(a: argparse.Namespace) -> dict[str, Any]:
     """What this machine can do: bytes and products a second."""
-    import one
     import torch
 
+    import one
     import oxyfuel
 
     torch.set_num_threads(a.threads)

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from sweep_enlarge import DTYPES, Call
 from torch import nn
+
+from sweep_enlarge import DTYPES, Call
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models"))
 

@@ -10,6 +10,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
+import oxyfuel  # noqa: E402
 import sweep  # noqa: E402
 import sweep_drawn  # noqa: E402
 import sweep_models  # noqa: E402
@@ -17,8 +18,6 @@ import sweep_ops  # noqa: E402
 import sweep_page  # noqa: E402
 import sweep_row  # noqa: E402
 from sweep_enlarge import Skip, bytes_of, enlarge  # noqa: E402
-
-import oxyfuel  # noqa: E402
 
 HOW = argparse.Namespace(threads=1, seconds=0.0, realtime=False, inductor=False)
 SMALL = re.compile(r"/(f32|bf16|i64|bool)/(contiguous|transposed|sliced)/l2$")

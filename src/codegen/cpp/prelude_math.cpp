@@ -233,8 +233,8 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
-    // e^-(x + x Q(x)) below 0, 2 - e^-(x + x Q(x)) above, 0 and 2 beyond 4: what 1 + erf(x) keeps of
-    // erf(x) near 0 needs no polynomial of its own. Within 1.3e-7.
+    // e = e^-(x + x Q(x)) of the size of x, 0 beyond 4: e below 0, 2 - e above. What 1 + erf(x)
+    // keeps of erf(x) near 0 needs no polynomial of its own. Within 1.3e-7.
     {"one_plus_erf", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T size = @abs(x);
   $T a = size < @splat(3.95f) ? size : @splat(3.95f);
