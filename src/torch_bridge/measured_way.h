@@ -1,10 +1,10 @@
 // Kernels of ours or ATen's ops, for graphs of a few ops: what is faster here is found out on the
 // calls themselves.
 //
-// After a few calls, the next ones run one way and the other in turn and are timed: either way gives
-// the call's result, so that nothing is computed for the measurement alone. What is found is kept in
-// the user's cache folder by graph, machine and number of threads, so that later processes need
-// neither measure nor compile. Larger graphs are not asked: there fusion has won before.
+// After a few calls, the next ones run one way and the other in turn and are timed: either way
+// gives the call's result, so that nothing is computed for the measurement alone. What is found is
+// kept in the user's cache folder by graph, machine and number of threads, so that later processes
+// need neither measure nor compile. Larger graphs are not asked: there fusion has won before.
 #pragma once
 
 #include "ir/graph.h"
