@@ -113,8 +113,7 @@ Scalar gelu_tanh_slope(Element& e, Scalar x) {
 Scalar gelu_slope(Element& e, Scalar x) {
   const DType d = x.dtype;
   constexpr double kSqrtHalf = 0.7071067811865476, kDensity = 0.3989422804014327;
-  const Scalar erf = e.op(LoopOp::Erf, e.mul(x, e.c(kSqrtHalf, d)));
-  const Scalar below = e.mul(e.c(0.5, d), e.add(e.c(1, d), erf));
+  const Scalar below = e.mul(e.c(0.5, d), e.op(LoopOp::OnePlusErf, e.mul(x, e.c(kSqrtHalf, d))));
   const Scalar density =
       e.mul(e.c(kDensity, d), e.op(LoopOp::Exp, e.mul(e.mul(x, x), e.c(-0.5, d))));
   return e.add(below, e.mul(x, density));

@@ -29,8 +29,8 @@ Scalar gelu(Element& e) {
     return e.finish(e.mul(e.mul(half, x), e.add(one, e.op(LoopOp::Tanh, inner))));
   }
   constexpr double kSqrtHalf = 0.7071067811865476;
-  const Scalar erf = e.op(LoopOp::Erf, e.mul(x, e.c(kSqrtHalf, d)));
-  return e.finish(e.mul(e.mul(x, half), e.add(one, erf)));
+  const Scalar twice_below = e.op(LoopOp::OnePlusErf, e.mul(x, e.c(kSqrtHalf, d)));
+  return e.finish(e.mul(e.mul(x, half), twice_below));
 }
 
 Scalar relu(Element& e) {

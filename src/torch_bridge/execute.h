@@ -25,6 +25,7 @@ namespace oxy::bridge {
 using Outputs = c10::SmallVector<at::Tensor, 4>;
 
 class Backward;
+class MeasuredWay;
 class BoundRegion;
 class BoundSizes;
 
@@ -76,6 +77,8 @@ class Executable {
   // Where results require gradients: what is to be left for their backward. Once, before a call.
   void set_backward(std::shared_ptr<Backward> backward) { backward_ = std::move(backward); }
   const Backward* backward() const { return backward_.get(); }
+  // Calls find out whether ATen's ops are faster (measured_way.h). Once, before a call.
+  void set_measured_way(std::unique_ptr<MeasuredWay> way);
 
   // Whether the plan was made for inputs like these.
   bool accepts(std::span<const Input> inputs) const noexcept;
@@ -145,6 +148,8 @@ class Executable {
   InputSignature::Options signature_options() const;
 
   // Running, many times.
+  bool run_plan(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
+                std::vector<double>* seconds, std::span<at::Tensor* const> given_up);
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);
   std::vector<int64_t> slots_of(std::span<const Input> inputs) const;  // those of layouts_
   std::unique_ptr<Lease> make_lease() const;
@@ -211,6 +216,7 @@ class Executable {
   std::atomic<bool> brief_{false};
   bool dispatches_ = true;  // false: kernels alone, and results that are new tensors
   std::shared_ptr<Backward> backward_;
+  std::unique_ptr<MeasuredWay> measured_way_;
   std::unique_ptr<const FrozenTensors> frozen_;
   std::unique_ptr<InputSignature> signature_, attribute_signature_;
   runtime::LeasePool<Lease> leases_;

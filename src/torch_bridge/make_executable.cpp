@@ -12,6 +12,7 @@
 #include "ir/text.h"
 #include "pipeline/assemble.h"
 #include "runtime/bandwidth.h"
+#include "torch_bridge/measured_way.h"
 
 namespace oxy::bridge {
 namespace {
@@ -132,6 +133,10 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
     return make_differentiable(recorded, settings, trace);
   const bool frozen =
       settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen);
+  const std::string way = settings.measured_ways && settings.kernels && !frozen
+                              ? way_key(recorded.graph, !recorded.gradients.required.empty())
+                              : "";
+  if (known_way(way) == Way::Ops) return by_ops(recorded, settings);
   std::vector<at::Tensor> constants;
   pipeline::Freezing freezing;
   if (frozen) {
@@ -153,6 +158,26 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   options.requires_grad = recorded.gradients.required;
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), recorded.example, options);
+  if (!way.empty() && made.report.kernels > 0 && !made.executable->is_random() && !known_way(way))
+    made.executable->set_measured_way(
+        std::make_unique<MeasuredWay>(way, [graph = recorded.graph, own = recorded.attributes,
+                                            options](std::span<const Input> example) {
+          return std::make_unique<Executable>(pipeline::make_extern_plan(graph),
+                                              runtime::CodeTable(), own, example, options);
+        }));
+  return made;
+}
+
+// ATen's op for each node.
+ExecutableMaker::Made ExecutableMaker::by_ops(const Recorded& recorded,
+                                              const Settings& settings) const {
+  runtime::Plan plan = pipeline::make_extern_plan(recorded.graph);
+  Made made;
+  pipeline::count_steps(plan, made.report);
+  auto options = options_of(settings, false, recorded.attributes.size());
+  options.offsets = recorded.names_places;
+  made.executable = std::make_unique<Executable>(std::move(plan), runtime::CodeTable(),
+                                                 recorded.attributes, recorded.example, options);
   return made;
 }
 

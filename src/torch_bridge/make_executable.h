@@ -44,6 +44,7 @@ class ExecutableMaker {
 
  private:
   Made make_with(const Recorded& recorded, const Settings& settings, pipeline::Trace& trace) const;
+  Made by_ops(const Recorded& recorded, const Settings& settings) const;
   Made make_differentiable(const Recorded& recorded, const Settings& settings,
                            pipeline::Trace& trace) const;
   Backward::Make backward_maker(const Recorded& recorded, const Settings& settings) const;

@@ -211,7 +211,9 @@ void Recording::write_back(const at::Tensor& old, const at::Tensor& now) {
       return;
     }
   }
-  if (std::ranges::count(kept_, storage_of(old), storage_of) != 1)
+  const auto* memory = storage_of(old);
+  if (std::ranges::count_if(kept_, [&](const at::Tensor& t) { return storage_of(t) == memory; }) !=
+      1)
     throw Unsupported("running statistics of a batch norm that share memory");
   bind(old, value_of(now));
 }

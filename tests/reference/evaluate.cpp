@@ -123,6 +123,8 @@ double real_op(LoopOp op, double a, double b, double c) {
       return std::atanh(a);
     case LoopOp::Erf:
       return std::erf(a);
+    case LoopOp::OnePlusErf:
+      return 1 + std::erf(a);
     case LoopOp::Erfc:
       return std::erfc(a);
     case LoopOp::Sqrt:

@@ -18,7 +18,7 @@ namespace {
 
 bool is_inlined(LoopOp op) {
   return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos ||
-         op == LoopOp::Tanh || op == LoopOp::Erf;
+         op == LoopOp::Tanh || op == LoopOp::Erf || op == LoopOp::OnePlusErf;
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
@@ -114,6 +114,7 @@ std::string OperatorText::apply(LoopOp op, DType result, const std::vector<Opera
   if (op == LoopOp::Bitcast) return bitcast(args[0], result);
   if (op == LoopOp::Where) return select(args[0].text, args[1].text, args[2].text, result);
   if (ir::is_reduced_float(args[0].dtype)) {
+    if (op == LoopOp::Neg || op == LoopOp::Abs) return of_sign_bit(op, result, args[0].text);
     std::vector<Operand> wide;
     for (const Operand& a : args) wide.push_back({cast(a, DType::F32), DType::F32});
     if (!ir::is_reduced_float(result)) return apply(op, result, wide);
@@ -187,6 +188,13 @@ std::string OperatorText::unary(LoopOp op, DType dtype, const std::string& x) {
   return call("max", dtype, cat(x, ", ", negated));
 }
 
+// Of a half, in its bits.
+std::string OperatorText::of_sign_bit(LoopOp op, DType dtype, const std::string& x) {
+  const std::string changed = op == LoopOp::Neg ? cat(x, " ^ ", splat("(u16)0x8000", dtype))
+                                                : cat(x, " & ", splat("(u16)0x7fff", dtype));
+  return lanes_ == 1 ? cat("(u16)(", changed, ')') : changed;
+}
+
 std::string OperatorText::compare(LoopOp op, const Operand& a, const Operand& b) {
   if (a.dtype == DType::B8) return bool_compare(op, a.text, b.text);
   const std::string plain = cat(a.text, infix(op), b.text);
@@ -242,6 +250,7 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
     const bool far = op == LoopOp::Sin || op == LoopOp::Cos;
     return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
   }
+  if (op == LoopOp::OnePlusErf) return cat(one, " + ", math(LoopOp::Erf, dtype, args));
   if (op == LoopOp::LogAddExp) {
     return call("logaddexp", dtype,
                 cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",

@@ -37,6 +37,7 @@ class OperatorText {
                          const std::string& b);
   std::string float_division(ops::LoopOp op, ir::DType dtype, const std::string& a,
                              const std::string& b);
+  std::string of_sign_bit(ops::LoopOp op, ir::DType dtype, const std::string& x);
   std::string unary(ops::LoopOp op, ir::DType dtype, const std::string& x);
   std::string compare(ops::LoopOp op, const Operand& a, const Operand& b);
   std::string bool_compare(ops::LoopOp op, const std::string& a, const std::string& b);

@@ -377,7 +377,13 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return (u16)(x != x ? 0x7fc0 : rounded);
 }
 )"},
+    // The instruction takes denormals for 0.
     {"bf16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__clang__) && $N == 16
+  typedef __bf16 halves __attribute__((vector_size(32)));
+  if (__builtin_expect(!__builtin_ia32_fpclassps512_mask(x, 0x20, -1), 1))
+    return __builtin_bit_cast($u16, __builtin_ia32_cvtneps2bf16_512_mask(x, (halves){}, -1));
+#endif
   $u32 bits = ($u32)x;
   $u32 even = (bits >> 16) & 1;
   $u32 rounded = (bits + 0x7fff + even) >> 16;
@@ -411,26 +417,65 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return (u16)(sign | (magnitude - 0x38000000 + 0xfff + even) >> 13);
 }
 )"},
+    // LLVM would move a comparison of what is converted in front of the conversion, where it
+    // compares one lane after the other: hence the empty asm.
     {"f32_of_f16", "u16", 2, 0, R"(OXY_INLINE $f32 @@($u16 x) {
-#if defined(__F16C__) && defined(__clang__)
-  typedef _Float16 fp16 __attribute__((vector_size(2 * $N)));
-  return __builtin_convertvector(__builtin_bit_cast(fp16, x), $f32);
-#else
   $f32 r;
+#if defined(__AVX512F__) && $N % 16 == 0
+  typedef short halves __attribute__((vector_size(32)));
+  typedef f32 floats __attribute__((vector_size(64)));
+  halves from[$N / 16];
+  floats to[$N / 16];
+  __builtin_memcpy(from, &x, sizeof from);
+  OXY_UNROLL
+  for (int i = 0; i < $N / 16; ++i) {
+    to[i] = __builtin_ia32_vcvtph2ps512_mask(from[i], (floats){}, -1, 4);
+    asm("" : "+v"(to[i]));
+  }
+  __builtin_memcpy(&r, to, sizeof to);
+#elif defined(__F16C__) && $N % 8 == 0
+  typedef short halves __attribute__((vector_size(16)));
+  typedef f32 floats __attribute__((vector_size(32)));
+  halves from[$N / 8];
+  floats to[$N / 8];
+  __builtin_memcpy(from, &x, sizeof from);
+  OXY_UNROLL
+  for (int i = 0; i < $N / 8; ++i) {
+    to[i] = __builtin_ia32_vcvtph2ps256(from[i]);
+    asm("" : "+x"(to[i]));
+  }
+  __builtin_memcpy(&r, to, sizeof to);
+#else
   for (int l = 0; l < $N; ++l) r[l] = @f32_of_f16.1(x[l]);
-  return r;
 #endif
+  return r;
 }
 )"},
     {"f16_of_f32", "f32", 2, 0, R"(OXY_INLINE $u16 @@($f32 x) {
-#if defined(__F16C__) && defined(__clang__)
-  typedef _Float16 fp16 __attribute__((vector_size(2 * $N)));
-  return __builtin_bit_cast($u16, __builtin_convertvector(x, fp16));
-#else
   $u16 r;
+#if defined(__AVX512F__) && $N % 16 == 0
+  typedef short halves __attribute__((vector_size(32)));
+  typedef f32 floats __attribute__((vector_size(64)));
+  halves to[$N / 16];
+  floats from[$N / 16];
+  __builtin_memcpy(from, &x, sizeof from);
+  OXY_UNROLL
+  for (int i = 0; i < $N / 16; ++i)
+    to[i] = __builtin_ia32_vcvtps2ph512_mask(from[i], 4, (halves){}, -1);
+  __builtin_memcpy(&r, to, sizeof to);
+#elif defined(__F16C__) && $N % 8 == 0
+  typedef short halves __attribute__((vector_size(16)));
+  typedef f32 floats __attribute__((vector_size(32)));
+  halves to[$N / 8];
+  floats from[$N / 8];
+  __builtin_memcpy(from, &x, sizeof from);
+  OXY_UNROLL
+  for (int i = 0; i < $N / 8; ++i) to[i] = __builtin_ia32_vcvtps2ph256(from[i], 4);
+  __builtin_memcpy(&r, to, sizeof to);
+#else
   for (int l = 0; l < $N; ++l) r[l] = @f16_of_f32.1(x[l]);
-  return r;
 #endif
+  return r;
 }
 )"},
 };

@@ -239,6 +239,8 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Atanh, atanh);
       MATH(Erf, erf);
       MATH(Erfc, erfc);
+    case LoopOp::OnePlusErf:
+      return 1 + std::erf(a);
       MATH(Lgamma, lgamma);
 #undef MATH
 

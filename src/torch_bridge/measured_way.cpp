@@ -1,0 +1,129 @@
+// The calls that are timed, and the file of what was found.
+#include "torch_bridge/measured_way.h"
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <map>
+
+#include "ir/text.h"
+#include "jit/cache/tombstone.h"
+#include "ops/op_table.h"
+#include "support/content_hash.h"
+#include "support/machine.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+constexpr size_t kMostOps = 3;
+constexpr double kGain = 0.95;  // of the kernels' time, from which on the ops are taken
+constexpr std::string_view kOps = "ops", kKernels = "kernels";
+
+// What is known, in memory and in a file of lines "KEY WAY" that processes append to.
+class Ways {
+ public:
+  Ways() {
+    const auto folder = jit::cache::writable_directory();
+    if (!folder) return;
+    const std::string about = cat(print(host_machine()), TORCH_VERSION);
+    path_ = cat(*folder, "/ways-", print(content_hash(about)), ".txt");
+    std::ifstream file(path_);
+    std::string key, way;
+    while (file >> key >> way)
+      if (way == kOps || way == kKernels) found_[key] = way == kOps ? Way::Ops : Way::Kernels;
+  }
+  std::optional<Way> find(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto it = found_.find(key);
+    return it == found_.end() ? std::nullopt : std::optional(it->second);
+  }
+  void keep(const std::string& key, Way way) {
+    const std::lock_guard lock(mutex_);
+    if (!found_.emplace(key, way).second || path_.empty()) return;
+    const int file = open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) return;
+    const std::string line = cat(key, ' ', way == Way::Ops ? kOps : kKernels, '\n');
+    // One write: lines of several processes do not mix. One that fails is measured again.
+    [[maybe_unused]] const ssize_t written = write(file, line.data(), line.size());
+    close(file);
+  }
+
+ private:
+  ForkMutex mutex_;
+  std::map<std::string, Way> found_;
+  std::string path_;
+};
+
+Ways& ways() {
+  static Ways* all = new Ways;
+  return *all;
+}
+
+bool is_few_ops(const ir::Graph& graph) {
+  size_t ops = 0;
+  for (const ir::NodeId id : graph.order()) {
+    const ir::Node& n = graph.node(id);
+    if (n.dead || n.kind == ir::NodeKind::Input || n.kind == ir::NodeKind::Attribute) continue;
+    if (n.kind == ir::NodeKind::Region || n.target == ops::kNumber || ++ops > kMostOps)
+      return false;
+  }
+  return ops > 0;
+}
+
+bool has_symbols(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.inputs(), [&](ir::ValueId v) {
+    return !graph.value(v).type.is_tensor() || is_symbolic(graph.tensor_type(v));
+  });
+}
+
+}  // namespace
+
+std::string way_key(const ir::Graph& graph, bool gradients) {
+  if (gradients || graph.stage != ir::Stage::Aten || !graph.mutations.empty() ||
+      !is_few_ops(graph) || has_symbols(graph))
+    return "";
+  return print(content_hash(cat(at::get_num_threads(), '\n', ir::print(graph))));
+}
+
+std::optional<Way> known_way(const std::string& key) { return ways().find(key); }
+
+// Whether both plans say the same of their results.
+bool MeasuredWay::fits(const Executable& by_ops, const Outputs& outputs) const {
+  return !by_ops.is_random() && by_ops.plan().outputs.size() == outputs.size() &&
+         std::ranges::all_of(by_ops.plan().outputs, [](const runtime::PlanOutput& o) {
+           return o.kind == runtime::PlanOutput::Kind::Value && !o.number && o.buffer >= 0;
+         });
+}
+
+bool MeasuredWay::timed(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
+                        const std::function<bool()>& kernels) {
+  using Clock = std::chrono::steady_clock;
+  const int n = calls_ - kUntimed - 1;
+  const bool ops = n % 2 == 1;
+  const Clock::time_point start = Clock::now();
+  if (!(ops ? by_ops_->run(inputs, outputs, reason) : kernels())) {
+    decide(Way::Kernels);
+    return false;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (n > 1) least_[ops] = std::min(least_[ops], seconds);  // the first of each fills the caches
+  if (n == 0) {
+    by_ops_ = make_(inputs);
+    if (!fits(*by_ops_, outputs)) decide(Way::Kernels);
+  }
+  if (n + 1 == 2 * kPairs) decide(least_[1] < kGain * least_[0] ? Way::Ops : Way::Kernels);
+  return true;
+}
+
+void MeasuredWay::decide(Way way) {
+  ways().keep(key_, way);
+  if (way == Way::Kernels) by_ops_.reset();
+  state_.store(way == Way::Ops ? State::Ops : State::Kernels, std::memory_order_release);
+}
+
+}  // namespace oxy::bridge

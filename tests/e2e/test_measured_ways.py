@@ -1,0 +1,83 @@
+"""Graphs of a few ops that go on as kernels or as ATen's ops by what their first calls take: in a
+process of its own each, with a cache folder of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CALLS = """
+import torch, oxyfuel
+
+def f(x):
+    return torch.special.erfcx(x) * 2
+
+def big(x):
+    for _ in range(5):
+        x = x.sin() + 1
+    return x
+
+x = torch.rand(200, 300, dtype=torch.float64)
+with torch.no_grad():
+    for function, given in ((f, x), (f, x.t()), (torch.neg, x), (big, x)):
+        compiled = oxyfuel.compile(function, options={"strict": True})
+        for _ in range(30):
+            got = compiled(given)
+            expected = function(given)
+            assert got.stride() == expected.stride()
+            torch.testing.assert_close(got, expected)
+            assert got.data_ptr() != given.data_ptr()
+print(oxyfuel.stats()["fallbacks"])
+"""
+
+
+def run(folder, code, **more):
+    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(folder), "OXYFUEL_MEASURED_WAYS": "1", **more}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+def lines(folder):
+    return [line.split() for file in folder.glob("ways-*.txt") for line in open(file)]
+
+
+def test_both_ways_give_the_result_and_one_is_kept(tmp_path):
+    assert run(tmp_path, CALLS) == "0"
+    found = lines(tmp_path)
+    assert len(found) == 3  # a layout each of the small graphs; the large one is not measured
+    assert all(len(key) == 32 and way in ("ops", "kernels") for key, way in found)
+
+
+KERNELS = """
+import torch, oxyfuel
+x = torch.rand(200, 300)
+with torch.no_grad():
+    compiled = oxyfuel.compile(torch.neg)
+    for _ in range(30):
+        assert torch.equal(compiled(x), -x)
+print(oxyfuel.stats()["kernels"], oxyfuel.stats()["extern_calls"])
+"""
+
+
+@pytest.mark.parametrize("way, counts", [("ops", "0 1"), ("kernels", "1 0")])
+def test_what_was_found_holds_in_the_next_process(tmp_path, way, counts):
+    run(tmp_path, KERNELS)
+    (file,) = tmp_path.glob("ways-*.txt")
+    ((key, _),) = lines(tmp_path)
+    file.write_text(f"{key} {way}\n")
+    assert run(tmp_path, KERNELS) == counts
+    assert lines(tmp_path) == [[key, way]]
+
+
+def test_a_damaged_file_is_measured_again(tmp_path):
+    run(tmp_path, KERNELS)
+    (file,) = tmp_path.glob("ways-*.txt")
+    file.write_bytes(b"\xff\x00 garbage \n\n one")
+    run(tmp_path, KERNELS)
+
+
+def test_switched_off(tmp_path):
+    run(tmp_path, KERNELS, OXYFUEL_MEASURED_WAYS="0")
+    assert not lines(tmp_path)
