@@ -2,14 +2,16 @@
 // is saved.
 //
 //   oxy-partition [--policy=mincut|default] [--budget=0.5] [--allow-writes] [--without=0,2]
-//                 [FILE]
+//                 [--buckets=4096,65536] [FILE]
 //
 // The text comes from standard input without FILE. --without: the backward too for calls in which
-// these tangents are undefined.
+// these tangents are undefined. --buckets: the backward too in pieces that fill buckets of so many
+// bytes.
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
+#include "autograd/cut_backward.h"
 #include "autograd/partition.h"
 #include "ir/text.h"
 #include "support/check.h"
@@ -21,7 +23,7 @@ using oxy::autograd::Policy;
 
 struct Options {
   oxy::autograd::PartitionOptions partition;
-  std::vector<size_t> without;
+  std::vector<size_t> without, buckets;
   std::string file;
 };
 
@@ -61,9 +63,12 @@ Options parse_options(int argc, char** argv) {
       o.partition.allows_writes = true;
     else if (a.starts_with("--without="))
       o.without = numbers(a.substr(10));
+    else if (a.starts_with("--buckets="))
+      o.buckets = numbers(a.substr(10));
     else if (a.starts_with("-") && a != "-")
       throw UserError(oxy::cat("unknown option ", a,
-                               "; known are: --policy= --budget= --allow-writes --without="));
+                               "; known are: --policy= --budget= --allow-writes --without= "
+                               "--buckets="));
     else
       o.file = a;
   }
@@ -91,13 +96,20 @@ void cut(const Options& o) {
   show(p.forward);
   show(p.backward);
   std::cout << oxy::autograd::print(p.saved);
+  if (o.buckets.size() == 2) {
+    const auto bytes = [&](size_t i) { return static_cast<int64_t>(o.buckets[i]); };
+    for (const oxy::autograd::Piece& piece : oxy::autograd::cut_backward(
+             p.backward, joint.tangents, oxy::autograd::GradientBuckets{bytes(0), bytes(1)}))
+      show(piece.graph);
+  }
   if (o.without.empty()) return;
   std::vector<bool> defined(joint.tangents, true);
   for (size_t i : o.without) {
     if (i >= defined.size()) throw UserError(oxy::cat("no tangent ", i));
     defined[i] = false;
   }
-  show(oxy::autograd::without_tangents(p.backward, joint.tangents, defined));
+  show(oxy::autograd::without_tangents(p.backward, joint.tangents, defined,
+                                       p.backward.outputs.size()));
 }
 
 }  // namespace

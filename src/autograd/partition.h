@@ -72,8 +72,9 @@ std::string print(const std::vector<Saved>& saved);
 // inputs are those of `backward` without these tangents. A backward is linear in its tangents:
 // what depends on undefined ones alone is undefined, and gradients that become so are None; a sum
 // with an undefined operand is the other one. Where an op needs a value it gets zeros of the type.
-// `defined`: by tangent.
+// `defined`: by tangent. `gradients`: outputs behind so many are read by other graphs, in their
+// layouts.
 ir::Graph without_tangents(const ir::Graph& backward, size_t tangents,
-                           const std::vector<bool>& defined);
+                           const std::vector<bool>& defined, size_t gradients);
 
 }  // namespace oxy::autograd

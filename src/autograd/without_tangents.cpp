@@ -21,13 +21,17 @@ using Kind = ir::OutputSpec::Kind;
 
 class Remover {
  public:
-  Remover(const Graph& backward, size_t tangents, const std::vector<bool>& defined) : g_(backward) {
+  Remover(const Graph& backward, size_t tangents, const std::vector<bool>& defined,
+          size_t gradients)
+      : g_(backward) {
     OXY_CHECK(defined.size() == tangents && tangents <= g_.inputs().size(), "tangents: ", tangents);
     of_tangents_.resize(g_.value_count());
     undefined_.resize(g_.value_count());
     read_.resize(g_.value_count());
     for (NodeId id : g_.order())
       for_each_value(g_.node(id), [&](ValueId v) { read_[v.index] = true; });
+    for (size_t i = gradients; i < g_.outputs.size(); ++i)
+      if (g_.outputs[i].kind == Kind::Value) read_[g_.outputs[i].value.index] = true;
     first_ = g_.inputs().size() - tangents;
     for (size_t i = 0; i < tangents; ++i) mark(g_.inputs()[first_ + i], defined[i]);
   }
@@ -176,8 +180,9 @@ class Remover {
 
 }  // namespace
 
-Graph without_tangents(const Graph& backward, size_t tangents, const std::vector<bool>& defined) {
-  return Remover(backward, tangents, defined).run();
+Graph without_tangents(const Graph& backward, size_t tangents, const std::vector<bool>& defined,
+                       size_t gradients) {
+  return Remover(backward, tangents, defined, gradients).run();
 }
 
 }  // namespace oxy::autograd

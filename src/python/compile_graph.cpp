@@ -144,6 +144,20 @@ bool evaluate(const pipeline::SizeCheck& check, std::span<const bridge::Input> i
   return !pipeline::first_failure(check, {read.data(), read.size()}, slots.data());
 }
 
+// While the forward of a DistributedDataParallel runs: its buckets. torch keeps the module for
+// TorchDynamo, which cuts its graphs by it. Gradients do not depend on them.
+std::optional<autograd::GradientBuckets> active_buckets() {
+  const py::dict modules = py::module_::import("sys").attr("modules");
+  const py::str name("torch.nn.parallel.distributed");
+  if (!modules.contains(name)) return std::nullopt;
+  const py::object active =
+      modules[name].attr("DistributedDataParallel").attr("_active_ddp_module");
+  if (active.is_none()) return std::nullopt;
+  const py::object first = member_of<"torch.distributed", "_DEFAULT_FIRST_BUCKET_BYTES">();
+  const auto rest = active.attr("bucket_bytes_cap").cast<int64_t>();
+  return autograd::GradientBuckets{std::min(first.cast<int64_t>(), rest), rest};
+}
+
 // `checked`: calls ask the plan whether it is for their sizes.
 std::shared_ptr<CompiledPlan> plan_of(Recording r, bool checked, const TorchIr& torch_ir,
                                       const py::tuple& args, const Settings& settings,
@@ -155,12 +169,13 @@ std::shared_ptr<CompiledPlan> plan_of(Recording r, bool checked, const TorchIr& 
   const auto restart = [&] {
     if (original) r = *original;
   };
+  const auto buckets = active_buckets();
   bridge::ExecutableMaker::Made made;
   {
     const py::gil_scoped_release released;
     made = bridge::ExecutableMaker(settings, library_folder())
                .make({r.graph, r.attributes, inputs, torch_ir.module_state, passes, restart,
-                      r.facts, r.names_places, r.gradients},
+                      r.facts, r.names_places, r.gradients, buckets},
                      trace);
   }
   auto out = std::make_shared<CompiledPlan>(std::move(made), r.result);

@@ -57,10 +57,11 @@ class Written : public torch_autograd::Node {
   std::string name() const override { return "OxyfuelBackward"; }
 };
 
-// What one call left for its backward.
+// What one call left for its backward, or for a piece of it.
 class Backward::Node : public torch_autograd::Node {
  public:
-  explicit Node(std::shared_ptr<Backward> backward) : backward_(std::move(backward)) {}
+  Node(std::shared_ptr<Backward> backward, size_t piece)
+      : backward_(std::move(backward)), piece_(piece) {}
 
   variable_list apply(variable_list&& gradients) override;
   std::string name() const override { return "OxyfuelBackward"; }
@@ -69,6 +70,11 @@ class Backward::Node : public torch_autograd::Node {
     forget();
   }
 
+  void set_next(c10::intrusive_ptr<Node> next) {
+    // What goes there is handed on beside the engine, which has no metadata of it.
+    add_next_edge({next, next->add_input_metadata(undefined_input())});
+    next_ = std::move(next);
+  }
   void save(const at::Tensor& t, bool is_result) { tensors_.emplace_back(t, is_result); }
   void save_number(int64_t n) { numbers_.push_back(n); }
   void add_result(const at::Tensor& t) {
@@ -81,50 +87,86 @@ class Backward::Node : public torch_autograd::Node {
   }
 
  private:
+  // What the piece in front has computed.
+  struct Handed {
+    Tensors carried, read;  // read: with create_graph, all that it depends on
+  };
+
   void forget() {
     for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
   }
+  Handed take_handed();
+  void hand_on(Tensors& found, const Tensors& read);
 
   const std::shared_ptr<Backward> backward_;
+  const size_t piece_;
+  c10::intrusive_ptr<Node> next_;  // of the piece behind
+  std::map<int, Handed> handed_;   // by the engine's task
   std::vector<torch_autograd::SavedVariable> tensors_;
   std::vector<int64_t> numbers_;
   std::vector<c10::SmallVector<int64_t, 5>> strides_;  // by tangent
 };
 
+Backward::Node::Handed Backward::Node::take_handed() {
+  auto found = handed_.extract(torch_autograd::get_current_graph_task_id());
+  if (found.empty()) throw InternalError("a piece of a backward runs without the one in front");
+  return std::move(found.mapped());
+}
+
+// Where the next piece runs: not where all that is asked for is in the pieces up to here.
+void Backward::Node::hand_on(Tensors& found, const Tensors& read) {
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked != nullptr && !asked->empty()) {
+    const auto next = asked->find(next_.get());
+    if (next == asked->end() || !next->second.should_execute()) return;
+  }
+  const auto first = found.begin() + static_cast<ptrdiff_t>(backward_->backward_.outputs.size());
+  std::lock_guard lock(next_->mutex_);
+  next_->handed_[torch_autograd::get_current_graph_task_id()] = {
+      {std::make_move_iterator(first), std::make_move_iterator(found.end())}, read};
+}
+
 variable_list Backward::Node::apply(variable_list&& gradients) {
   std::lock_guard lock(mutex_);
-  Tensors saved;
-  for (const torch_autograd::SavedVariable& t : tensors_) saved.push_back(t.unpack(getptr()));
   const bool create_graph = c10::GradMode::is_enabled();
   Tensors read;
+  if (piece_ > 0) {
+    Handed handed = take_handed();
+    gradients = std::move(handed.carried);
+    read = std::move(handed.read);
+  }
+  Tensors saved;
+  for (const torch_autograd::SavedVariable& t : tensors_) saved.push_back(t.unpack(getptr()));
   if (create_graph) {
-    read = saved;
+    read.insert(read.end(), saved.begin(), saved.end());
     read.insert(read.end(), gradients.begin(), gradients.end());
   }
   if (!torch_autograd::get_current_graph_task_keep_graph()) forget();
   variable_list out;
   {
     const c10::AutoGradMode off(false);
-    for (size_t i = 0; i < gradients.size(); i++)
+    for (size_t i = 0; i < strides_.size(); i++)
       if (gradients[i].defined()) gradients[i] = laid_out(gradients[i], strides_[i]);
-    Tensors found = backward_->run(std::move(saved), numbers_, std::move(gradients));
-    for (const uint32_t i : backward_->primals_) out.push_back(std::move(found[i]));
+    Tensors found = backward_->run(piece_, std::move(saved), numbers_, std::move(gradients));
+    for (const uint32_t i : backward_->pieces_[piece_].primals) out.push_back(std::move(found[i]));
+    if (next_) hand_on(found, read);
   }
   if (create_graph) refuse_second_order(out, read);
+  if (next_) out.emplace_back();
   return out;
 }
 
-Backward::Backward(autograd::Partition partition, Gradients gradients, bool strict, Make make)
+Backward::Backward(autograd::Partition partition, Gradients gradients,
+                   const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make)
     : backward_(std::move(partition.backward)),
       saved_(std::move(partition.saved)),
       results_(partition.results),
       rooted_(std::move(gradients.outputs)),
       strict_(strict),
       make_(std::move(make)) {
-  for (uint32_t i = 0; i < backward_.outputs.size(); i++)
-    if (backward_.outputs[i].kind != ir::OutputSpec::Kind::None) primals_.push_back(i);
   for (const uint32_t m : gradients.mutations)
     written_.push_back(partition.forward.mutations[m].input);
+  pieces_ = autograd::cut_backward(backward_, rooted_.size() + written_.size(), buckets);
 }
 
 void Backward::check_inputs(std::span<const Input> inputs) const {
@@ -143,55 +185,70 @@ void Backward::rebase(const c10::intrusive_ptr<torch_autograd::Node>& node,
   }
 }
 
-c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input> inputs,
-                                                          Outputs& outputs) {
-  auto node = c10::make_intrusive<Node>(shared_from_this());
-  for (const uint32_t i : primals_)
-    node->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
-  for (const uint32_t i : rooted_) node->add_result(outputs[i]);
-  for (const uint32_t i : written_) node->add_written(*inputs[i].tensor);
-  for (const autograd::Saved& s : saved_) {
+// What piece `node` is for reads of the forward.
+void Backward::save(Node& node, const std::vector<uint32_t>& read, std::span<const Input> inputs,
+                    const Outputs& outputs) const {
+  for (const uint32_t i : read) {
+    const autograd::Saved& s = saved_[i];
     switch (s.kind) {
       case Kind::Primal:
         if (inputs[s.index].tensor)
-          node->save(*inputs[s.index].tensor, false);
+          node.save(*inputs[s.index].tensor, false);
         else
-          node->save_number(inputs[s.index].number);
+          node.save_number(inputs[s.index].number);
         break;
       case Kind::Result:
-        node->save(outputs[s.index], true);
+        node.save(outputs[s.index], true);
         break;
       case Kind::Value:
-        node->save(outputs[s.index], false);
+        node.save(outputs[s.index], false);
         break;
       case Kind::Number:
-        node->save_number(outputs[s.index].item<int64_t>());
+        node.save_number(outputs[s.index].item<int64_t>());
         break;
     }
   }
-  for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
-  return node;
 }
 
-Backward::Plan Backward::plan_for(const std::vector<bool>& defined, std::span<const Input> inputs,
-                                  bool by_ops) {
+c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input> inputs,
+                                                          Outputs& outputs) {
+  std::vector<c10::intrusive_ptr<Node>> nodes;
+  for (const autograd::Piece& piece : pieces_) {
+    nodes.push_back(c10::make_intrusive<Node>(shared_from_this(), nodes.size()));
+    for (const uint32_t i : piece.primals)
+      nodes.back()->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
+  }
+  for (size_t k = nodes.size(); k-- > 1;) nodes[k - 1]->set_next(nodes[k]);
+  // Results have their history before they are saved.
+  for (const uint32_t i : rooted_) nodes[0]->add_result(outputs[i]);
+  for (const uint32_t i : written_) nodes[0]->add_written(*inputs[i].tensor);
+  for (size_t k = 0; k < nodes.size(); k++) save(*nodes[k], pieces_[k].saved, inputs, outputs);
+  for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
+  return nodes[0];
+}
+
+Backward::Plan Backward::plan_for(const Which& which, std::span<const Input> inputs) {
   const std::lock_guard lock(mutex_);
-  Plan& plan = plans_[{defined, by_ops}];
+  Plan& plan = plans_[which];
   if (plan.executable) return plan;
-  const bool all = std::ranges::count(defined, false) == 0;
-  const auto made = all ? std::nullopt
-                        : std::optional(autograd::without_tangents(
-                              backward_, rooted_.size() + written_.size(), defined));
-  plan.executable = make_(all ? backward_ : *made, inputs, by_ops);
+  const autograd::Piece& piece = pieces_[which.piece];
+  const bool all = std::ranges::count(which.defined, false) == 0;
+  const auto made =
+      all ? std::nullopt
+          : std::optional(autograd::without_tangents(piece.graph, piece.tangents, which.defined,
+                                                     backward_.outputs.size()));
+  plan.executable = make_(all ? piece.graph : *made, inputs, which.by_ops);
   return plan;
 }
 
-void Backward::note_run(const std::vector<bool>& defined) {
+void Backward::note_run(const Which& which) {
   const std::lock_guard lock(mutex_);
-  plans_[{defined, false}].has_run = true;
+  plans_[which].has_run = true;
 }
 
-Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents) {
+Backward::Tensors Backward::run(size_t piece, Tensors saved, std::span<const int64_t> numbers,
+                                Tensors tangents) {
+  const ir::Graph& graph = pieces_[piece].graph;
   std::vector<Input> inputs;
   std::vector<at::Tensor*> given_up;
   auto add = [&](at::Tensor& t) {
@@ -199,9 +256,9 @@ Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers,
     given_up.push_back(&t);
   };
   size_t next_tensor = 0, next_number = 0;
-  while (inputs.size() < saved_.size()) {
+  while (inputs.size() < pieces_[piece].saved.size()) {
     const bool is_number =
-        backward_.value(backward_.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
+        graph.value(graph.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
     if (is_number) {
       inputs.push_back({nullptr, numbers[next_number++]});
       given_up.push_back(nullptr);
@@ -209,24 +266,26 @@ Backward::Tensors Backward::run(Tensors saved, std::span<const int64_t> numbers,
       add(saved[next_tensor++]);
     }
   }
-  std::vector<bool> defined;
-  for (at::Tensor& t : tangents) {
-    defined.push_back(t.defined());
-    if (t.defined()) add(t);
+  Which which{piece, {}, false};
+  for (size_t i = 0; i < tangents.size(); i++) {
+    const bool defined = tangents[i].defined();
+    if (i >= pieces_[piece].values) which.defined.push_back(defined);
+    if (defined) add(tangents[i]);
   }
   // What a plan that has never run needs is kept, for the other one.
-  const Plan plan = plan_for(defined, inputs, false);
+  const Plan plan = plan_for(which, inputs);
   if (!plan.has_run) given_up.clear();
   Outputs out;
   std::string reason;
   if (plan.executable->run(inputs, out, reason, nullptr, given_up)) {
-    if (!plan.has_run) note_run(defined);
+    if (!plan.has_run) note_run(which);
   } else {
     if (strict_ || plan.has_run) throw InternalError(cat("a backward: ", reason));
     TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", reason,
                     ". OXYFUEL_STRICT=1 raises the error");
     out.clear();
-    if (!plan_for(defined, inputs, true).executable->run(inputs, out, reason))
+    which.by_ops = true;
+    if (!plan_for(which, inputs).executable->run(inputs, out, reason))
       throw InternalError(cat("a backward: ", reason));
   }
   return {std::make_move_iterator(out.begin()), std::make_move_iterator(out.end())};

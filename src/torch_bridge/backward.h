@@ -5,12 +5,17 @@
 // see them, as those of any op. A plan of the backward is made when the first gradients arrive, one
 // for each combination of results that gradients arrive by: for the rest autograd has none, so that
 // a gradient is None where it is in eager.
+//
+// A backward that was cut (autograd/cut_backward.h) is a node a piece. Each has its gradients
+// as edges, and one to the next node, so that the engine accumulates them, and calls their
+// hooks, before it runs the next one.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <map>
 
+#include "autograd/cut_backward.h"
 #include "autograd/partition.h"
 #include "torch_bridge/execute.h"
 #include "torch_bridge/recorder.h"
@@ -22,7 +27,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   // A plan of the graph for inputs like these, or, `by_ops`, one that calls op by op.
   using Make = std::function<std::unique_ptr<Executable>(
       const ir::Graph& graph, std::span<const Input> example, bool by_ops)>;
-  Backward(autograd::Partition partition, Gradients gradients, bool strict, Make make);
+  Backward(autograd::Partition partition, Gradients gradients,
+           const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make);
 
   // Before the forward: raises what eager raises where an input is written that must not be.
   void check_inputs(std::span<const Input> inputs) const;
@@ -45,22 +51,31 @@ class Backward : public std::enable_shared_from_this<Backward> {
     bool has_run = false;  // and not failed
   };
 
-  // Gradients by primal. Called by the engine. What is saved dies behind its last reader, where
-  // nobody else holds it.
-  Tensors run(Tensors saved, std::span<const int64_t> numbers, Tensors tangents);
-  Plan plan_for(const std::vector<bool>& defined, std::span<const Input> inputs, bool by_ops);
-  void note_run(const std::vector<bool>& defined);
+  struct Which {
+    size_t piece = 0;
+    std::vector<bool> defined;  // by tangent
+    bool by_ops = false;
+    auto operator<=>(const Which&) const = default;
+  };
+
+  void save(Node& node, const std::vector<uint32_t>& read, std::span<const Input> inputs,
+            const Outputs& outputs) const;
+  // Gradients by primal, and what the next piece gets. Called by the engine. What is saved dies
+  // behind its last reader, where nobody else holds it. `tangents`: what was carried, too.
+  Tensors run(size_t piece, Tensors saved, std::span<const int64_t> numbers, Tensors tangents);
+  Plan plan_for(const Which& which, std::span<const Input> inputs);
+  void note_run(const Which& which);
 
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
   const size_t results_;                // outputs of the forward that the caller gets
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
   std::vector<uint32_t> written_;       // inputs that the others are
-  std::vector<uint32_t> primals_;       // those that have a gradient
+  std::vector<autograd::Piece> pieces_;
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
-  std::map<std::pair<std::vector<bool>, bool>, Plan> plans_;
+  std::map<Which, Plan> plans_;
 };
 
 }  // namespace oxy::bridge

@@ -224,8 +224,9 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
       {parts.forward, recorded.attributes, recorded.example, recorded.module_state, recorded.passes,
        recorded.restart, recorded.facts, recorded.names_places, recorded.gradients},
       plain, trace);
-  made.executable->set_backward(std::make_shared<Backward>(
-      std::move(parts), recorded.gradients, settings.strict, backward_maker(recorded, plain)));
+  made.executable->set_backward(std::make_shared<Backward>(std::move(parts), recorded.gradients,
+                                                           recorded.buckets, settings.strict,
+                                                           backward_maker(recorded, plain)));
   return made;
 }
 

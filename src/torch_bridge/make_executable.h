@@ -18,8 +18,9 @@ struct Recorded {
   std::function<void()> restart;  // puts back what the passes of the user's have changed
   // Of a recording with symbolic sizes: what they are known to fulfil.
   std::shared_ptr<const sym::ShapeFacts> facts = nullptr;
-  bool names_places = false;  // Recorder::names_places
-  Gradients gradients = {};   // of a joint graph
+  bool names_places = false;                              // Recorder::names_places
+  Gradients gradients = {};                               // of a joint graph
+  std::optional<autograd::GradientBuckets> buckets = {};  // that the backward is cut for
 };
 
 class ExecutableMaker {

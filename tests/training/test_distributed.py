@@ -63,6 +63,42 @@ def trained(way, rank):
     return losses, gradients, oxyfuel.stats()
 
 
+def pieces_of(result):
+    """The nodes of a compiled backward, in the order in which they run."""
+    found, waiting = [], [result.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in found:
+            continue
+        if node.name() == "OxyfuelBackward":
+            found.append(node)
+        waiting.extend(f for f, _ in node.next_functions)
+    return found
+
+
+def events_of_a_step():
+    """When pieces of a backward and the communication of buckets begin."""
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Model(), bucket_cap_mb=1)
+    oxyfuel.reset()
+    run = oxyfuel.compile(model)
+    events = []
+
+    def communicate(_, bucket):
+        events.append(f"bucket {bucket.index()}")
+        reduced = dist.all_reduce(bucket.buffer().div_(2), async_op=True).get_future()
+        return reduced.then(lambda f: f.value()[0])
+
+    model.register_comm_hook(None, communicate)
+    for _ in range(3):  # torch puts gradients in buckets by their order in the first step
+        events.clear()
+        result = run(torch.randn(4, 8))
+        for i, node in enumerate(pieces_of(result)):
+            node.register_prehook(lambda _, i=i: events.append(f"piece {i}"))
+        result.square().mean().backward()
+    return events
+
+
 def work(rank, folder):
     """One of the processes."""
     torch.set_num_threads(1)
@@ -73,7 +109,8 @@ def work(rank, folder):
         world_size=2,
         timeout=datetime.timedelta(seconds=120),
     )
-    torch.save({way: trained(way, rank) for way in WAYS}, f"{folder}/{rank}")
+    found = {way: trained(way, rank) for way in WAYS}
+    torch.save({**found, "events": events_of_a_step()}, f"{folder}/{rank}")
     dist.destroy_process_group()
 
 
@@ -89,5 +126,14 @@ def test_gradients_are_eagers(tmp_path, monkeypatch):
             assert stats["fallbacks"] == stats["unsupported"] == stats["grad_fallbacks"] == 0
         assert found["torch"][2]["graphs"] == 3
         assert found["oxyfuel"][2]["graphs"] >= 1
+        # A bucket is on its way before the next piece of the backward begins.
+        assert found["events"] == [
+            "piece 0",
+            "bucket 0",
+            "piece 1",
+            "bucket 1",
+            "piece 2",
+            "bucket 2",
+        ]
     torch.testing.assert_close(ranks[0]["oxyfuel"][1], ranks[1]["oxyfuel"][1])
     assert not torch.equal(ranks[0]["eager"][0][0], ranks[1]["eager"][0][0])

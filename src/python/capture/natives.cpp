@@ -147,6 +147,10 @@ py::object polyfill_of(py::handle callable) {
     for (const char* name :
          {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
       add("itertools", name);
+    const py::module_ torch = py::module_::import("torch");
+    const py::module_ steps = py::module_::import("oxyfuel.fused_optimizers");
+    for (const char* name : {"_fused_sgd_", "_fused_adagrad_", "_fused_adam_", "_fused_adamw_"})
+      made->emplace(py::object(torch.attr(name)).release().ptr(), steps.attr(name));
     return made;
   }();
   auto it = table.find(callable.ptr());

@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "autograd/cut_backward.h"
 #include "ir/text.h"
 #include "random_joint.h"
 #include "reference/evaluate.h"
@@ -140,7 +141,8 @@ TEST_P(OnRandomGraphs, UndefinedTangentsAreZeros) {
       else
         with_zeros[i].assign(16, {});
     }
-    const Graph g = without_tangents(p.backward, joint_.tangents, defined);
+    const Graph g =
+        without_tangents(p.backward, joint_.tangents, defined, p.backward.outputs.size());
     SCOPED_TRACE(cat(ir::print(p.backward), ir::print(g)));
     verify(g);
     ASSERT_EQ(g.inputs().size(), without.size());
@@ -152,6 +154,59 @@ TEST_P(OnRandomGraphs, UndefinedTangentsAreZeros) {
       else
         EXPECT_TRUE(!expected[i] || is_zero(*expected[i])) << i;
       EXPECT_TRUE(set != 0 || !answers[i]) << "a gradient without a tangent: " << i;
+    }
+  }
+}
+
+// The gradients that the pieces give one after the other, with these tangents.
+Answers run_pieces(const std::vector<Piece>& pieces, const std::vector<Elements>& saved,
+                   Answers given) {
+  Answers out(pieces[0].graph.outputs.size() - (pieces.size() > 1 ? pieces[1].carried() : 0));
+  for (const Piece& piece : pieces) {
+    std::vector<Elements> inputs;
+    for (const uint32_t i : piece.saved) inputs.push_back(saved[i]);
+    std::vector<bool> defined;
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (i >= piece.values) defined.push_back(given[i].has_value());
+      if (given[i]) inputs.push_back(*given[i]);
+    }
+    const Graph g = without_tangents(piece.graph, piece.tangents, defined, out.size());
+    verify(piece.graph);
+    verify(g);
+    EXPECT_EQ(g.inputs().size(), inputs.size());
+    Answers found = run(g, inputs);
+    for (const uint32_t i : piece.primals) out[i] = found[i];
+    given.assign(found.begin() + static_cast<ptrdiff_t>(out.size()), found.end());
+  }
+  return out;
+}
+
+TEST_P(OnRandomGraphs, PiecesAreTheBackward) {
+  const Partition p = partition(joint_);
+  const std::vector<Elements> primals(inputs_.begin(),
+                                      inputs_.begin() + static_cast<ptrdiff_t>(joint_.primals()));
+  const std::vector<Elements> all = inputs_of_backward(p, inputs_, run(p.forward, primals));
+  const std::vector<Elements> saved(all.begin(), all.end() - joint_.tangents);
+  for (const int64_t bytes : {1, 64, 200, 1 << 20}) {
+    const auto pieces = cut_backward(p.backward, joint_.tangents, GradientBuckets{bytes, bytes});
+    for (uint32_t set = 0; set < 1u << joint_.tangents; ++set) {
+      Answers given;
+      std::vector<bool> defined;
+      std::vector<Elements> inputs = saved;
+      for (uint32_t i = 0; i < joint_.tangents; ++i) {
+        defined.push_back(set >> i & 1);
+        if (defined[i]) inputs.push_back(all[saved.size() + i]);
+        given.push_back(defined[i] ? std::optional(inputs.back()) : std::nullopt);
+      }
+      std::string texts = ir::print(p.backward);
+      for (const Piece& piece : pieces) texts += ir::print(piece.graph);
+      SCOPED_TRACE(texts);
+      const Answers expected =
+          run(without_tangents(p.backward, joint_.tangents, defined, p.backward.outputs.size()),
+              inputs);
+      const Answers found = run_pieces(pieces, saved, given);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(equal(found[i], expected[i])) << i;
     }
   }
 }
