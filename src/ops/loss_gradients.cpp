@@ -73,12 +73,23 @@ Scalar huber_backward(Element& e) {
 // ---- soft_margin: -norm * target * z / (1 + z) * grad, z = exp(-target * self) ----
 
 bool shape_soft_margin_backward(const Args& a, Types& out) {
-  constexpr size_t kOperands[] = {2, 1};
+  constexpr size_t kOperands[] = {2, 1}, kTarget[] = {2};
   auto t = elementwise_type(a, kOperands, Promoted);
-  if (!t || !meets(Needs::SameFloating, a, kOperands, t->dtype) || !reduction_of(a, 3))
+  const auto negated = elementwise_type(a, kTarget, Promoted);
+  if (!t || !negated || !meets(Needs::SameFloating, a, kOperands, t->dtype) || !reduction_of(a, 3))
     return false;
   const TensorType* grad = a.tensor(0);
   if (!grad || grad->dtype != t->dtype) return false;
+  // Of target * exp(-target * self).
+  const TensorType* const product[] = {&*negated, a.tensor(1)};
+  const auto inner = elementwise_strides(t->sizes, product, /*has_number=*/false);
+  if (!inner) return false;
+  TensorType z = *t;
+  z.strides = *inner;
+  const TensorType* const outer[] = {a.tensor(2), &z};
+  auto strides = elementwise_strides(t->sizes, outer, /*has_number=*/false);
+  if (!strides) return false;
+  t->strides = std::move(*strides);
   const auto common = broadcast(t->sizes, grad->sizes);
   return common && known_same(*common, t->sizes) && known_same(t->sizes, a.tensor(1)->sizes) &&
          give(out, std::move(t));

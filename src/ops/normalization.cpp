@@ -35,6 +35,14 @@ std::optional<TensorType> batch_norm_like(const TensorType& t) {
   return y;
 }
 
+std::optional<TensorType> suggested_like(const TensorType& t) {
+  TensorType y = fresh(t, t.sizes);
+  const auto last = t.is_row_major() ? std::optional(false) : suggests_channels_last(t);
+  if (!last) return std::nullopt;
+  if (*last) y.strides = channels_last_strides(t.sizes);
+  return y;
+}
+
 std::optional<DType> statistics_dtype(const Args& a, const TensorType& t, size_t first,
                                       size_t last) {
   std::optional<DType> stats;
@@ -209,17 +217,18 @@ bool uses_running_statistics(const Args& a, size_t training) {
   return !a.missing(3) && !a.missing(4) && !(training && a.boolean(training).value_or(true));
 }
 
-bool parameters_are_contiguous(const Args& a) {
-  for (size_t i = 1; i < 5; ++i) {
+// `end`: behind the last of the parameters and statistics that eager reads where they lie.
+bool parameters_are_contiguous(const Args& a, size_t end) {
+  for (size_t i = 1; i < end; ++i) {
     if (const TensorType* t = a.tensor(i); t && !t->is_contiguous()) return false;
   }
   return true;
 }
 
 // The normalised tensor, and `kept` statistics twice.
-bool shape_normalized(const Args& a, Expr kept, Types& out) {
+bool shape_normalized(const Args& a, Expr kept, Types& out, size_t end = 5) {
   const TensorType& t = *a.tensor(0);
-  auto y = parameters_are_contiguous(a) ? batch_norm_like(t) : fresh(t, t.sizes);
+  auto y = parameters_are_contiguous(a, end) ? batch_norm_like(t) : suggested_like(t);
   auto stats = statistics_dtype(a, t, 1, 5);
   if (!y || !stats) return false;
   const TensorType statistics = row_major(*stats, t.device, {kept});
@@ -243,7 +252,8 @@ bool shape_batch_norm_updates(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto training = a.boolean(5);
   if (!is_real(t) || t->dim() < 2 || !training || t->numel().is_const(0)) return false;
-  if (!shape_normalized(a, *training ? t->sizes[1] : Expr(0), out)) return false;
+  // Of the running statistics eager makes copies.
+  if (!shape_normalized(a, *training ? t->sizes[1] : Expr(0), out, 3)) return false;
   for (size_t i : {3, 4}) {
     const TensorType* running = a.tensor(i);
     if (!running) return false;

@@ -21,6 +21,8 @@ std::optional<ir::ValueId> layer_normalized(Rewriter& r, const ir::Node& n);
 // The result of a batch norm, or its gradient: in the input's memory format, also where the input
 // has gaps.
 std::optional<ir::TensorType> batch_norm_like(const ir::TensorType& t);
+// The same in the format that the strides alone suggest.
+std::optional<ir::TensorType> suggested_like(const ir::TensorType& t);
 
 // fp16 and bf16 with parameters in f32 (arguments `first` up to `last`) keep their statistics in
 // f32; nothing where the dtypes do not go together.

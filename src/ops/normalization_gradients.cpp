@@ -194,9 +194,13 @@ bool shape_batch_norm_backward(const Args& a, Types& out) {
   const auto stats = parameters_of(a, *t, *train);
   if (!a.tensor(mean) || !a.tensor(mean + 1) || !stats) return false;
   if (((*mask)[1] && !weight) || t->numel().is_const(0)) return false;
+  const TensorType &grad = *a.tensor(0), *saved[] = {a.tensor(5), a.tensor(6)};
+  bool contiguous = grad.is_contiguous() || is_channels_last(grad);
+  for (const TensorType* s : saved) contiguous = contiguous && (!s || s->is_contiguous());
+  auto of_input = suggested_like(*t);
+  if (contiguous && of_input && of_input->is_row_major()) of_input = batch_norm_like(*t);
   const auto of_weight = weight ? std::optional(fresh(*weight, weight->sizes)) : std::nullopt;
-  return give_wanted(out, (*mask)[0], batch_norm_like(*t)) &&
-         give_wanted(out, (*mask)[1], of_weight) &&
+  return give_wanted(out, (*mask)[0], of_input) && give_wanted(out, (*mask)[1], of_weight) &&
          give_wanted(out, (*mask)[2], row_major(*stats, t->device, {t->sizes[1]}));
 }
 

@@ -67,11 +67,22 @@ Sizes strides_in_order(const Sizes& sizes, const std::vector<size_t>& perm) {
   return strides;
 }
 
+// Whether a step along a dimension certainly passes all that lies in the dimension inside of it.
+bool encloses_inner(const TensorType& t) {
+  for (size_t i = 1; i < t.sizes.size(); ++i)
+    if (sym::certain_less(t.strides[i - 1], t.strides[i] * t.sizes[i]) != false) return false;
+  return true;
+}
+
 // Strides of an operand seen in the common shape: 0 where it is broadcast.
 std::optional<Sizes> broadcast_strides(const Sizes& sizes, const TensorType& t) {
   Sizes s(sizes.size(), Expr(0));
   const size_t lead = sizes.size() - t.sizes.size();
   for (size_t i = 0; i < t.sizes.size(); ++i) {
+    if (t.sizes[i] == sizes[lead + i]) {
+      s[lead + i] = t.strides[i];
+      continue;
+    }
     auto one = is_one(t.sizes[i]), out_one = is_one(sizes[lead + i]);
     if (!one || !out_one) return std::nullopt;
     s[lead + i] = *one && !*out_one ? Expr(0) : t.strides[i];
@@ -138,7 +149,11 @@ std::optional<Sizes> broadcast(const Sizes& a, const Sizes& b) {
   const size_t lead = longer.size() - shorter.size();
   for (size_t i = 0; i < shorter.size(); ++i) {
     const Expr x = shorter[i], y = out[lead + i];
-    if (x == y) continue;
+    if (x == y || x.is_const(1)) continue;
+    if (y.is_const(1)) {
+      out[lead + i] = x;
+      continue;
+    }
     auto one_x = is_one(x), one_y = is_one(y);
     if (one_x && *one_x) continue;
     if (one_y && *one_y) {
@@ -221,6 +236,15 @@ std::optional<Sizes> elementwise_strides(const Sizes& sizes,
   const auto all = [&](auto&& holds) {
     return std::ranges::all_of(operands, [&](const TensorType* t) { return holds(*t); });
   };
+  // Broadcast or not, then no inner dimension of an operand has a larger stride than an outer one,
+  // nor, where the strides are equal, a larger size: the order stays, whichever sizes are 1.
+  const auto constant = [](Expr e) { return e.is_const(); };
+  const auto positive = [](Expr e) {  // where a size without a hint is 0, nobody steps
+    return sym::origin_of(e) != sym::Origin::Hinted || sym::known_less(0, e).value_or(false);
+  };
+  if (!std::ranges::all_of(sizes, constant) && !operands.empty() && all(encloses_inner) &&
+      std::ranges::all_of(sizes, positive))
+    return ir::contiguous_strides(sizes);
   const bool same_shape = !(has_number && !sizes.empty()) && !operands.empty() &&
                           all([&](auto& t) { return known_same(t.sizes, sizes); });
   if (same_shape) {

@@ -26,6 +26,12 @@ class SymbolicFake final : public c10::TensorImpl {
     return sym_storage_offset().guard_int(__FILE__, __LINE__);
   }
 
+  // Where the strides are those of its rows, torch need not ask which sizes are 1.
+  c10::SymBool sym_is_contiguous_custom(at::MemoryFormat format) const override {
+    if (format == at::MemoryFormat::Contiguous && is_row_major()) return true;
+    return TensorImpl::sym_is_contiguous_custom(format);
+  }
+
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_change) const override {
     auto copy = c10::make_intrusive<SymbolicFake>(c10::Storage(storage()), key_set(), dtype());
@@ -44,6 +50,20 @@ class SymbolicFake final : public c10::TensorImpl {
         c10::fmap(from, [](const c10::SymInt& s) { return s.guard_int(__FILE__, __LINE__); });
     if (values != to) to = std::move(values);
     return to;
+  }
+
+  bool is_row_major() const {
+    std::vector<Expr> sizes;
+    for (const c10::SymInt& s : sym_sizes()) sizes.push_back(expr_of(s));
+    const std::vector<Expr> by_rows = ir::contiguous_strides(sizes);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      const c10::SymInt& stride = sym_strides()[d];
+      const bool same = expr_of(stride) == by_rows[d] ||
+                        (stride.is_symbolic() &&
+                         facts_of(stride)->known(sym::equal(expr_of(stride), by_rows[d])) == true);
+      if (!same) return false;
+    }
+    return true;
   }
 
   mutable std::vector<int64_t> sizes_, strides_;

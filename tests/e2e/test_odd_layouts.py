@@ -75,8 +75,6 @@ def recorded(op, name: str, args) -> list[tuple]:
 # Whose strides are others than eager's today, where dimensions of one element have unusual strides
 # or an operand is expanded.
 OTHER_STRIDES = {
-    "aten.native_batch_norm_backward.default",
-    "aten._native_batch_norm_legit_functional.default",
     "aten.soft_margin_loss_backward.default",
     "aten.huber_loss.default",
     "aten.ldexp.Tensor",
