@@ -42,6 +42,13 @@ first one again through one `oxyfuel.compile`: the results and the state left be
 with eager. Graphs and breaks of the first call, and of all four: the first size is captured with
 numbers, the second with symbols, and that serves the others.
 
+Where it does not, the model's code does something else for another size: recurrent_gemma
+(`_rnn_scan`) and rwkv (`rwkv_linear_attention_cpu`) loop over the length, funnel makes a list of
+positions (`get_position_embeds`), longt5 pads where blocks do not fill up (`_split_into_blocks`),
+mobilenet_v1 and mobilenet_v2 where a stride does not (`apply_tf_padding`), and mobilevit resizes
+where patches do not (`unfolding`). In mobilevitv2 `expand_as` gives one patch, in eager, a stride
+that several do not have.
+
 """
 
 HEADING_OF_TRAINING = """# Training steps of architectures of transformers
