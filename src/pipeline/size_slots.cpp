@@ -19,7 +19,7 @@ constexpr std::pair<sym::Kind, SizeOp> kOperations[] = {
     {sym::Kind::Add, SizeOp::Add},           {sym::Kind::Mul, SizeOp::Mul},
     {sym::Kind::FloorDiv, SizeOp::FloorDiv}, {sym::Kind::Mod, SizeOp::Mod},
     {sym::Kind::Min, SizeOp::Min},           {sym::Kind::Max, SizeOp::Max},
-    {sym::Kind::Root, SizeOp::Root},
+    {sym::Kind::Root, SizeOp::Root},         {sym::Kind::Scale, SizeOp::Scale},
 };
 
 SizeOp op_of(sym::Kind wanted) {

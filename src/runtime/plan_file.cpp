@@ -11,7 +11,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr std::string_view kMagic = "OXYPLAN\n";
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
 

@@ -2,6 +2,7 @@
 #include "runtime/size_program.h"
 
 #include <array>
+#include <bit>
 #include <cmath>
 
 #include "support/check.h"
@@ -35,6 +36,14 @@ int64_t square_root(int64_t x) {
   return r;
 }
 
+// Of doubles a * c, rounded down, of the bits of c.
+bool scale(int64_t a, int64_t bits, int64_t& out) {
+  const double y = std::floor(static_cast<double>(a) * std::bit_cast<double>(bits));
+  if (!(std::abs(y) < 0x1p62)) return false;
+  out = static_cast<int64_t>(y);
+  return true;
+}
+
 bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
   switch (op) {
     case SizeOp::Add:
@@ -56,6 +65,8 @@ bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
     case SizeOp::Root:
       out = square_root(a);
       return b == 2;
+    case SizeOp::Scale:
+      return scale(a, b, out);
     case SizeOp::Equal:
       out = a == b;
       return true;

@@ -133,6 +133,8 @@ class DivisionSimplifier {
         return sym::min(a, b);
       case sym::Kind::Root:
         return sym::root(a, b);
+      case sym::Kind::Scale:
+        return sym::scale_by_bits(a, b);
       default:
         return sym::max(a, b);
     }

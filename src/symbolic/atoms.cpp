@@ -352,6 +352,20 @@ Expr root(Expr x, Expr k) {
   });
 }
 
+Expr scale_by_bits(Expr x, Expr bits) {
+  OXY_CHECK(bits.is_const() && bits.value() >= 0, "a factor below 0, or from 2 on");
+  if (x.is_const()) return scaled(x.value(), bits.value());
+  return remember(Kind::Scale, x, bits, [&](ExprPool::Impl& pool) {
+    const Range r = scaled_range(range_of(x), bits.value());
+    return r.lo == r.hi ? Expr(r.lo) : pool.intern(Kind::Scale, {{x, bits}});
+  });
+}
+
+Expr scale(Expr x, double factor) {
+  OXY_CHECK(factor >= 0 && factor < 2 && !std::signbit(factor), "a factor below 0, or from 2 on");
+  return scale_by_bits(x, std::bit_cast<int64_t>(factor));
+}
+
 Expr min(Expr a, Expr b) { return extremum(Kind::Min, a, b); }
 Expr max(Expr a, Expr b) { return extremum(Kind::Max, a, b); }
 

@@ -12,7 +12,10 @@
 //   product = atom * atom * ...                        sorted; a sum is never a factor (products
 //                                                      distribute)
 //   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b) | root(sum, 2)
-// root(x, 2) is the square root rounded down, 0 of a negative number.
+//           | scale(sum, factor)
+// root(x, 2) is the square root rounded down, 0 of a negative number. scale(x, c) is Python's
+// math.floor(x * c) for a float c of less than 2 and not below 0: both factors and the product are
+// doubles. Its second operand is the constant that has c's bits.
 // Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in
 // magnitude, and the dividend's constant lies in [0, divisor). min and max are left-nested over
 // sorted operands, none of which another one is known to decide.
@@ -56,7 +59,7 @@ struct Range {
 // run. Of an expression: the last of these that one of its symbols has.
 enum class Origin : uint8_t { Hinted, Unbacked, Data };
 
-enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max, Root };
+enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max, Root, Scale };
 
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
@@ -117,6 +120,8 @@ Expr max(Expr a, Expr b);
 // The k-th root of x, rounded down: of k = 2 alone.
 Expr root(Expr x, Expr k);
 inline Expr square_root(Expr x) { return root(x, 2); }
+Expr scale(Expr x, double factor);
+Expr scale_by_bits(Expr x, Expr bits);
 
 inline Expr& operator+=(Expr& a, Expr b) { return a = a + b; }
 inline Expr& operator-=(Expr& a, Expr b) { return a = a - b; }

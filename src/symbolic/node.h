@@ -2,6 +2,7 @@
 // apart, the form in which the rules work. Private to src/symbolic.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <unordered_map>
@@ -93,6 +94,23 @@ inline int64_t integer_root(int64_t x) {
 
 inline Range root_range(Range x) {
   return {integer_root(x.lo), x.hi == INT64_MAX ? INT64_MAX : integer_root(x.hi)};
+}
+
+// math.floor(x * c) of doubles, of the bits of c.
+inline double factor_of_bits(int64_t bits) { return std::bit_cast<double>(bits); }
+inline int64_t scaled(int64_t x, int64_t bits) {
+  const double y = std::floor(static_cast<double>(x) * factor_of_bits(bits));
+  OXY_CHECK(std::abs(y) < static_cast<double>(Expr::kMaxConst), "a scaled number leaves 62 bits");
+  return static_cast<int64_t>(y);
+}
+
+// It grows with x.
+inline Range scaled_range(Range x, int64_t bits) {
+  const auto inside = [](int64_t end) {
+    return end > -Expr::kMaxConst / 2 && end < Expr::kMaxConst / 2;
+  };
+  return {inside(x.lo) ? scaled(x.lo, bits) : INT64_MIN,
+          inside(x.hi) ? scaled(x.hi, bits) : INT64_MAX};
 }
 
 // ---- nodes

@@ -53,13 +53,15 @@ Range range_from_operands(const ExprNode& n) {
       return {std::max(r.lo, range_of(ops[1]).lo), std::max(r.hi, range_of(ops[1]).hi)};
     case Kind::Root:
       return root_range(r);
+    case Kind::Scale:
+      return scaled_range(r, ops[1].value());
     default:
       return {};
   }
 }
 
 int64_t factor_from_operands(const ExprNode& n) {
-  if (n.kind == Kind::FloorDiv || n.kind == Kind::Root) return 1;
+  if (n.kind == Kind::FloorDiv || n.kind == Kind::Root || n.kind == Kind::Scale) return 1;
   int64_t f = factor_of(n.operand_data()[0]);
   for (Expr e : n.operands().subspan(1))
     if (n.kind != Kind::Mul)

@@ -51,6 +51,8 @@ int64_t apply(Kind kind, int64_t a, int64_t b) {
       return std::max(a, b);
     case Kind::Root:
       return integer_root(a);
+    case Kind::Scale:
+      return scaled(a, b);
     default:
       OXY_FAIL("an atom has no operands");
   }
@@ -75,8 +77,9 @@ Expr of_same_sign(Expr d) {
 
 Expr combine(Kind kind, Expr a, Expr b) {
   using Operation = Expr (*)(Expr, Expr);
-  static constexpr Operation kOperations[] = {nullptr, nullptr, operator+, operator*, floordiv,
-                                              mod,     min,     max,       root};  // by Kind
+  static constexpr Operation kOperations[] = {nullptr,  nullptr,      operator+, operator*,
+                                              floordiv, mod,          min,       max,
+                                              root,     scale_by_bits};  // by Kind
   return kOperations[static_cast<size_t>(kind)](a, b);
 }
 

@@ -2,8 +2,9 @@
 //   sum     = product (("+" | "-") product)*
 //   product = unary (("*" | "//" | "%") unary)*
 //   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")"
-//           | "root" "(" sum "," number ")" | "(" sum ")"
+//           | "root" "(" sum "," number ")" | "scale" "(" sum "," float ")" | "(" sum ")"
 #include <cctype>
+#include <charconv>
 
 #include "symbolic/node.h"
 
@@ -12,7 +13,18 @@ namespace {
 
 // How an atom that is written as a call is called; empty for all else.
 std::string_view function_name(Kind kind) {
-  return kind == Kind::Min ? "min" : kind == Kind::Max ? "max" : kind == Kind::Root ? "root" : "";
+  switch (kind) {
+    case Kind::Min:
+      return "min";
+    case Kind::Max:
+      return "max";
+    case Kind::Root:
+      return "root";
+    case Kind::Scale:
+      return "scale";
+    default:
+      return "";
+  }
 }
 
 void print_factor(std::string& out, Expr e) {
@@ -26,6 +38,8 @@ void print_product(std::string& out, Expr product) {
   const Kind kind = product.kind();
   if (kind == Kind::Symbol) return cat_to(out, product.name());
   std::span<const Expr> ops = product.operands();
+  if (kind == Kind::Scale)
+    return cat_to(out, "scale(", ops[0], ", ", factor_of_bits(ops[1].value()), ')');
   if (const std::string_view name = function_name(kind); !name.empty())
     return cat_to(out, name, '(', ops[0], ", ", ops[1], ')');
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -137,6 +151,7 @@ class Parser {
     std::string_view name = text_.substr(begin, at_ - begin);
     if (name == "min" || name == "max") return parse_extremum(name == "min");
     if (name == "root") return parse_root();
+    if (name == "scale") return parse_scale();
     std::optional<Expr> symbol = pool_.find_symbol(name);
     if (!symbol) {
       at_ = begin;
@@ -163,6 +178,21 @@ class Parser {
     if (!accept("2")) fail("a root other than the square root");
     expect(")");
     return square_root(x);
+  }
+
+  Expr parse_scale() {
+    expect("(");
+    const Expr x = parse_sum();
+    expect(",");
+    skip_space();
+    double factor = 0;
+    const char *begin = text_.data() + at_, *end = text_.data() + text_.size();
+    const auto [behind, error] = std::from_chars(begin, end, factor);
+    if (error != std::errc() || std::signbit(factor) || !(factor < 2))
+      fail("a factor that is no float from 0 to 2");
+    at_ += static_cast<size_t>(behind - begin);
+    expect(")");
+    return scale(x, factor);
   }
 
   std::string_view text_;

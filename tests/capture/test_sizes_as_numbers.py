@@ -63,6 +63,18 @@ OF_SIZE = {
         int(-n / 3),
         math.trunc(n / 2),
     ),
+    "part": lambda n: (
+        int(n * 0.7),
+        int(0.29 * n),
+        int(n * 1.1),
+        int(-0.1 * n),
+        int((n - 1) * 0.3),
+    ),
+    "part_up": lambda n: (math.ceil(n * 0.7), math.ceil(n * -0.3), math.ceil(3.3 * n)),
+    "part_down": lambda n: (math.floor(n * 0.1), math.floor(n * -0.7), math.trunc(n * 100.1)),
+    "part_nearest": lambda n: (round(n * 0.7), round(n * 0.1), round(n * -0.3), round(n * 2.3)),
+    "many_times": lambda n: (int(n * 1e5), round(n * 99999.9), int(n * 1e-9), round(n * 1e-300)),
+    "divided_by_a_float": lambda n: (int(n / 1.5), round(n / 2.5), math.ceil(n / -0.75)),
     "power": lambda n: (n**2, (n + 1) ** 3, n**0, pow(n, 2)),
     "root": lambda n: (int(n**0.5), int(math.sqrt(n)), math.isqrt(n), math.floor(n**0.5)),
     "root_up": lambda n: (

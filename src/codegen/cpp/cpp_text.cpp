@@ -138,6 +138,9 @@ std::string index_text(Expr e, const Names& name) {
       return choice(e, name, ">");
     case Kind::Root:
       return cat("square_root(", index_text(e.operands()[0], name), ')');
+    case Kind::Scale:
+      return cat("scaled(", index_text(e.operands()[0], name), ", ",
+                 number(e.operands()[1].value()), ')');
   }
   OXY_FAIL("kind of an expression");
 }

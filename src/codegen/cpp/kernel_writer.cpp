@@ -24,6 +24,13 @@ constexpr std::string_view kRootHelper =
     "  return (i64)r;\n"
     "}\n";
 
+constexpr std::string_view kScaleHelper =
+    "OXY_INLINE i64 scaled(i64 x, i64 bits) {\n"
+    "  const double y = (double)x * __builtin_bit_cast(double, bits);\n"
+    "  const i64 whole = (i64)y;\n"
+    "  return whole - (y < (double)whole);\n"
+    "}\n";
+
 }  // namespace
 
 KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target)
@@ -90,7 +97,8 @@ std::string KernelWriter::write() {
   out_.close();
   auto uses = [&](std::string_view name) { return out_.text().find(name) != std::string::npos; };
   return cat(prelude_.text(), uses("floor_") ? kFloorHelpers : "",
-             uses("square_root(") ? kRootHelper : "", out_.text());
+             uses("square_root(") ? kRootHelper : "", uses("scaled(") ? kScaleHelper : "",
+             out_.text());
 }
 
 void KernelWriter::write_signature_buffers() {

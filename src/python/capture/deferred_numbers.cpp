@@ -204,15 +204,30 @@ std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
   if (name == "sqrt") return sizes().square_root(found->parts[0], how);
   if (found->parts.size() != 2) return std::nullopt;
   py::object a = found->parts[0], b = found->parts[1];
-  if (name == "mul" || name == "imul") {  // by p / 2^k
+  constexpr int kBits = 16;
+  // `number` * 2^kBits, where that is an int.
+  auto shifted = [](const py::object& number) -> std::optional<py::object> {
+    constexpr double kMost = 1LL << 32;
+    const double whole = std::ldexp(PyFloat_AS_DOUBLE(number.ptr()), kBits);
+    if (whole != std::rint(whole) || std::abs(whole) > kMost) return std::nullopt;
+    return py::int_(static_cast<int64_t>(whole));
+  };
+  auto product = [](const py::object& x, const py::object& y) {
+    return steal(PyNumber_Multiply(x.ptr(), y.ptr()));
+  };
+  if (name == "mul" || name == "imul") {
     if (PyFloat_CheckExact(a.ptr())) std::swap(a, b);
-    constexpr int kMostBits = 16;
-    constexpr double kMostScaled = 1LL << 32;
     if (!is_symbolic_int(a) || !PyFloat_CheckExact(b.ptr())) return std::nullopt;
-    const double scaled = std::ldexp(PyFloat_AS_DOUBLE(b.ptr()), kMostBits);
-    if (scaled != std::rint(scaled) || std::abs(scaled) > kMostScaled) return std::nullopt;
-    a = steal(PyNumber_Multiply(a.ptr(), py::int_(static_cast<int64_t>(scaled)).ptr()));
-    b = py::int_(1 << kMostBits);
+    const auto whole = shifted(b);
+    if (!whole) return sizes().scaled(a, PyFloat_AS_DOUBLE(b.ptr()), how);
+    a = product(a, *whole);
+    b = py::int_(1 << kBits);
+  } else if ((name == "truediv" || name == "itruediv") && is_symbolic_int(a) &&
+             PyFloat_CheckExact(b.ptr())) {
+    const auto whole = shifted(b);
+    if (!whole || PyFloat_AS_DOUBLE(b.ptr()) == 0) return std::nullopt;
+    a = product(a, py::int_(1 << kBits));
+    b = *whole;
   } else if (name == "pow" || name == "ipow") {
     const bool half = PyFloat_CheckExact(b.ptr()) && PyFloat_AS_DOUBLE(b.ptr()) == 0.5;
     return half ? sizes().square_root(a, how) : std::nullopt;
@@ -345,7 +360,8 @@ py::object Numbers::pack(const Arguments& items) {
   return defer(real, {}, function_object<pack_items>("pack"), items);
 }
 
-// The dict of a function's ** arguments: deferred itself where numbers are among them.
+// The dict of a function's ** arguments: deferred itself where deferred numbers are among them. The
+// symbol of a size is an item like any other.
 py::object Numbers::pack_named(const Keywords& items) {
   static PyMethodDef method = {
       "pack_named",
@@ -357,17 +373,18 @@ py::object Numbers::pack_named(const Keywords& items) {
         return out;
       },
       METH_VARARGS, nullptr};
+  const bool deferred = std::ranges::any_of(
+      items, [this](const py::object& value) { return is_deferred(value); },
+      &Keywords::value_type::second);
   py::dict real;
   py::tuple keys(items.size());
   Arguments parts;
-  bool numbers = false;
   for (const auto& [key, value] : items) {
-    numbers |= is_deferred(value);
-    real[key] = real_of(value);
+    real[key] = deferred ? real_of(value) : value;
     keys[parts.size()] = key;
     parts.push_back(value);
   }
-  if (!numbers) return std::move(real);
+  if (!deferred) return std::move(real);
   return defer(real, {}, steal(PyCFunction_New(&method, keys.ptr())), std::move(parts));
 }
 

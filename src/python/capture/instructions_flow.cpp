@@ -46,6 +46,9 @@ void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keyw
   const auto [callable, self] = callee_below(f, f.stack.size(), has_self);
   pop_many(f, has_self ? 2 : 1);
   if (self) args.insert(args.begin(), self);
+  const auto& code = f.bytecode->instructions;
+  if (callable.is(type_object(&PyRange_Type)) && kwargs.empty() && code[f.next].op == GET_ITER)
+    if (py::object rounds = c.sizes.rounds(args)) return push(f, std::move(rounds));
   c.frames.direct = true;
   push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
 }

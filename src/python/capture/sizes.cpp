@@ -283,6 +283,33 @@ py::object Sizes::extreme(const py::list& items, bool least) {
   return facts ? symbolic_int(*out, facts) : py::object();
 }
 
+py::object Sizes::rounds(const Arguments& args) {
+  if (std::ranges::none_of(args, is_symbolic_int)) return {};
+  std::vector<sym::Expr> given;
+  for (py::handle a : args)
+    if (const auto e = integer_expr(a); e && (!is_symbolic_int(a) || has_hint(a)))
+      given.push_back(*e);
+  if (given.size() != args.size() || given.size() > 3) return {};
+  if (given.size() == 1) given.insert(given.begin(), 0);
+  const sym::Expr first = given[0], step = given.size() == 3 ? given[2] : 1;
+  if (!step.is_const() || step.is_const(0)) return {};
+  constexpr int64_t kMost = 1 << 16;
+  const int64_t by = step.value();
+  const auto facts = graphs().recorder().facts();
+  const sym::Expr length = by > 0 ? given[1] - first : first - given[1];
+  if (facts->decide(sym::at_most(length, 0))) return py::tuple();
+  const sym::Expr count = sym::ceildiv(length, by > 0 ? by : -by);
+  if (!first.is_const()) {
+    if (sym::hint(count) > kMost) return {};
+    py::tuple out(facts->pin(count));
+    for (size_t i = 0; i < out.size(); i++)
+      out[i] = symbolic_int(first + sym::Expr(static_cast<int64_t>(i) * by), facts);
+    return std::move(out);
+  }
+  const int64_t start = first.value(), end = start + facts->pin(count) * by;
+  return member_of<"builtins", "range">()(start, end, by);
+}
+
 namespace {
 
 // In front of it neither a quotient nor a root is rounded to an integer that it is not, or to the
@@ -315,6 +342,31 @@ std::optional<py::object> Sizes::quotient(py::handle a, py::handle b, Rounding h
                       ? facts->decide(sym::less(*x, 0)) != facts->decide(sym::less(*y, 0))
                       : how == Rounding::Up;
   return symbolic_int(up ? -sym::floordiv(-*x, *y) : sym::floordiv(*x, *y), facts);
+}
+
+std::optional<py::object> Sizes::scaled(py::handle number, double factor, Rounding how) {
+  const auto given = integer_expr(number);
+  if (!given || !is_symbolic_int(number) || !std::isfinite(factor)) return std::nullopt;
+  // Powers of 2 go to the other side of the product, which no rounding tells.
+  const int bits = std::max(0, std::ilogb(factor));
+  constexpr int kMostBits = 20;
+  if (bits > kMostBits) return std::nullopt;
+  const double c = std::ldexp(std::abs(factor), -bits);
+  const sym::Expr x = *given * ((factor < 0 ? -1 : 1) * (int64_t{1} << bits));
+  const auto facts = graphs().recorder().facts();
+  if (!facts->decide(sym::at_most(x, kMostExact)) || !facts->decide(sym::at_most(-kMostExact, x)))
+    return std::nullopt;
+  const auto down = [&](sym::Expr e) { return sym::scale(e, c); };
+  const auto up = [&](sym::Expr e) { return -sym::scale(-e, c); };
+  if (how == Rounding::ToEven) {
+    const sym::Expr below = down(x * 2), nearest = sym::floordiv(below + 1, 2);
+    const sym::Expr whole = sym::Expr(1) - sym::min(1, up(x * 2) - below);
+    const sym::Expr between = whole * sym::mod(below, 2);
+    return symbolic_int(nearest - between * sym::mod(nearest, 2), facts);
+  }
+  const bool upwards =
+      how == Rounding::Up || (how == Rounding::ToZero && facts->decide(sym::less(x, 0)));
+  return symbolic_int(upwards ? up(x) : down(x), facts);
 }
 
 std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {

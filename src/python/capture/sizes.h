@@ -89,6 +89,9 @@ class Sizes : public Part {
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
+  // What a loop over range(*args) of sizes goes through, of which only how many there are is a
+  // fact; null where no sizes are among the arguments.
+  py::object rounds(const Arguments& args);
   // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
   // them. Null where they are none.
   py::object number_in(const py::object& tensor);
@@ -100,6 +103,8 @@ class Sizes : public Part {
   bool assume(py::handle condition);
   // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
   std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
+  // x * factor, rounded twice: to a double, as Python does it, and to an int.
+  std::optional<py::object> scaled(py::handle x, double factor, Rounding how);
   // The exact square root of an int, which Python rounds to a float, as an int; null where it is
   // none, is negative or large.
   std::optional<py::object> square_root(py::handle x, Rounding how);

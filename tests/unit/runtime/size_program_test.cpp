@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "runtime/size.h"
 #include "runtime/sized_plan.h"
 #include "support/check.h"
@@ -37,6 +39,8 @@ TEST(SizeProgram, ConstantsFold) {
   EXPECT_EQ(of(SizeOp::Mod, 7, -2), -1);
   EXPECT_EQ(of(SizeOp::Min, 3, -1), -1);
   EXPECT_EQ(of(SizeOp::Max, 3, -1), 3);
+  EXPECT_EQ(of(SizeOp::Scale, 100, std::bit_cast<int64_t>(0.29)), 28);
+  EXPECT_EQ(of(SizeOp::Scale, -10, std::bit_cast<int64_t>(0.7)), -7);
   EXPECT_EQ(of(SizeOp::Root, 24, 2), 4);
   EXPECT_EQ(of(SizeOp::Root, 25, 2), 5);
   EXPECT_EQ(of(SizeOp::Root, -25, 2), 0);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <random>
 
 #include "support/check.h"
@@ -47,6 +48,8 @@ struct Tree {
         return std::min(a, b);
       case Kind::Root:
         return square_root_of(a);
+      case Kind::Scale:
+        return static_cast<int64_t>(std::floor(static_cast<double>(a) * std::bit_cast<double>(b)));
       default:
         return std::max(a, b);
     }
@@ -67,6 +70,8 @@ Expr combine(Kind kind, Expr a, Expr b) {
       return min(a, b);
     case Kind::Root:
       return root(a, b);
+    case Kind::Scale:
+      return scale_by_bits(a, b);
     default:
       return max(a, b);
   }
@@ -98,9 +103,14 @@ class PropertyTest : public testing::TestWithParam<int> {
     return {Kind::Const, kNumbers[static_cast<size_t>(number(0, kNumbers.size() - 1))], {}};
   }
 
+  int64_t factor() {
+    static constexpr std::array<double, 6> kFactors = {0.7, 0.29, 1.1, 1.0 / 3, 1e-9, 1.999};
+    return std::bit_cast<int64_t>(kFactors[static_cast<size_t>(number(0, kFactors.size() - 1))]);
+  }
+
   Tree tree(int depth) {
     if (depth == 0) return leaf();
-    auto kind = static_cast<Kind>(number(1, 8));
+    auto kind = static_cast<Kind>(number(1, 9));
     switch (kind) {
       case Kind::Symbol:
         return leaf();
@@ -109,6 +119,8 @@ class PropertyTest : public testing::TestWithParam<int> {
         return {kind, 0, {tree(depth - 1), divisor()}};
       case Kind::Root:
         return {kind, 0, {tree(depth - 1), {Kind::Const, 2, {}}}};
+      case Kind::Scale:
+        return {kind, 0, {tree(depth - 1), {Kind::Const, factor(), {}}}};
       case Kind::Mul:
         if (number(0, 2) > 0) return {kind, 0, {divisor(), tree(depth - 1)}};
         return {kind, 0, {tree(depth - 1), tree(depth / 2)}};

@@ -113,6 +113,25 @@ TEST_F(QueryTest, Comparisons) {
   EXPECT_EQ(known_less(x, x + 1), true);
 }
 
+TEST_F(QueryTest, ProductsWithFloatsAreRoundedTwice) {
+  EXPECT_EQ(scale(100, 0.29).value(), 28);  // 28.999999999999996
+  EXPECT_EQ(scale(10, 0.7).value(), 7);     // the float is less than 0.7
+  EXPECT_EQ(scale(-10, 0.7).value(), -7);
+  EXPECT_EQ(scale(-3, 0.5).value(), -2);
+  EXPECT_EQ(range_of(scale(p, 0.7)), (Range{0, 4}));
+  EXPECT_EQ(range_of(scale(s + 9, 1.5)), (Range{16, INT64_MAX}));
+  EXPECT_EQ(scale(q, 0.1), Expr(0));
+  EXPECT_EQ(print(scale(s - 1, 0.7) * 2 + 1), "2*scale(s - 1, 0.7) + 1");
+  EXPECT_EQ((*this)("2*scale(s - 1, 0.7) + 1"), scale(s - 1, 0.7) * 2 + 1);
+  EXPECT_EQ((*this)("scale(s, 1e-05)"), scale(s, 1e-5));
+  EXPECT_EQ(hint(scale(s, 0.7)), 11);
+  EXPECT_EQ(linear("scale(s, 0.7)*s", s), "no");
+  for (const char* bad : {"2.5", "-0.5", "x", "nan"})
+    EXPECT_EQ(parse_error(cat("scale(s, ", bad, ")")),
+              cat("symbolic expression \"scale(s, ", bad,
+                  ")\": a factor that is no float from 0 to 2 at column 10"));
+}
+
 TEST_F(QueryTest, RootsAreRoundedDown) {
   for (const auto& [x, r] : {std::pair{15, 3}, {16, 4}, {17, 4}, {1, 1}, {0, 0}, {-9, 0}})
     EXPECT_EQ(square_root(x).value(), r);
