@@ -300,9 +300,9 @@ def architecture(name: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
     settings = {**wide(case.settings)}
     if "max_position_embeddings" in settings:
         settings["max_position_embeddings"] *= WIDER
-    for case in (case._replace(settings=settings), case):
+    for variant in (case._replace(settings=settings), case):
         try:
-            model, args, kwargs = case.make()
+            model, args, kwargs = variant.make()
             given = {k: longer(v) for k, v in kwargs.items()}
             with torch.no_grad():
                 model(*args, **given)
