@@ -4,11 +4,25 @@ Captures follow these functions in the place of the originals (src/python/captur
 the names that they have there; the loops of a group's parameters are then fused as those of any
 other step. Each computes in the order of ATen's kernel and in its precision: parameters of half
 precision are widened, numbers of a step are float64. Nothing changes where `found_inf` is 1.
+
+The kernels walk over memory, whatever the strides: where that pairs a parameter's elements with
+others of its gradient, they are called, so that the step gives what it gives in eager.
 """
 
 import torch
 
 _HALVES = (torch.bfloat16, torch.float16)
+
+
+def _is_dense(t):
+    reach = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
+    return t.numel() == 0 or reach + 1 == t.numel()
+
+
+def _pairs_elements(params, *lists):
+    """Whether a walk over memory meets the same element in a parameter and its other tensors."""
+    alike = (p.stride() == t.stride() for tensors in lists for p, t in zip(params, tensors))
+    return all(alike) and all(_is_dense(p) for p in params)
 
 
 def _wide(t):
@@ -38,10 +52,18 @@ def _kept(found_inf):
     return None if found_inf is None else found_inf == 1
 
 
-def _fused_sgd_(
-    self,
+def _fused_sgd_(self, grads, momentum_buffer_list, **settings):
+    # Of half precision the kernel leaves most elements as they are.
+    halves = any(p.dtype in _HALVES for p in self)
+    if halves or not _pairs_elements(self, grads, momentum_buffer_list):
+        return torch.ops.aten._fused_sgd_(self, grads, momentum_buffer_list, **settings)
+    _sgd(self, grads, momentum_buffer_list, **settings)
+
+
+def _sgd(
+    params,
     grads,
-    momentum_buffer_list,
+    buffers,
     *,
     weight_decay,
     momentum,
@@ -53,24 +75,9 @@ def _fused_sgd_(
     grad_scale=None,
     found_inf=None,
 ):
-    if any(p.dtype in _HALVES for p in self):  # the kernel leaves most of them as they are
-        return torch.ops.aten._fused_sgd_(
-            self,
-            grads,
-            momentum_buffer_list,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            lr=lr,
-            dampening=dampening,
-            nesterov=nesterov,
-            maximize=maximize,
-            is_first_step=is_first_step,
-            grad_scale=grad_scale,
-            found_inf=found_inf,
-        )
     keep = _kept(found_inf)
     rate = _number(lr)
-    for i, param in enumerate(self):
+    for i, param in enumerate(params):
         value = param
         grad = _gradient(grads[i], grad_scale, maximize, keep)
         if weight_decay != 0:
@@ -78,14 +85,20 @@ def _fused_sgd_(
         if momentum != 0:
             buffer = grad
             if not is_first_step:
-                buffer = momentum_buffer_list[i] * momentum + grad * (1 - dampening)
-            _put(momentum_buffer_list[i], buffer, keep)
+                buffer = buffers[i] * momentum + grad * (1 - dampening)
+            _put(buffers[i], buffer, keep)
             grad = grad + buffer * momentum if nesterov else buffer
         _put(param, value - grad * rate, keep)
 
 
-def _fused_adagrad_(
-    self,
+def _fused_adagrad_(self, grads, state_sums, state_steps, **settings):
+    if not _pairs_elements(self, grads, state_sums):
+        return torch.ops.aten._fused_adagrad_(self, grads, state_sums, state_steps, **settings)
+    _adagrad(self, grads, state_sums, state_steps, **settings)
+
+
+def _adagrad(
+    params,
     grads,
     state_sums,
     state_steps,
@@ -100,7 +113,7 @@ def _fused_adagrad_(
 ):
     keep = _kept(found_inf)
     rate = _number(lr)
-    for i, param in enumerate(self):
+    for i, param in enumerate(params):
         value = _wide(param)
         grad = _gradient(grads[i], grad_scale, maximize, keep)
         if weight_decay != 0:
@@ -160,8 +173,14 @@ def _adam(
 
 
 def _fused_adam_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, **settings):
-    _adam(False, self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, **settings)
+    lists = self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs
+    if not _pairs_elements(*lists):
+        return torch.ops.aten._fused_adam_(*lists, state_steps, **settings)
+    _adam(False, *lists, state_steps, **settings)
 
 
 def _fused_adamw_(self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, **settings):
-    _adam(True, self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, **settings)
+    lists = self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs
+    if not _pairs_elements(*lists):
+        return torch.ops.aten._fused_adamw_(*lists, state_steps, **settings)
+    _adam(True, *lists, state_steps, **settings)

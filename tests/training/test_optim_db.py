@@ -22,7 +22,7 @@ BREAKS = {
 def why_broken(info, kwargs):
     """Why the step is not one graph, or None."""
     if kwargs.get("fused"):
-        return "it is a call of ATen's kernel, for which torch has no shape rule"
+        return "a parameter lies otherwise than its gradient: ATen's kernel is called"
     if isinstance(kwargs.get("lr"), torch.Tensor) and not kwargs.get("foreach"):
         return "torch reads a learning rate that is a tensor"
     return BREAKS.get(info.name)
