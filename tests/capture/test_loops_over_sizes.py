@@ -76,7 +76,7 @@ def test_rounds(program, sizes, most):
     "program",
     [
         lambda x: [x[i] for i in range(x.shape[0])],
-        lambda x: [i for i in range(x.shape[0], 3)] + [x],
+        lambda x: [i + 1 for i in range(x.shape[0], 3)] + [x],
         lambda x: list(range(0, x.shape[0], 5)) + [x],
         lambda x: [range(x.shape[0]), x],
         lambda x: (range(0, x.shape[0], 4).stop, x + 1),
