@@ -117,11 +117,12 @@ std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
 
 // A comparison of index expressions that the ranges of the variables decide.
 std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
+  constexpr int64_t kMost = Expr::kMaxConst / 2;  // so that differences are expressions too
   auto expr = [&](uint32_t id) -> std::optional<Expr> {
     const Inst& i = body_[id];
     if (i.op == LoopOp::Index) return i.index[0];
-    if (i.op == LoopOp::Const && i.dtype == DType::I64) return Expr(i.integer);
-    return std::nullopt;
+    if (i.op != LoopOp::Const || i.dtype != DType::I64) return std::nullopt;
+    return -kMost < i.integer && i.integer < kMost ? std::optional<Expr>(i.integer) : std::nullopt;
   };
   auto a = expr(inst.args[0]), b = expr(inst.args[1]);
   if (!a || !b) return std::nullopt;

@@ -63,7 +63,7 @@ std::optional<double> Args::number(size_t i, std::optional<double> missing) cons
   if (this->missing(i)) return missing;
   if (const auto* d = (*this)[i].get_if<double>()) return *d;
   auto v = integer(i);
-  return v ? std::optional(static_cast<double>(*v)) : std::nullopt;
+  return v ? std::optional(static_cast<double>(number_of(*v))) : std::nullopt;
 }
 
 std::optional<NumberKind> Args::number_kind(size_t i) const {

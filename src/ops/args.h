@@ -13,6 +13,13 @@ namespace oxy::ops {
 // What kind of number a Scalar argument is; orders as type promotion does.
 enum class NumberKind : uint8_t { Bool, Int, Float, Complex };
 
+// The number that a constant stands for where it is data, no size: the ends of int64, which an
+// expression cannot have, are written as the ends of what it can.
+constexpr int64_t number_of(int64_t constant) {
+  if (constant == Expr::kMaxConst) return INT64_MAX;
+  return constant == -Expr::kMaxConst - 1 ? INT64_MIN : constant;
+}
+
 class Args {
  public:
   Args(const ir::Graph& graph, std::span<const ir::Arg> args) : graph_(graph), args_(args) {}

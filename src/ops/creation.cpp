@@ -123,7 +123,8 @@ Range range_of_args(const Args& a) {
 std::optional<double> as_double(const ir::Arg& x) {
   if (const auto* d = x.get_if<double>()) return *d;
   const auto* e = x.get_if<Expr>();
-  return e && e->is_const() ? std::optional(static_cast<double>(e->value())) : std::nullopt;
+  return e && e->is_const() ? std::optional(static_cast<double>(number_of(e->value())))
+                            : std::nullopt;
 }
 
 // A number in units of 1 / `parts`, where it is a whole number of them.

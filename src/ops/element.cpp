@@ -49,7 +49,7 @@ Scalar Element::operand(size_t i, DType d) {
   if (const auto* v = a.get_if<bool>()) return integer_constant(b, *v, d);
   auto e = args.expr(i);
   OXY_CHECK(e, node.target, " has neither a tensor nor a number as argument ", i);
-  return e->is_const() ? integer_constant(b, e->value(), d) : b.cast(b.index(*e), d);
+  return e->is_const() ? integer_constant(b, number_of(e->value()), d) : b.cast(b.index(*e), d);
 }
 
 Scalar Element::operand(size_t i, DType d, DType through) { return b.cast(operand(i, through), d); }

@@ -4,6 +4,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
 
+#include "ops/args.h"
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -11,16 +12,14 @@
 namespace oxy::bridge {
 namespace {
 
-constexpr int64_t kLow = -(int64_t{1} << 62), kHigh = (int64_t{1} << 62) - 1;
-
+// The counterpart of ops::number_of.
 int64_t encode_int(int64_t v) {
+  constexpr int64_t kHigh = ir::Expr::kMaxConst, kLow = -kHigh - 1;
   if (v == INT64_MAX) return kHigh;
   if (v == INT64_MIN) return kLow;
   if (v <= kLow || v >= kHigh) throw Unsupported("an integer of more than 62 bits");
   return v;
 }
-
-int64_t decode_int(int64_t v) { return v == kHigh ? INT64_MAX : v == kLow ? INT64_MIN : v; }
 
 ir::Arg size_arg(const c10::SymInt& s) {
   auto constant = s.maybe_as_int();
@@ -76,7 +75,7 @@ int64_t int_of(const ir::Arg& a) {
   if (auto* b = a.get_if<bool>()) return *b;
   auto* e = a.get_if<ir::Expr>();
   if (!e || !e->is_const()) throw Unsupported("a symbolic number as an argument of an extern call");
-  return decode_int(e->value());
+  return ops::number_of(e->value());
 }
 
 double float_of(const ir::Arg& a) {

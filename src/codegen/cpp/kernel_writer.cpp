@@ -297,6 +297,7 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
   hoist_uniform(loop);
   names_[loop.var] = var;
   out_.line("i64 ", var, " = ", from, ';');
+  keep_ragged_rows(loop);
   const Compute* unaligned = unaligned_stream(loop);
   if (unaligned) write_head(loop, *unaligned, var, to);
   if (!constant || loop.size.value() >= lanes_) write_vectors(loop, var, to);
@@ -338,15 +339,34 @@ void KernelWriter::write_some(const For& loop, const std::string& var, const std
   out_.close();
 }
 
-// A streaming store of a loop whose first vector may not lie where vectors can be streamed to.
+bool KernelWriter::streams(const Compute& c) const {
+  return c.op == LoopOp::Store && is_streaming(c) && !kept_.contains(&c);
+}
+
+// Whether a loop's first vector may not lie where vectors can be streamed to.
+bool KernelWriter::is_unaligned(const Compute& store, const For& loop) const {
+  const auto along = sym::linear_in(store.index, loop.var);
+  return along && along->first.is_const(1) && !sym::divisible(along->second, lanes_);
+}
+
+// A streaming store of a loop whose first lanes are written apart.
 const Compute* KernelWriter::unaligned_stream(const For& loop) const {
   if (schedule::count_of(loop.size) < tuning::stream_fewest_vectors * lanes_) return nullptr;
-  for (const Compute& c : all<Compute>(loop.body)) {
-    if (c.op != LoopOp::Store || !is_streaming(c)) continue;
-    const auto along = sym::linear_in(c.index, loop.var);
-    if (along && along->first.is_const(1) && !sym::divisible(along->second, lanes_)) return &c;
-  }
+  for (const Compute& c : all<Compute>(loop.body))
+    if (streams(c) && is_unaligned(c, loop)) return &c;
   return nullptr;
+}
+
+// Where vectors are a part of a line, rows that begin and end inside of lines have lines that are
+// streamed in part and stored in part: each leaves the cache half written. Short rows do not
+// stream.
+void KernelWriter::keep_ragged_rows(const For& loop) {
+  for (const Compute& c : all<Compute>(loop.body)) {
+    if (!streams(c) || !is_unaligned(c, loop)) continue;
+    const int64_t bytes = ir::byte_size(buffer_dtype(c.buffer));
+    if (lanes_ * bytes < kLine && schedule::count_of(loop.size) * bytes < tuning::stream_ragged_row)
+      kept_.insert(&c);
+  }
 }
 
 // The lanes in front of the first vector that can be streamed.

@@ -35,6 +35,8 @@ using schedule::Result;
 using schedule::Stmt;
 using sym::Expr;
 
+inline constexpr int kLine = 64;  // bytes of a cache line
+
 // Calls `f` on each statement of a tree.
 template <class F>
 void walk(const Block& block, F&& f) {
@@ -139,7 +141,10 @@ class KernelWriter {
   void write_remainder(const For& loop, const std::string& var, const std::string& to);
   void write_some(const For& loop, const std::string& var, const std::string& name,
                   const std::string& count);
+  bool streams(const Compute& c) const;
+  bool is_unaligned(const Compute& store, const For& loop) const;
   const Compute* unaligned_stream(const For& loop) const;
+  void keep_ragged_rows(const For& loop);
   void write_head(const For& loop, const Compute& store, const std::string& var,
                   const std::string& to);
   void hoist_uniform(const For& loop);
@@ -255,7 +260,8 @@ class KernelWriter {
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
-  std::unordered_set<const For*> filled_;  // loops written in front of the iterations
+  std::unordered_set<const Compute*> kept_;  // stores that do not stream although they are large
+  std::unordered_set<const For*> filled_;    // loops written in front of the iterations
   std::unordered_map<const Compute*, Tile> tiles_;
   std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   int next_loop_ = 0;

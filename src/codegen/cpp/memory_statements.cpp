@@ -215,7 +215,7 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (a.kind == Access::Kind::Strided) {
     out_.line(partly("store_strided", dtype, cat(to, ", ", a.stride, ", ", v), scope), ';');
-  } else if (scope.active.empty() && is_streaming(c)) {
+  } else if (scope.active.empty() && streams(c)) {
     streams_ = true;
     out_.line(fn("stream", dtype, scope), '(', to, ", ", v, ");");
   } else {

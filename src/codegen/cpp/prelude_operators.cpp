@@ -25,6 +25,31 @@ constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* stat
 }
 )";
 
+// A machine has no division of vectors of integers, but one of floats: of numbers below 2^52 in f64,
+// or of 16 bits in f32, the rounded quotient never reaches the next integer. The others, and
+// divisors of 0 and -1, are divided one by one.
+constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $S alone = b == 0;
+  if (($t)-1 < 0) alone |= b == ($t)-1;
+#if $B / $N == 8
+  const u64 most = 1ull << 52;
+  alone |= (most + ($u)a > 2 * most) | (most + ($u)b > 2 * most);
+#endif
+  if (@any.i32(__builtin_convertvector(alone, $i32))) return @div_each(a, b, status, n);
+  return __builtin_convertvector(__builtin_convertvector(a, $OP) / __builtin_convertvector(b, $OP),
+                                 $T);
+}
+)";
+
+constexpr std::string_view kFromQuotient = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
+  $T q = @div(a, b, status, n);
+  $T r = ($T)(($u)a - ($u)q * ($u)b);
+  $S inexact = (b != 0) & (r != 0) & ((r < 0) != (b < 0));
+  (void)inexact;
+  return $OP;
+}
+)";
+
 // One value of all lanes: halves together, then quarters. Written out, as kernels are compiled
 // without the passes that unroll loops and find shuffles.
 constexpr std::string_view kFold = R"(OXY_INLINE $t @@($T v) {
@@ -302,10 +327,13 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return ($T)(($u)a - ($u)q * ($u)b);
 }
 )"},
-    {"div", "", 2, 0, kEachLane, "@div.1"},
-    {"floordiv", "", 2, 0, kEachLane, "@floordiv.1"},
-    {"mod", "", 2, 0, kEachLane, "@mod.1"},
-    {"fmod", "", 2, 0, kEachLane, "@fmod.1"},
+    {"div_each", "", 2, 0, kEachLane, "@div.1"},
+    {"div", "i64", 2, 0, kDivide, "$f64"},
+    {"div", "i32", 2, 0, kDivide, "$f64"},
+    {"div", "", 2, 0, kDivide, "$f32"},
+    {"floordiv", "", 2, 0, kFromQuotient, "q + ($T)inexact"},
+    {"mod", "", 2, 0, kFromQuotient, "r + (($T)inexact & b)"},
+    {"fmod", "", 2, 0, kFromQuotient, "r"},
 
     // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {

@@ -8,8 +8,6 @@
 
 namespace oxy::codegen::cpp {
 
-static constexpr int kLine = 64;
-
 // Whether its index is the loop's variable + stride * lane + rest.
 bool KernelWriter::lies_along(const Compute& c, const For& loop, const Scope& scope) const {
   const bool plain = (c.op == LoopOp::Load && c.args.empty()) || c.op == LoopOp::Store;

@@ -1,0 +1,67 @@
+"""Integers of all 64 bits: division by numbers, which goes by floats, and the ends of the range."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
+DIVISORS = (1, 2, 3, -3, 7, -7, 10, 64, 127, -128, 2**15 - 1, -(2**15), 2**29 + 1, 2**31 - 1,
+            -(2**31), 2**52, 2**53 + 1, 2**62 + 3, -(2**63))  # fmt: skip
+PROGRAMS = {
+    "remainder": lambda x, d: torch.remainder(x, d),
+    "fmod": lambda x, d: torch.fmod(x, d),
+    "floor_divide": lambda x, d: x // d,
+    "trunc": lambda x, d: torch.div(x, d, rounding_mode="trunc"),
+}
+
+
+def numbers(dtype):
+    """The ends of the range, what lies around powers of two, and drawn ones; an odd count."""
+    info = torch.iinfo(dtype)
+    powers = [s * 2**k + e for k in range(63) for e in (-1, 0, 1) for s in (-1, 1)]
+    edge = [x for x in (*powers, info.min, info.max) if info.min <= x <= info.max]
+    small = torch.randint(-100, 100, (97,)).clamp(info.min, info.max)
+    wide = torch.randint(info.min, info.max, (301,))
+    return torch.cat([torch.tensor(edge), small, wide]).to(dtype)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str
+)
+def test_division_by_numbers(name, dtype):
+    x, info = numbers(dtype), torch.iinfo(dtype)
+    for divisor in DIVISORS:
+        if not info.min <= divisor <= info.max:
+            continue
+        compiled = oxyfuel.compile(lambda x, d=divisor: PROGRAMS[name](x, d))
+        for given in (x, x[:5], x[3::2]):
+            assert torch.equal(compiled(given), PROGRAMS[name](given, divisor)), divisor
+
+
+ENDS = (2**63 - 1, -(2**63), 2**63 - 2, -(2**63) + 1, 2**62, -(2**62), 2**62 - 1, -(2**62) - 1)
+WITH_A_NUMBER = {
+    "add": lambda x, n: x + n,
+    "mul": lambda x, n: x * n,
+    "compare": lambda x, n: (x < n, x == n),
+    "full": lambda x, n: torch.full((3,), n, dtype=torch.int64) ^ x[:3],
+    "masked_fill": lambda x, n: x.masked_fill(x > 2, n),
+    "where": lambda x, n: torch.where(x > 2, x, n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "tensor": lambda x, n: torch.tensor(n) + x,
+    "float": lambda x, n: x.double() + n,
+    "float_fill": lambda x, n: x.float().masked_fill(x > 2, n),
+    "constant": lambda x, n: torch.full((2,), n).double() + x[:2],
+    "amin": lambda x, n: x.masked_fill(x > 2, n).amin(),
+}
+
+
+@pytest.mark.parametrize("name", WITH_A_NUMBER)
+def test_ends_of_int64(name):
+    x = torch.tensor([-5, 1, 2, 3, 2**62, 2**63 - 1, -(2**63)])
+    for n in ENDS:
+        expected = WITH_A_NUMBER[name](x, n)
+        actual = oxyfuel.compile(lambda x, n=n: WITH_A_NUMBER[name](x, n))(x)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
