@@ -25,8 +25,8 @@ constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* stat
 }
 )";
 
-// A machine has no division of vectors of integers, but one of floats: of numbers below 2^52 in f64,
-// or of 16 bits in f32, the rounded quotient never reaches the next integer. The others, and
+// A machine has no division of vectors of integers, but one of floats: of numbers below 2^52 in
+// f64, or of 16 bits in f32, the rounded quotient never reaches the next integer. The others, and
 // divisors of 0 and -1, are divided one by one.
 constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
   $S alone = b == 0;
