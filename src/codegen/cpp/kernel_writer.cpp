@@ -36,6 +36,7 @@ constexpr std::string_view kScaleHelper =
 KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target)
     : kernel_(kernel),
       prelude_(target),
+      selections_(find_selections(kernel)),
       values_(kernel.value_count),
       numbers_(kernel.value_count, -1),
       accumulators_(kernel.acc_count) {
@@ -87,7 +88,7 @@ std::string KernelWriter::write() {
       const Compute* c = std::get_if<Compute>(&it->v);
       OXY_CHECK(c && c->op != LoopOp::Store, "a statement beside the parallel loop of ",
                 kernel_.name);
-      write_compute(*c, scalar);
+      if (!stands_elsewhere(*c)) write_compute(*c, scalar);
     }
     write_parallel(std::get<For>(outer->v));
   }
@@ -202,7 +203,7 @@ void KernelWriter::write_block(const Block& block, const Scope& scope) {
       write_for(*loop, scope);
       write_tables(*loop);
     } else if (const Compute* c = std::get_if<Compute>(&s.v)) {
-      if (!hoisted_.contains(c)) write_compute(*c, scope);
+      if (!stands_elsewhere(*c)) write_compute(*c, scope);
     } else if (const Init* init = std::get_if<Init>(&s.v)) {
       write_init(*init, block, scope);
     } else if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) {
@@ -467,6 +468,8 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
     default:
       break;
   }
+  if (const auto it = selections_.operands.find(&c); it != selections_.operands.end())
+    return write_selection(c, it->second, scope);
   const Scope used = varies(c, scope) ? scope : Scope{};
   std::string text;
   if (c.op == LoopOp::Const) {

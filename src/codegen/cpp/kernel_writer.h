@@ -5,8 +5,8 @@
 // variable. In a vector scope a value that does not depend on that variable stays scalar
 // ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
 // same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
-// loops), memory_statements.cpp, table_gathers.cpp, accumulators.cpp, transposed_tiles.cpp,
-// row_lanes.cpp.
+// loops), memory_statements.cpp, table_gathers.cpp, selections.cpp, accumulators.cpp,
+// transposed_tiles.cpp, row_lanes.cpp.
 #pragma once
 
 #include <ranges>
@@ -91,6 +91,18 @@ struct TableGathers {
 
 // Of tables that have at least two vectors of `lanes` entries.
 TableGathers find_table_gathers(const schedule::Kernel& kernel, int lanes);
+
+// Selections with operands that are long and that nothing else needs.
+struct Selections {
+  struct Operands {  // what is computed for one of them alone, in order; empty: nothing is
+    std::vector<const Compute*> held;   // where the mask holds
+    std::vector<const Compute*> other;  // where it does not
+  };
+  std::unordered_map<const Compute*, Operands> operands;  // by selection
+  std::unordered_set<const Compute*> moved;               // written with their selection
+};
+
+Selections find_selections(const schedule::Kernel& kernel);
 
 class KernelWriter {
  public:
@@ -183,6 +195,9 @@ class KernelWriter {
   void write_distances(const Compute& c, const Value& entries, const Scope& scope);
   std::string table_gathered(const Compute& c, const Scope& scope);
 
+  // selections.cpp
+  void write_selection(const Compute& c, const Selections::Operands& operands, const Scope& scope);
+
   // accumulators.cpp
   void write_init(const Init& init, const Block& block, const Scope& scope);
   void write_accumulate(const Accumulate& a, const Scope& scope);
@@ -228,6 +243,10 @@ class KernelWriter {
     return write_value(c.value, c.dtype, lanes, text);
   }
   const Value& value(uint32_t id) const;
+  // Whether a statement has been written, or will be with the selection that it belongs to.
+  bool stands_elsewhere(const Compute& c) const {
+    return hoisted_.contains(&c) || selections_.moved.contains(&c);
+  }
   bool are_known(const std::vector<uint32_t>& values) const;
   Operand operand(uint32_t id, const Scope& scope);
   OperatorText operators(const Scope& scope);
@@ -248,6 +267,7 @@ class KernelWriter {
   SourceWriter out_;
   int lanes_ = 1;
   TableGathers table_gathers_;
+  Selections selections_;
   bool near_ = false;  // in a loop whose tables have been found to be near
   std::vector<Value> values_;
   std::vector<int> numbers_;  // canonical number of a value

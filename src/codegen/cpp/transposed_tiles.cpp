@@ -136,7 +136,8 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
   out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");
   prefetch_next(outer, rows, columns, row);
   names_[outer.var] = row;
-  for (const Compute& c : all<Compute>(outer.body)) write_compute(c, Scope{});
+  for (const Compute& c : all<Compute>(outer.body))
+    if (!stands_elsewhere(c)) write_compute(c, Scope{});
   write_vector_loop(inner, columns.from, columns.to);
   out_.close();
   names_[outer.var] = rows.from;

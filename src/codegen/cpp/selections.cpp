@@ -1,0 +1,110 @@
+// Selections of which an operand is long and nothing else needs it: it is computed where a lane
+// takes it, behind a branch.
+#include <algorithm>
+
+#include "codegen/cpp/kernel_writer.h"
+#include "schedule/cost.h"
+#include "support/tuning.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+bool can_move(const Compute& c) {
+  return !schedule::touches_memory(c.op) &&
+         !schedule::is_any(c.op, LoopOp::Check, LoopOp::Symbol, LoopOp::Index, LoopOp::Const);
+}
+
+class SelectionFinder {
+ public:
+  explicit SelectionFinder(const schedule::Kernel& kernel) : uses_(kernel.value_count) {
+    walk(kernel.body, [&](const Stmt& s) {
+      if (const Compute* c = std::get_if<Compute>(&s.v)) {
+        for (uint32_t a : c->args) ++uses_[a];
+        selects_ |= c->op == LoopOp::Where;
+      } else if (const Accumulate* a = std::get_if<Accumulate>(&s.v)) {
+        ++uses_[a->value];
+      }
+    });
+  }
+
+  Selections run(const Block& body) {
+    if (selects_) block(body);
+    return std::move(found_);
+  }
+
+ private:
+  void block(const Block& body) {
+    std::vector<const Compute*> before;
+    for (const Stmt& s : body) {
+      if (const For* loop = std::get_if<For>(&s.v)) block(loop->body);
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c) continue;
+      if (c->op == LoopOp::Where && c->args[1] != c->args[2]) {
+        Selections::Operands operands{operand(c->args[1], before), operand(c->args[2], before)};
+        if (!operands.held.empty() || !operands.other.empty())
+          found_.operands.emplace(c, std::move(operands));
+      }
+      before.push_back(c);
+    }
+  }
+
+  // What is computed for `value` alone, which has one use, in order; nothing where it is short.
+  std::vector<const Compute*> operand(uint32_t value, const std::vector<const Compute*>& before) {
+    if (uses_[value] != 1) return {};
+    std::vector<const Compute*> own;
+    std::unordered_map<uint32_t, int> used{{value, 1}};
+    int cost = 0;
+    for (const Compute* c : before | std::views::reverse) {
+      const auto it = schedule::sets_value(c->op) ? used.find(c->value) : used.end();
+      if (it == used.end() || it->second != uses_[c->value] || !can_move(*c)) continue;
+      own.push_back(c);
+      cost += schedule::cost_of(c->op);
+      for (uint32_t a : c->args) ++used[a];
+    }
+    if (cost < tuning::select_by_branch) return {};
+    // Operands of selections among them stand behind branches of their own.
+    std::erase_if(own, [&](const Compute* c) { return !found_.moved.insert(c).second; });
+    std::ranges::reverse(own);
+    return own;
+  }
+
+  std::vector<int> uses_;  // by value
+  bool selects_ = false;
+  Selections found_;
+};
+
+}  // namespace
+
+Selections find_selections(const schedule::Kernel& kernel) {
+  return SelectionFinder(kernel).run(kernel.body);
+}
+
+void KernelWriter::write_selection(const Compute& c, const Selections::Operands& operands,
+                                   const Scope& scope) {
+  const Scope used = varies(c, scope) ? scope : Scope{};
+  OperatorText text = operators(used);
+  const bool both = !operands.held.empty() && !operands.other.empty();
+  const std::string mask = operand(c.args[0], used).text;
+  const std::string initial = both ? text.splat(text.constant(0, 0, c.dtype), c.dtype)
+                                   : operand(c.args[operands.held.empty() ? 1 : 2], used).text;
+  const Value result = define(c, used.vector());
+  out_.line(value_type_name(c.dtype, used.lanes), ' ', result.name, " = ", initial, ';');
+  const auto branch = [&](const std::vector<const Compute*>& own, bool held) {
+    if (own.empty()) return;
+    const char* no = held ? "" : used.vector() ? "~" : "!";
+    out_.open("if (", prelude_.fn("any", used.vector() ? "i32" : "b8", used.lanes), '(', no, mask,
+              ")) ");
+    for (const Compute* o : own)
+      if (!hoisted_.contains(o)) write_compute(*o, scope);
+    const std::string some = operand(c.args[held ? 1 : 2], used).text;
+    out_.line(result.name, " = ",
+              text.select(mask, held ? some : result.name, held ? result.name : some, c.dtype),
+              ';');
+    out_.close();
+  };
+  branch(operands.held, true);
+  branch(operands.other, false);
+}
+
+}  // namespace oxy::codegen::cpp

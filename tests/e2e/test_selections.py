@@ -1,0 +1,87 @@
+"""Selections with long operands, which kernels compute behind a branch: nested, shared, with masks
+that hold nowhere, in a few lanes and everywhere, in front of reductions and writes in place."""
+
+import random
+
+import pytest
+import torch
+
+import oxyfuel
+
+FUNCTIONS = (torch.exp, torch.sin, torch.tan, torch.erf, torch.atan, torch.expm1)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+FILLS = (0.0, 0.03, 0.5, 1.0)  # parts of a mask that hold
+
+
+def drawn(seed):
+    """A program of twelve steps, each of which reads one or two that went before."""
+    rng = random.Random(seed)
+    steps = []
+    for i in range(12):
+        kind = rng.choice(("where", "where", "chain", "chain", "add"))
+        read = [max(0, rng.randint(i - 3, i + 1)) for _ in range(2)]
+        steps.append((kind, rng.randrange(len(FILLS)), read, rng.sample(FUNCTIONS, 3)))
+
+    def program(x, y, masks):
+        values = [x, y]
+        for kind, mask, (a, b), functions in steps:
+            if kind == "where":
+                value = torch.where(masks[mask], values[a], values[b])
+            elif kind == "add":
+                value = values[a] * 0.5 + values[b]
+            else:
+                value = values[a]
+                for f in functions:
+                    value = f(value.clamp(-1, 1))
+            values.append(value)
+        last = values[-1]
+        x.copy_(torch.where(masks[1], values[-2], x))
+        return last, last.sum(-1), values[-3].amax(0)
+
+    return program
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_drawn_selections(seed):
+    program = drawn(seed)
+    f = oxyfuel.compile(program, options={"strict": True})
+    torch.manual_seed(seed)
+    dtype = DTYPES[seed % len(DTYPES)]
+    for size in ((3, 40), (5, 19), (1, 7)):
+        x, y = torch.randn(size).to(dtype), torch.randn(size).to(dtype)
+        masks = [torch.rand(size) < fill for fill in FILLS]
+        given, other = x.clone(), x.clone()
+        with torch.no_grad():
+            results, expected = f(given, y, masks), program(other, y, masks)
+        for a, b in zip((*results, given), (*expected, other)):
+            torch.testing.assert_close(a, b, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.int32, torch.bool))
+@pytest.mark.parametrize("held", (True, False))
+def test_either_operand(dtype, held):
+    def program(x, mask):
+        wide = x.float()
+        long = wide.sin().exp().tan().to(dtype)
+        return torch.where(mask, long, x) if held else torch.where(mask, x, long)
+
+    torch.manual_seed(0)
+    x = torch.randint(-2, 3, (7, 45)).to(dtype)
+    for fill in FILLS:
+        mask = torch.rand(7, 45) < fill
+        for given in (x, x[:, ::2], x[:, 3:], x[:0]):
+            m = mask[: given.shape[0], : given.shape[1]]
+            f = oxyfuel.compile(program, options={"strict": True})
+            torch.testing.assert_close(f(given, m), program(given, m))
+
+
+def test_a_division_that_no_lane_takes():
+    def program(x, n):
+        return torch.where(
+            n != 0, (x // torch.where(n == 0, 1, n)).float().mul(0.02).exp().sin(), x.float()
+        )
+
+    x = torch.arange(100, dtype=torch.int32)
+    for n in (torch.zeros(100, dtype=torch.int32), x % 5 - 2):
+        f = oxyfuel.compile(program, options={"strict": True})
+        torch.testing.assert_close(f(x, n), program(x, n))
