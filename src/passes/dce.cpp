@@ -2,6 +2,7 @@
 #include "passes/pass_list.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ir/graph.h"
 #include "passes/rewrite.h"
@@ -37,6 +38,43 @@ bool drop_unused_operands(ir::Node& n) {
   return changed;
 }
 
+// What a factorisation computes beside the values where an argument asks for it. PyTorch asks for
+// tensors that it cannot look into, since it does not know who reads them.
+struct Vectors {
+  std::string_view op;
+  size_t argument = 0;  // true: they are computed; without them they have no elements
+  std::array<int, 2> outputs{-1, -1};
+};
+constexpr Vectors kVectors[] = {{"aten._linalg_eigh.default", 2, {1, -1}},
+                                {"aten._linalg_svd.default", 2, {0, 2}}};
+
+bool is_true(const ir::Arg& a) {
+  const bool* b = std::get_if<bool>(&a.v);
+  return b && *b;
+}
+
+bool drop_unread_vectors(ir::Graph& g, ir::Node& n, const std::vector<uint32_t>& uses) {
+  if (n.target == "aten.linalg_eig.default") {
+    if (uses[n.outputs[1].index] > 0) return false;
+    n.target = "aten._linalg_eigvals.default";
+    n.outputs.pop_back();
+    n.returns.clear();
+    return true;
+  }
+  const auto* v = std::ranges::find(kVectors, n.target, &Vectors::op);
+  if (v == std::end(kVectors) || !is_true(n.arg(v->argument))) return false;
+  for (int i : v->outputs)
+    if (i >= 0 && uses[n.outputs[static_cast<size_t>(i)].index] > 0) return false;
+  n.args[v->argument] = false;
+  for (int i : v->outputs) {
+    if (i < 0) continue;
+    ir::TensorType& type = g.value(n.outputs[static_cast<size_t>(i)]).type.tensor;
+    type.sizes = {0};
+    type.strides = {1};
+  }
+  return true;
+}
+
 }  // namespace
 
 bool dce(ir::Graph& g) {
@@ -52,7 +90,10 @@ bool dce(ir::Graph& g) {
     if (n.dead || !is_removable(n)) continue;
     bool read = false;
     for (ir::ValueId v : n.outputs) read |= uses[v.index] > 0;
-    if (read) continue;
+    if (read) {
+      changed |= drop_unread_vectors(g, n, uses);
+      continue;
+    }
     n.dead = changed = true;
     for_each_value(n, [&](ir::ValueId v) { --uses[v.index]; });
   }

@@ -91,7 +91,8 @@ bool cse(ir::Graph& g);
 // Stands last: every other pass leaves what it has replaced to be swept here. Random draws and
 // effects stay, as do inputs and attributes, whose number the caller knows. A mutation that writes
 // an input's own value back is dropped with them, because only here is it nobody's concern which
-// pass made it so. An operand that no region of its node reads goes too.
+// pass made it so. An operand that no region of its node reads goes too, and so do the vectors of
+// an eigenvalue or singular value decomposition of which the values alone are read.
 bool dce(ir::Graph& g);
 
 // What the setting `freezing` lets a compilation do: some inputs (parameters and buffers of
