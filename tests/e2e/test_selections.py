@@ -44,7 +44,8 @@ def drawn(seed):
 @pytest.mark.parametrize("seed", range(16))
 def test_drawn_selections(seed):
     program = drawn(seed)
-    f = oxyfuel.compile(program, options={"strict": True})
+    vector_bytes = (0, 32, 64)[seed % 3]
+    f = oxyfuel.compile(program, options={"strict": True, "vector_bytes": vector_bytes})
     torch.manual_seed(seed)
     dtype = DTYPES[seed % len(DTYPES)]
     for size in ((3, 40), (5, 19), (1, 7)):

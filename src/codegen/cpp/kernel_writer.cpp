@@ -33,14 +33,15 @@ constexpr std::string_view kScaleHelper =
 
 }  // namespace
 
-KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target)
+KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target, int lane_bytes)
     : kernel_(kernel),
       prelude_(target),
       selections_(find_selections(kernel)),
       values_(kernel.value_count),
       numbers_(kernel.value_count, -1),
       accumulators_(kernel.acc_count) {
-  lanes_ = lanes_of_kernel();
+  const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
+  lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
   if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);
 }
 
@@ -554,6 +555,8 @@ DType KernelWriter::buffer_dtype(uint32_t id) const { return kernel_.buffers.at(
 std::string emit(const schedule::Kernel& kernel, const Machine& target) {
   OXY_CHECK(target.vector_bytes == 0 || target.vector_bytes == 32 || target.vector_bytes == 64,
             "target");
+  if (const auto moves = find_narrow_moves(kernel))
+    return KernelWriter(moves->kernel, target, moves->bytes).write();
   return KernelWriter(kernel, target).write();
 }
 

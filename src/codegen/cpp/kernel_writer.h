@@ -104,9 +104,18 @@ struct Selections {
 
 Selections find_selections(const schedule::Kernel& kernel);
 
+// A kernel that only moves elements of one or two bytes, with bytes for bools.
+struct NarrowMoves {
+  int bytes = 0;
+  schedule::Kernel kernel;
+};
+
+std::optional<NarrowMoves> find_narrow_moves(const schedule::Kernel& kernel);
+
 class KernelWriter {
  public:
-  KernelWriter(const schedule::Kernel& kernel, const Machine& target);
+  // `lane_bytes`: of a vector for each lane; 0: as its elements need.
+  KernelWriter(const schedule::Kernel& kernel, const Machine& target, int lane_bytes = 0);
   std::string write();
 
  private:

@@ -32,7 +32,7 @@ struct Piece {
   std::string_view name;
   std::string_view element;  // "" any; "4" any of 4 bytes; "f" f32 and f64
   int lanes;                 // 0 any, 1 one, 2 several
-  int vector_bytes;          // 0 any; 32 or 64: vectors of so many bytes, and the target has them
+  int vector_bytes;          // 0 any; else vectors of so many bytes, and the target has them
   std::string_view text;
   std::string_view op = "";  // what pieces of one text differ in
 };

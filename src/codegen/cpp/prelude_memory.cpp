@@ -6,6 +6,34 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+// The first n > 0 lanes of a vector of bytes or halves, by the instructions for it. The others are 0
+// and their memory is not touched.
+#define OXY_PART(bytes, bits, element, kind)                                             \
+  Piece{"load_part", #bytes, 2, bits / 8,                                                \
+        "OXY_INLINE $T @@(const $t* p, i64 n) {\n"                                       \
+        "#if defined(__clang__) && defined(__AVX512BW__) && defined(__AVX512VL__)\n"     \
+        "  typedef " element                                                             \
+        " V __attribute__((vector_size($B)));\n"                                         \
+        "  return ($T)__builtin_ia32_loaddqu" kind #bits                                 \
+        "_mask((const V*)p, (V){}, (u64)-1 >> (64 - n));\n"                              \
+        "#else\n"                                                                        \
+        "  $T v = {};\n"                                                                 \
+        "  for (i64 l = 0; l < n; ++l) v[l] = p[l];\n"                                   \
+        "  return v;\n"                                                                  \
+        "#endif\n"                                                                       \
+        "}\n"},                                                                          \
+      Piece{"store_part", #bytes, 2, bits / 8,                                           \
+            "OXY_INLINE void @@($t* p, $T v, i64 n) {\n"                                 \
+            "#if defined(__clang__) && defined(__AVX512BW__) && defined(__AVX512VL__)\n" \
+            "  typedef " element                                                         \
+            " V __attribute__((vector_size($B)));\n"                                     \
+            "  __builtin_ia32_storedqu" kind #bits                                       \
+            "_mask((V*)p, (V)v, (u64)-1 >> (64 - n));\n"                                 \
+            "#else\n"                                                                    \
+            "  for (i64 l = 0; l < n; ++l) p[l] = v[l];\n"                               \
+            "#endif\n"                                                                   \
+            "}\n"}
+
 constexpr Piece kMemoryPieces[] = {
     {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
@@ -37,6 +65,11 @@ constexpr Piece kMemoryPieces[] = {
   return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, (u16)((1u << n) - 1));
 }
 )"},
+    OXY_PART(1, 128, "char", "qi"),
+    OXY_PART(1, 256, "char", "qi"),
+    OXY_PART(1, 512, "char", "qi"),
+    OXY_PART(2, 256, "short", "hi"),
+    OXY_PART(2, 512, "short", "hi"),
     {"load_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
   $T v = {};
   for (i64 l = 0; l < n; ++l) v[l] = p[l];
