@@ -2,6 +2,7 @@
 // (mean, var, norms); scans, sorting.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "ops/families.h"
 #include "ops/rewriter.h"
@@ -123,48 +124,73 @@ bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return give(out, v == x ? r.unary("aten.clone.default", v) : v);
 }
 
-// Along a dimension that is not the contiguous one: the first place that holds the extreme, or NaN.
-// Two folds of values, whose lanes are columns; a fold of places goes column by column.
-bool position_in_columns(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+// The first place that holds the extreme, or NaN, as two folds of values: these run along whatever
+// lies in memory, where a fold of places goes element by element. Places are counted row by row in
+// `sizes`, which broadcast against x, and so does the extreme.
+ValueId first_place(Rewriter& r, ValueId x, ValueId extreme, const Sizes& sizes, const Dims& dims,
+                    bool keepdim) {
+  const TensorType t = r.type(x);
+  ValueId there = r.call("aten.eq.Tensor", {x, extreme});
+  if (ir::is_floating(t.dtype))
+    there = r.call("aten.logical_or.default", {there, r.call("aten.isnan.default", {x})});
+  Expr count = 1;
+  for (Expr size : sizes) count *= size;
+  const DType d = sym::known_less(count, INT32_MAX) == true ? DType::I32 : DType::I64;
+  const ValueId places =
+      r.view(r.call("aten.arange.default", {count, d, ir::Arg(), t.device}), sizes);
+  const ValueId none = r.full({}, count, d, t.device);
+  const ValueId held = r.call("aten.where.self", {there, places, none});
+  return r.cast(r.call("aten.amin.default", {held, list_of(dims), keepdim}), DType::I64);
+}
+
+std::string_view extreme_of_place(const ir::Node& n) {
+  return n.target == "aten.argmax.default" ? "aten.amax.default" : "aten.amin.default";
+}
+
+bool has_folds_of_places(const TensorType& t, Expr count) {
+  return is_computable(t.dtype) && t.dtype != DType::B8 && sym::range_of(count).lo > 0;
+}
+
+// Along a dimension that is not the contiguous one.
+bool place_in_columns(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const ValueId x = n.arg(0).value();
   const TensorType t = r.type(x);
   const auto dim = a.dim(1, t.dim());
   const auto keepdim = a.boolean(2, false);
-  if (!dim || !keepdim || !is_computable(t.dtype) || t.dtype == DType::B8) return false;
+  if (!dim || !keepdim) return false;
   const auto at = static_cast<size_t>(*dim);
   const bool has_columns = t.strides.back().is_const(1) && at + 1 < t.sizes.size() &&
                            !sym::certain_equal(t.sizes.back(), 1).value_or(false);
-  const bool fits =
-      sym::range_of(t.sizes[at]).lo > 0 && sym::known_less(t.sizes[at], INT32_MAX) == true;
-  if (!has_columns || !fits) return false;
-  const bool max = n.target == "aten.argmax.default";
-  ValueId extreme =
-      r.call(max ? "aten.amax.default" : "aten.amin.default", {x, list_of(Dims{*dim}), *keepdim});
+  if (!has_columns || !has_folds_of_places(t, t.sizes[at])) return false;
+  ValueId extreme = r.call(extreme_of_place(n), {x, list_of(Dims{*dim}), *keepdim});
   if (!*keepdim) extreme = r.call("aten.unsqueeze.default", {extreme, *dim});
-  ValueId there = r.call("aten.eq.Tensor", {x, extreme});
-  if (ir::is_floating(t.dtype))
-    there = r.call("aten.logical_or.default", {there, r.call("aten.isnan.default", {x})});
   Sizes along(t.sizes.size(), Expr(1));
   along[at] = t.sizes[at];
-  const ValueId places =
-      r.view(r.call("aten.arange.default", {t.sizes[at], DType::I32, ir::Arg(), t.device}), along);
-  const ValueId none = r.full({}, t.sizes[at], DType::I32, t.device);
-  const ValueId first =
-      r.call("aten.amin.default",
-             {r.call("aten.where.self", {there, places, none}), list_of(Dims{*dim}), *keepdim});
-  return give(out, r.cast(first, DType::I64));
+  return give(out, first_place(r, x, extreme, along, {*dim}, *keepdim));
+}
+
+// Among all elements of a tensor that is not row-major, counted row by row.
+ValueId place_among_all(Rewriter& r, const ir::Node& n) {
+  const ValueId x = n.arg(0).value();
+  const TensorType t = r.type(x);
+  Dims all(static_cast<size_t>(t.dim()));
+  std::iota(all.begin(), all.end(), 0);
+  const ValueId extreme = r.call(extreme_of_place(n), {x, list_of(all), false});
+  return first_place(r, x, extreme, t.sizes, all, false);
 }
 
 bool fold_position(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType t = r.type(n.arg(0).value());
   const TensorType result = r.type(n.outputs[0]);
   if (t.dim() == 0) return give(out, r.full({}, 0, DType::I64, t.device));
-  if (!n.arg(1).is_none()) return position_in_columns(r, n, out);
+  if (!n.arg(1).is_none()) return place_in_columns(r, n, out);
   if (t.dim() == 1) return false;
   // The position among all elements, row by row.
-  const ValueId flat = r.row_major(n.arg(0).value());
-  const ValueId at = r.call(n.target, {r.view(flat, {t.numel()}), 0, false});
+  const bool in_order = t.is_row_major() || !has_folds_of_places(t, t.numel());
+  const ValueId at =
+      in_order ? r.call(n.target, {r.view(r.row_major(n.arg(0).value()), {t.numel()}), 0, false})
+               : place_among_all(r, n);
   return give(out, result.dim() == 0 ? at : r.view(at, result.sizes));
 }
 

@@ -1,5 +1,5 @@
-"""Kernels that only move bytes, bools and halves, whose vectors have a lane for each element: copies,
-concatenation, padding, slices, rows by index, beside kernels that are not quite that."""
+"""Kernels that only move bytes, bools and halves, whose vectors have a lane for each element:
+copies, concatenation, padding, slices, rows by index, beside kernels that are not quite that."""
 
 import pytest
 import torch

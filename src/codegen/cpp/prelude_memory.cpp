@@ -6,8 +6,8 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-// The first n > 0 lanes of a vector of bytes or halves, by the instructions for it. The others are 0
-// and their memory is not touched.
+// The first n > 0 lanes of a vector of bytes or halves, by the instructions for it. The others are
+// 0 and their memory is not touched.
 #define OXY_PART(bytes, bits, element, kind)                                             \
   Piece{"load_part", #bytes, 2, bits / 8,                                                \
         "OXY_INLINE $T @@(const $t* p, i64 n) {\n"                                       \
