@@ -343,8 +343,8 @@ bool applies_grid(const ir::Graph& g, const ir::Node& n) {
   auto mode = a.integer(2), outside = a.integer(3);
   if (!mode || !outside || !a.boolean(4) || *mode > (Dims == 2 ? 2 : 1) || *outside > 2)
     return false;
-  // The library finds a point's place once for all channels, but computes volumes' corners and cubic
-  // weights without vectors.
+  // The library finds a point's place once for all channels, but computes volumes' corners and
+  // cubic weights without vectors.
   const bool nearest = *mode == static_cast<int64_t>(Interpolation::Nearest);
   const bool cubic = *mode == static_cast<int64_t>(Interpolation::Cubic);
   const bool shares_places = nearest || (Dims == 2 && !cubic);

@@ -364,6 +364,8 @@ constexpr Piece kMemoryPieces[] = {
     // True when a mask holds in some of its lanes, in all of them.
     {"any", "i32", 2, 32,
      "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskps256(($f32)m) != 0; }\n"},
+    {"any", "i32", 2, 64,
+     "OXY_INLINE b8 @@($T m) { return (u16)__builtin_ia32_cvtd2mask512(m) != 0; }\n"},
     {"any", "i32", 2, 0, R"(OXY_INLINE b8 @@($T m) {
 #if defined(__clang__)
   return __builtin_reduce_or(m) != 0;

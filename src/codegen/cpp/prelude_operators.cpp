@@ -127,18 +127,6 @@ constexpr Piece kOperatorPieces[] = {
   return wide ? a : b;
 }
 )"},
-    // Whether a mask holds in a lane.
-    {"any", "b8", 1, 0, "OXY_INLINE b8 @@(b8 m) { return m; }\n"},
-    {"any", "i32", 2, 0, R"(OXY_INLINE b8 @@($T m) {
-#if defined(__clang__)
-  return __builtin_reduce_or(m) != 0;
-#else
-  i32 r = 0;
-  for (int l = 0; l < $N; ++l) r |= m[l];
-  return r != 0;
-#endif
-}
-)"},
     // A comparison's result as an i32 mask.
     {"narrow", "i32", 2, 0, "OXY_INLINE $i32 @@($T m) { return m; }\n"},
     {"narrow", "", 2, 0, "OXY_INLINE $i32 @@($T m) { return __builtin_convertvector(m, $i32); }\n"},
