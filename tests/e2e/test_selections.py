@@ -86,3 +86,36 @@ def test_a_division_that_no_lane_takes():
     for n in (torch.zeros(100, dtype=torch.int32), x % 5 - 2):
         f = oxyfuel.compile(program, options={"strict": True})
         torch.testing.assert_close(f(x, n), program(x, n))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vector_bytes", (0, 32, 64))
+def test_masks_of_rows(dtype, vector_bytes):
+    """A mask that is the same in all lanes, before operands that differ by lane, and the other way
+    round."""
+
+    def program(x, row):
+        rows = torch.arange(x.shape[0])[:, None]
+        low = torch.where(rows < 3, x.sin().exp().cos(), x)
+        high = torch.where(rows > 4, x.cos().sin().exp(), low.sin().exp())
+        return torch.where(row > 0, high.t().contiguous(), row.sin().exp().cos())
+
+    options = {"strict": True, "vector_bytes": vector_bytes}
+    torch.manual_seed(0)
+    for size in ((8, 33), (70, 70), (5, 16)):
+        x, row = torch.randn(size).to(dtype), torch.randn(size[0]).to(dtype)
+        for given in (x, x.t().contiguous().t()):
+            f = oxyfuel.compile(program, options=options)
+            torch.testing.assert_close(f(given, row), program(given, row))
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
+def test_gradient_of_glu(dtype):
+    for size, dim in (((198, 198), 1), ((10, 62, 62), 0), ((10, 62, 62), 2)):
+        x = torch.randn(size).to(dtype).transpose(-1, -2)
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        oxyfuel.compile(lambda x, d=dim: torch.nn.functional.glu(x, d), options={"strict": True})(
+            a
+        ).sum().backward()
+        torch.nn.functional.glu(b, dim).sum().backward()
+        torch.testing.assert_close(a.grad, b.grad)

@@ -80,9 +80,21 @@ Selections find_selections(const schedule::Kernel& kernel) {
   return SelectionFinder(kernel).run(kernel.body);
 }
 
+// Whether lanes differ in what it gives: in its mask, in an operand that stands in front of it, or
+// in one that is written with it.
+bool KernelWriter::selects_by_lane(const Compute& c) const {
+  const auto known = [&](uint32_t a) { return numbers_[a] >= 0 && values_[a].vector; };
+  if (std::ranges::any_of(c.args, known)) return true;
+  const auto it = selections_.operands.find(&c);
+  if (it == selections_.operands.end()) return false;
+  const auto differs = [&](const Compute* o) { return selects_by_lane(*o); };
+  return std::ranges::any_of(it->second.held, differs) ||
+         std::ranges::any_of(it->second.other, differs);
+}
+
 void KernelWriter::write_selection(const Compute& c, const Selections::Operands& operands,
                                    const Scope& scope) {
-  const Scope used = varies(c, scope) ? scope : Scope{};
+  const Scope used = scope.vector() && selects_by_lane(c) ? scope : Scope{};
   OperatorText text = operators(used);
   const bool both = !operands.held.empty() && !operands.other.empty();
   const std::string mask = operand(c.args[0], used).text;
