@@ -14,7 +14,6 @@ int cost_of(LoopOp op) {
   if (is_any(op, Div, Sqrt, Reciprocal)) return 4;
   if (is_any(op, FloorDiv, Mod, Fmod, Rsqrt)) return 8;
   if (is_any(op, Floor, Ceil, Round, Trunc, CopySign)) return 1;
-  if (op == Expm1) return 32;
   const ops::LoopClass cls = ops::class_of(op);
   return cls == ops::LoopClass::Iterated ? 200 : cls == ops::LoopClass::Math ? 16 : 1;
 }

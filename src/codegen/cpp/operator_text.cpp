@@ -17,8 +17,8 @@ using ops::LoopOp;
 namespace {
 
 bool is_inlined(LoopOp op) {
-  return op == LoopOp::Exp || op == LoopOp::Log || op == LoopOp::Sin || op == LoopOp::Cos ||
-         op == LoopOp::Tanh || op == LoopOp::Erf || op == LoopOp::OnePlusErf;
+  return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log1p, LoopOp::Sin,
+                          LoopOp::Cos, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {

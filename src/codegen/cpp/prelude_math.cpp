@@ -81,18 +81,49 @@ constexpr Piece kMathPieces[] = {
     {"any_not", "f32", 1, 0, "OXY_INLINE b8 @@(b8 m) { return !m; }\n"},
     {"any_not", "f32", 2, 0, "OXY_INLINE b8 @@($i32 m) { return @any.i32(~m); }\n"},
 
-    // log x = e ln 2 + log1p(r), r = m - 1, m in [sqrt(1/2), sqrt(2)).
-    {"log", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
-  auto tiny = x < @splat(1.17549435e-38f);
-  $T raised = x * @splat(8388608.0f);
-  $T y = tiny ? raised : x;
-  $T bias = tiny ? @splat(-23.0f) : @splat(0.0f);
-  $i32 bits = __builtin_bit_cast($i32, y);
-  $i32 offset = bits - 0x3f3504f3;
-  $i32 e = offset >> 23;
-  $T m = __builtin_bit_cast($T, bits - (e << 23));
-  $T ef = @f32_of_i32(e) + bias;
-  $T r = m - @splat(1.0f);
+    // expm1 x = 2^n expm1(r) + 2^n - 1: what r's larger part adds to 2^n - 1 is rounded once, and the
+    // rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -87.
+    {"expm1_usual", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(x, @splat(1.44269504f), magic);
+  $T n = t - magic;
+  $T high = @fma(n, @splat(-0.693147182f), x);
+  $T rest = n * @splat(1.90465421e-9f);
+  $T r = high + rest;
+  $T q = @splat(0.000198461508f);
+  q = @fma(q, r, @splat(0.00139416091f));
+  q = @fma(q, r, @splat(0.00833339151f));
+  q = @fma(q, r, @splat(0.0416663475f));
+  q = @fma(q, r, @splat(0.166666657f));
+  q = @fma(q, r, @splat(0.5f));
+  $T square = r * r;
+  $T low = @fma(q, square, rest);
+  $T power = __builtin_bit_cast($T, (__builtin_bit_cast($u32, t) << 23) + 0x3f800000);
+  $T less = power - @splat(1.0f);
+  $T sum = @fma(power, high, less);
+  $T rounding = @fma(power, high, less - sum);
+  $T y = sum + @fma(power, low, rounding);
+  return @copysign(y, x);
+}
+)"},
+    {"expm1_any", "f32", 0, 0, R"(static __attribute__((noinline)) $T @@($T x) {
+  $T low = @splat(-87.0f), high = @splat(87.0f);
+  $T c = x < low ? low : x;
+  c = c > high ? high : c;
+  $T y = @expm1_usual(c), large = @exp_any(x);
+  y = x > high ? large : y;
+  return x != x ? x : y;
+}
+)"},
+    {"expm1", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  auto usual = @abs(x) < @splat(87.0f);
+  if (__builtin_expect(@any_not(usual), 0)) return @expm1_any(x);
+  return @expm1_usual(x);
+}
+)"},
+
+    // log(2^e (1 + r)) = e ln 2 + log1p(r), 1 + r in [sqrt(1/2), sqrt(2)); `more` is small, and added.
+    {"log_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
   $T p = @splat(-0.0763422549f);
   p = @fma(p, r, @splat(0.127614677f));
   p = @fma(p, r, @splat(-0.131602332f));
@@ -103,15 +134,48 @@ constexpr Piece kMathPieces[] = {
   p = @fma(p, r, @splat(0.333333313f));
   $T square = r * r;
   $T cube = square * r;
-  $T low = @fma(cube, p, ef * @splat(-1.90465421e-9f));
+  $T low = @fma(cube, p, @fma(e, @splat(-1.90465421e-9f), more));
   low = @fma(square, @splat(-0.5f), low);
   $T sum = r + low;
-  $T result = @fma(ef, @splat(0.693147182f), sum);
+  return @fma(e, @splat(0.693147182f), sum);
+}
+)"},
+    // Of a sum y that is not a subnormal number, or of such a number's y.
+    {"log_special", "f32", 0, 0, R"(OXY_INLINE $T @@($T y, $T result) {
   $T infinity = @splat(__builtin_inff());
   result = y == infinity ? infinity : result;
   result = y == @splat(0.0f) ? -infinity : result;
   result = y < @splat(0.0f) ? @splat(__builtin_nanf("")) : result;
   return y != y ? y : result;
+}
+)"},
+    {"log", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  auto tiny = x < @splat(1.17549435e-38f);
+  $T raised = x * @splat(8388608.0f);
+  $T y = tiny ? raised : x;
+  $T bias = tiny ? @splat(-23.0f) : @splat(0.0f);
+  $i32 bits = __builtin_bit_cast($i32, y);
+  $i32 e = (bits - 0x3f3504f3) >> 23;
+  $T m = __builtin_bit_cast($T, bits - (e << 23));
+  $T result = @log_reduced(m - @splat(1.0f), @f32_of_i32(e) + bias, @splat(0.0f));
+  return @log_special(y, result);
+}
+)"},
+    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took. With y = 2^e m
+    // and m = 1 + r, 1 / m is (1 - r) (1 + r^2) up to r^4, of which c's last bits see nothing.
+    {"log1p", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T y = x + @splat(1.0f);
+  $T c = x - (y - @splat(1.0f));
+  $i32 bits = __builtin_bit_cast($i32, y);
+  $i32 e = (bits - 0x3f3504f3) >> 23;
+  $T m = __builtin_bit_cast($T, bits - (e << 23));
+  $i32 most = @splat.i32(126);
+  c *= __builtin_bit_cast($T, (127 - (e < most ? e : most)) << 23);
+  $T r = m - @splat(1.0f);
+  $T inverse = @splat(1.0f) - r;
+  inverse = @fma(inverse, r * r, inverse);
+  $T result = @log_reduced(r, @f32_of_i32(e), c * inverse);
+  return @copysign(@log_special(y, result), x);
 }
 )"},
     {"f32_of_i32", "f32", 1, 0, "OXY_INLINE f32 @@(i32 x) { return (f32)x; }\n"},
