@@ -13,6 +13,13 @@ foreach(n RANGE 6)  # of codegen::cpp::gemm_texts
                               COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
   list(APPEND prebuilt_kernels ${avx2} ${avx512})
 endforeach()
+foreach(n RANGE 1)  # of those, what differs where there is AVX512_BF16
+  set(avx512 ${prebuilt_folder}/avx512_bf16_${n}.cpp)
+  set_source_files_properties(
+    ${avx512} PROPERTIES
+    COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mavx512bf16;-mprefer-vector-width=512")
+  list(APPEND prebuilt_kernels ${avx512})
+endforeach()
 add_custom_command(OUTPUT ${prebuilt_folder}/table.cpp ${prebuilt_kernels}
                    COMMAND oxy-gemms ${prebuilt_folder} DEPENDS oxy-gemms)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -94,11 +94,11 @@ bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) 
 // Of gemms that our kernels take, who else has few rows.
 std::optional<Provider> provider_of_few_rows(const ContractionLayout& l) {
   if (l.b_k == 1 || l.dtype == DType::F32) {
-    if (!l.m.is_const(1) || sym::hint(l.k) * sym::hint(l.n) > tuning::gemm_tiny_matrix)
+    if (l.dtype != DType::F32 || !l.m.is_const(1) ||
+        sym::hint(l.k) * sym::hint(l.n) > tuning::gemm_tiny_matrix)
       return std::nullopt;
-    return l.dtype == DType::F32 ? Provider::Loops : Provider::Aten;
+    return Provider::Loops;
   }
-  if (sym::hint(l.m) < tuning::gemm_few_rows) return Provider::Aten;
   return std::nullopt;
 }
 
@@ -319,7 +319,7 @@ Providers providers_on(const Machine& m, std::string_view setting) {
   const bool any = setting == "auto";
   return {.own = (any || setting == "own") && m.vector_bytes > 0,
           .onednn = setting == "onednn" && m.onednn,
-          .fast_bf16 = any && m.onednn && (m.avx512_bf16 || m.amx_bf16),
+          .fast_bf16 = any && m.onednn && (m.amx_bf16 || (m.avx512_bf16 && m.vector_bytes < 64)),
           .fast_f16 = any && m.onednn && m.amx_fp16};
 }
 

@@ -57,8 +57,8 @@ std::optional<Provider> provider_from_name(std::string_view name);
 // Who there is on a machine, as far as the setting `gemm_backend` (auto, own, onednn, aten) allows.
 struct Providers {
   bool own = false, onednn = false;
-  // The library multiplies these with instructions of the machine and sums in f32: twice to sixteen
-  // times as many a cycle as our kernels, which compute in f32.
+  // The library multiplies these by instructions that our kernels do not use: twice to sixteen
+  // times as many a cycle.
   bool fast_bf16 = false, fast_f16 = false;
 };
 Providers providers_on(const Machine& m, std::string_view setting);

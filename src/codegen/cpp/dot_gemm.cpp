@@ -19,10 +19,12 @@ class DotEmitter {
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         most_rows_(lanes_ == 16 ? 6 : 3),
+        pairs_(multiplies_pairs(dtype, t)),
+        elements_(pairs_ ? 2 * lanes_ : lanes_),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16") {
     vec_ = prelude_.type("f32", lanes_);
-    fma_ = prelude_.fn("fma", "f32", lanes_);
+    multiply_add_ = prelude_.fn(pairs_ ? "dot_bf16" : "fma", "f32", lanes_);
   }
 
   std::string text() {
@@ -44,9 +46,10 @@ class DotEmitter {
 )";
   }
 
-  // Elements as f32; `piece` is load or load_part.
+  // Elements as f32, or pairs of bf16; `piece` is load or load_part.
   std::string loaded(const char* piece, const std::string& arguments) {
-    const std::string bits = cat(prelude_.fn(piece, element_, lanes_), "(", arguments, ")");
+    const std::string bits = cat(prelude_.fn(piece, element_, elements_), "(", arguments, ")");
+    if (pairs_) return cat("(", prelude_.type("u32", lanes_), ")", bits);
     return half_.empty() ? bits
                          : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes_), "(", bits, ")");
   }
@@ -79,14 +82,15 @@ class DotEmitter {
   }
 
   void step(int rows, const char* piece, const char* rest) {
+    const std::string factor = pairs_ ? prelude_.type("u32", lanes_) : vec_;
     for (int i = 0; i < rows; i++)
-      cat_to(body_, "    const ", vec_, " r", i, " = ",
+      cat_to(body_, "    const ", factor, " r", i, " = ",
              loaded(piece, cat("a + ", i, " * s->a_row + k", rest)), ";\n");
     for (int j = 0; j < kColumns; j++) {
-      cat_to(body_, "    const ", vec_, " w", j, " = ", loaded(piece, cat("b", j, " + k", rest)),
+      cat_to(body_, "    const ", factor, " w", j, " = ", loaded(piece, cat("b", j, " + k", rest)),
              ";\n");
       for (int i = 0; i < rows; i++)
-        cat_to(body_, "    x", i, j, " = ", fma_, "(r", i, ", w", j, ", x", i, j, ");\n");
+        cat_to(body_, "    x", i, j, " = ", multiply_add_, "(r", i, ", w", j, ", x", i, j, ");\n");
     }
   }
 
@@ -102,7 +106,7 @@ class DotEmitter {
     for (int i = 0; i < rows; i++)
       for (int j = 0; j < kColumns; j++) cat_to(body_, "  ", vec_, " x", i, j, " = {};\n");
     cat_to(body_, "  const i64 next = ahead ? ", kColumns,
-           " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", lanes_, " <= s->k; k += ", lanes_,
+           " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_, " <= s->k; k += ", elements_,
            ") {\n");
     for (int j = 0; j < kColumns; j++)
       cat_to(body_, "    __builtin_prefetch(b", j, " + next + k, 0, 3);\n");
@@ -173,8 +177,10 @@ class DotEmitter {
 
   Prelude prelude_;
   const int lanes_, most_rows_;
+  const bool pairs_;                  // of bf16 along k
+  const int elements_;                // of a step
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
-  std::string vec_, fma_, body_;
+  std::string vec_, multiply_add_, body_;
 };
 
 }  // namespace

@@ -3,6 +3,9 @@
 // a block of up to 256 rows of one batch and a panel; panels run innermost, so that a block's
 // pointers are made once and its rows stay in the second-level cache. Where they are too many for
 // it, all panels take one piece of k before the next.
+//
+// A step of k is one value, or a pair of bf16 where the machine multiplies pairs: then the panel
+// and the rows consist of pairs (`unit`), and sizes along k count them.
 #include "codegen/cpp/gemm.h"
 
 #include <algorithm>
@@ -19,25 +22,36 @@ constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_
 
 bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
 
+// The same gemm with k in steps.
+Gemm in_steps(Gemm s, const Machine& t) {
+  if (multiplies_pairs(s.dtype, t)) s.channels = ceil_div(s.channels, 2);
+  return s;
+}
+
 // How a gemm is cut.
 struct Blocking {
   int64_t width;
   Size channels;  // a panel holds at a time
   Size panels, row_blocks, rows_per_block;
   Size together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are fp16 or bf16, or would push each other out of the cache: so
-  // far apart. By pieces of k, or once for a block.
+  // Rows of A are copied where they are converted, end with half a pair, or would push each other
+  // out of the cache: so far apart. By pieces of k, or once for a block.
   Size copy_row = 0, by_piece = 0;
 
-  Blocking(const Gemm& s, const Machine& t) {
+  Blocking(const Gemm& given, const Machine& t) {
     OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
+    const Gemm s = in_steps(given, t);
     width = tuning::gemm_panel_columns(t);
     // Values of k that fill the first-level cache, in equal pieces of a multiple of 8.
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
     panels = ceil_div(s.n, width);
     cut_rows(s, t);
-    if (!s.is_convolution()) copy_rows(s, t);
+    if (s.is_convolution()) return;
+    if (multiplies_pairs(s.dtype, t))
+      copy_pairs(s, t, given.channels % 2);
+    else
+      copy_rows(s, t);
   }
 
  private:
@@ -71,11 +85,19 @@ struct Blocking {
     row_blocks = ceil_div(s.m, rows_per_block);
   }
 
+  // Addresses a page apart share a set of the first-level cache, whose ways are pages.
+  Size do_collide(const Size& apart, const Machine& t) const {
+    return is_at_most(kTileRows, rows_per_block) * is_equal(apart % t.page_bytes, 0);
+  }
+
+  void copy_pairs(const Gemm& s, const Machine& t, const Size& odd) {
+    const Size collide = do_collide(s.a_row * 2, t);
+    copy_row = max(odd, collide) * (ceil_div(s.channels, 16) * 16 + collide * 16);
+  }
+
   void copy_rows(const Gemm& s, const Machine& t) {
-    // Addresses a page apart share a set of the first-level cache, whose ways are pages.
     const Size row_bytes = s.channels * 4;
-    const Size apart = is_half(s) ? row_bytes : s.a_row * 4;
-    const Size collide = is_at_most(kTileRows, rows_per_block) * is_equal(apart % t.page_bytes, 0);
+    const Size collide = do_collide(is_half(s) ? row_bytes : s.a_row * 4, t);
     copy_row = is_half(s) ? s.channels + collide * 16 : collide * (s.channels + 16);
     if (is_half(s)) return;
     const Size pieces =
@@ -91,7 +113,9 @@ struct Blocking {
 struct Scratch {
   Size panel, start, zeros, edge, wide, epilogue, end;  // the pointers come first
 
-  Scratch(const Gemm& s, const Blocking& b) {
+  Scratch(const Gemm& given, const Machine& t) {
+    const Blocking b(given, t);
+    const Gemm s = in_steps(given, t);
     panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
     start = panel + b.channels * s.taps() * (b.width * 4);
     zeros = start + b.width * 4;
@@ -110,13 +134,19 @@ class GemmEmitter {
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         vectors_(tuning::gemm_panel_vectors(t)),
+        pairs_(multiplies_pairs(dtype, t)),
+        per_step_(pairs_ ? 2 : 1),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
-        element_(half_.empty() ? "f32" : "u16") {
+        element_(half_.empty() ? "f32" : "u16"),
+        unit_(pairs_ ? "u32" : "f32") {
     vec_ = prelude_.type("f32", lanes_);
+    unit_vec_ = prelude_.type(unit_, lanes_);
     load_ = prelude_.fn("load", "f32", lanes_);
     store_ = prelude_.fn("store", "f32", lanes_);
-    fma_ = prelude_.fn("fma", "f32", lanes_);
-    splat_ = prelude_.fn("splat", "f32", lanes_);
+    load_unit_ = prelude_.fn("load", unit_, lanes_);
+    store_unit_ = prelude_.fn("store", unit_, lanes_);
+    splat_ = prelude_.fn("splat", unit_, lanes_);
+    multiply_add_ = prelude_.fn(pairs_ ? "dot_bf16" : "fma", "f32", lanes_);
   }
 
   std::string text() {
@@ -124,17 +154,21 @@ class GemmEmitter {
     transpose();
     pack();
     prefetch();
+    write_rows();
     for (int r = 1; r <= kTileRows; r++)
       for (int v = 1; v <= vectors_; v *= 2) tile(r, v);
     tiles();
-    if (half_.empty()) pointers();
+    if (reads_rows()) pointers();
     copy_rows();
     kernel();
     return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
-               "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\n", body_);
+               "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\ntypedef ", unit_,
+               " unit __attribute__((aligned(sizeof(element))));\n", body_);
   }
 
  private:
+  // Rows of A are read where they lie.
+  bool reads_rows() const { return half_.empty() || pairs_; }
   int width() const { return vectors_ * lanes_; }
 
   // Elements as f32, and f32 as elements.
@@ -142,12 +176,29 @@ class GemmEmitter {
     return half_.empty() ? value
                          : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), "(", value, ")");
   }
-  std::string narrowed(const std::string& value, int lanes = 1) {
-    return half_.empty() ? value
-                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes), "(", value, ")");
+  std::string narrowed(const std::string& value) {
+    if (half_.empty()) return value;
+    const std::string piece = pairs_ ? "bf16_of_sums" : cat(half_, "_of_f32");
+    return cat(prelude_.fn(piece, "f32", lanes_), "(", value, ")");
   }
   std::string loaded(const std::string& address) {
     return widened(cat(prelude_.fn("load", element_, lanes_), "(", address, ")"), lanes_);
+  }
+  // A vector of units that follow each other, of the first `count` elements where that is given.
+  std::string units(const std::string& address, const std::string& count = "") {
+    const std::string piece = count.empty() ? "load" : "load_part";
+    const std::string rest = count.empty() ? ")" : cat(", ", count, ")");
+    const int elements = lanes_ * per_step_;
+    const std::string value = cat(prelude_.fn(piece, element_, elements), "(", address, rest);
+    return pairs_ ? cat("(", unit_vec_, ")", value) : widened(value, lanes_);
+  }
+  // The same across rows of B that are `row` apart.
+  std::string units_of_rows(const std::string& address, const std::string& row,
+                            const std::string& count = "") {
+    if (!pairs_) return units(address, count);
+    const std::string piece = count.empty() ? "pairs_of_rows" : "part_of_pairs_of_rows";
+    const std::string rest = count.empty() ? ")" : cat(", ", count, ")");
+    return cat(prelude_.fn(piece, unit_, lanes_), "(", address, ", ", row, rest);
   }
 
   // In the order of gemm_parameters.
@@ -159,7 +210,7 @@ class GemmEmitter {
   i64 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
   i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
-  i64 epilogue, epilogue_at, all_rows, reads, read[];
+  i64 odd, epilogue, epilogue_at, all_rows, reads, read[];
 };
 struct Epilogue {
   int (*kernel)(void* const* buffers, long begin, long end, void* scratch, void* const* math);
@@ -174,49 +225,68 @@ struct Finish {
 )";
   }
 
-  // A square of B, rows along k, transposed.
+  // Columns of B, of which there may be fewer than lanes, transposed: `elements` along k become
+  // `steps` rows of the panel.
   void transpose() {
-    const std::string load = loaded("b + i * stride"), store = prelude_.fn("store", "f32", lanes_);
-    cat_to(body_, "OXY_INLINE void transpose(const element* b, i64 stride, f32* to) {\n  ", vec_,
-           " r[", lanes_, "];\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_,
-           "; ++i) r[i] = ", load, ";\n  ", prelude_.fn("transpose_lanes", "f32", lanes_),
-           "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i) ", store, "(to + i * ",
-           width(), ", r[i]);\n}\n");
+    cat_to(body_, "static void transpose(const element* b, i64 stride, unit* to, i64 columns, ",
+           "i64 elements, i64 steps) {\n  ", unit_vec_, " r[", lanes_,
+           "];\n  if (columns >= ", lanes_, " && steps == ", lanes_,
+           " && elements == ", lanes_ * per_step_, ") {\n    OXY_UNROLL\n    for (int i = 0; i < ",
+           lanes_, "; ++i) r[i] = ", units("b + i * stride"), ";\n  } else {\n    OXY_UNROLL\n",
+           "    for (int i = 0; i < ", lanes_, "; ++i) r[i] = i < columns ? ",
+           units("b + i * stride", "elements"), " : (", unit_vec_, "){};\n  }\n  ",
+           prelude_.fn("transpose_lanes", unit_, lanes_),
+           "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i)\n    if (i < steps) ",
+           store_unit_, "(to + i * ", width(), ", r[i]);\n}\n");
   }
 
-  // pack: to[k][0..width) = B's panel; columns beyond `columns` are 0.
+  // pack: to[step][0..width) = B's panel; columns beyond `columns` are 0. `odd`: the last pair of k
+  // is half a one.
   void pack() {
     const int w = width();
-    cat_to(
-        body_,
-        "static void pack(const Shape* s, const element* b, f32* to, i64 count, i64 columns) {\n  "
-        "i64 k = 0;\n",
-        "  if (columns == ", w,
-        " && s->b_n == 1)\n    for (; k < count; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n "
-        "< ",
-        w, "; n += ", lanes_, ") ", store_, "(to + k * ", w, " + n, ", loaded("b + k * s->b_k + n"),
-        ");\n  else if (columns == ", w, ")\n    for (; k + ", lanes_, " <= count; k += ", lanes_,
-        ")\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
-        ") transpose(b + n * s->b_n + k, s->b_n, to + k * ", w, " + n);\n",
-        "  for (; k < count; ++k)\n    for (i64 n = 0; n < ", w, "; ++n) to[k * ", w,
-        " + n] = n < columns ? ", widened("b[n * s->b_n + k * s->b_k]"), " : 0;\n}\n");
+    const std::string row = cat("b + k * ", per_step_, " * s->b_k + n"), next = "s->b_k";
+    const std::string none = cat("(", unit_vec_, "){}");
+    cat_to(body_,
+           "static void pack(const Shape* s, const element* b, unit* to, i64 count, i64 columns, "
+           "i64 odd) {\n  const i64 whole = count - odd;\n  if (s->b_n == 1 && columns == ",
+           w,
+           ")\n    for (i64 k = 0; k < whole; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n < ",
+           w, "; n += ", lanes_, ") ", store_unit_, "(to + k * ", w, " + n, ",
+           units_of_rows(row, next), ");\n  else if (s->b_n == 1)\n",
+           "    for (i64 k = 0; k < whole; ++k)\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+           ") ", store_unit_, "(to + k * ", w, " + n, n < columns ? ",
+           units_of_rows(row, next, cat("columns - n < ", lanes_, " ? columns - n : ", lanes_)),
+           " : ", none, ");\n  else\n    for (i64 k = 0; k < count; k += ", lanes_,
+           ") {\n      const i64 steps = count - k < ", lanes_, " ? count - k : ", lanes_,
+           ", elements = steps * ", per_step_,
+           " - (odd && k + steps == count);\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+           ")\n        transpose(b + n * s->b_n + k * ", per_step_, ", s->b_n, to + k * ", w,
+           " + n, columns - n, elements, steps);\n    }\n");
+    if (pairs_)
+      cat_to(body_, "  if (s->b_n == 1 && odd)\n    for (i64 n = 0; n < ", w, "; ++n) to[whole * ",
+             w, " + n] = n < columns ? b[whole * 2 * s->b_k + n] : 0;\n");
+    body_ += "}\n";
   }
 
-  // One k of a tile: `rows` broadcasts times `vectors` of the panel.
+  std::string multiplied(const std::string& a, const std::string& b, const std::string& sum) {
+    return cat(multiply_add_, "(", a, ", ", b, ", ", sum, ")");
+  }
+
+  // One step of a tile: `rows` broadcasts times `vectors` of the panel.
   // With `packs` it comes from B, and goes into the panel on the way.
   void step(int rows, int vectors, const char* k, bool packs = false) {
     for (int j = 0; j < vectors; j++) {
       const std::string packed = cat("b + ", j * lanes_);
-      cat_to(
-          body_, "        const ", vec_, " p", j, " = ",
-          packs ? loaded(cat("from + k * from_row + ", j * lanes_)) : cat(load_, "(", packed, ")"),
-          ";\n");
-      if (packs) cat_to(body_, "        ", store_, "(", packed, ", p", j, ");\n");
+      const std::string from = cat("from + k * ", per_step_, " * from_row + ", j * lanes_);
+      cat_to(body_, "        const ", unit_vec_, " p", j, " = ",
+             packs ? units_of_rows(from, "from_row") : cat(load_unit_, "(", packed, ")"), ";\n");
+      if (packs) cat_to(body_, "        ", store_unit_, "(", packed, ", p", j, ");\n");
     }
     for (int i = 0; i < rows; i++) {
-      cat_to(body_, "        const ", vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
+      cat_to(body_, "        const ", unit_vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
       for (int j = 0; j < vectors; j++)
-        cat_to(body_, "        x", i, j, " = ", fma_, "(v", i, ", p", j, ", x", i, j, ");\n");
+        cat_to(body_, "        x", i, j, " = ",
+               multiplied(cat("v", i), cat("p", j), cat("x", i, j)), ";\n");
     }
     cat_to(body_, "        b += taps * ", width(), ";\n");
   }
@@ -229,9 +299,12 @@ struct Finish {
   // The first tile, that is.
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
+  // Rounding is one instruction, and the result as wide as the tile.
+  bool can_round(int vectors) const { return pairs_ && vectors == vectors_; }
+
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
   // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
-  // not hold yet, or null.
+  // not hold yet, or null. `to`: where the sums go rounded, or null.
   void tile(int rows, int vectors) {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
@@ -239,8 +312,9 @@ struct Finish {
           write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
     };
     cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
-           "(const f32* const* rows, i64 taps, i64 channel, f32* panel, f32* c, ",
+           "(const unit* const* rows, i64 taps, i64 channel, unit* panel, f32* c, ",
            "i64 c_row, i64 count, const f32* start, struct Prefetch next",
+           can_round(vectors) ? ", element* to, i64 to_row" : "",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int column) {
       cat_to(body_, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c,
@@ -248,8 +322,8 @@ struct Finish {
     });
     body_ += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
-      cat_to(body_, "    const f32* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
-    cat_to(body_, "    f32* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
+      cat_to(body_, "    const unit* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
+    cat_to(body_, "    unit* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
     if (is_unrolled(rows, vectors)) {
       if (can_pack(rows, vectors)) {
         body_ += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
@@ -265,6 +339,14 @@ struct Finish {
     body_ += "    for (; k < count; ++k) {\n";
     step(rows, vectors, "k");
     body_ += "    }\n  }\n";
+    if (can_round(vectors)) {
+      body_ += "  if (to) {\n";
+      for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
+          cat_to(body_, "    ", prelude_.fn("store", element_, lanes_), "(to + ", i, " * to_row + ",
+                 j * lanes_, ", ", narrowed(cat("x", i, j)), ");\n");
+      body_ += "    return next;\n  }\n";
+    }
     each([&](const std::string& x, const std::string& c, int) {
       cat_to(body_, "  ", store_, "(", c, ", ", x, ");\n");
     });
@@ -293,8 +375,9 @@ OXY_INLINE struct Prefetch prefetch_from(const Shape* s, const element* next, i6
   const struct Prefetch none = {(const element*)s, 1l << 62, 0, 0, 0, 0, 0};
   if (!next) return none;
   const b8 wide = s->b_n == 1 || s->packed;
-  const i64 depth = s->channels_per_panel * s->taps, length = wide ? )",
-           width(), R"( : depth, runs = wide ? depth : )", width(), R"(;
+  const i64 depth = s->channels_per_panel * s->taps * )",
+           per_step_, R"(, length = wide ? )", width(), R"( : depth, runs = wide ? depth : )",
+           width(), R"(;
   i64 step = 64 / sizeof(element);
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
@@ -317,15 +400,31 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
 )");
   }
 
+  // write_rows: sums that are not in their place, rounded, to where they belong.
+  void write_rows() {
+    cat_to(body_,
+           R"(static void write_rows(element* to, i64 row, const f32* sums, i64 m, i64 columns) {
+  for (i64 i = 0; i < m; ++i) {
+    i64 n = 0;
+    for (; n + )",
+           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
+           "(to + i * row + n, ", narrowed(cat(load_, "(sums + i * ", width(), " + n)")),
+           ");\n    if (n < columns) ", prelude_.fn("store_part", element_, lanes_),
+           "(to + i * row + n, ", narrowed(cat(load_, "(sums + i * ", width(), " + n)")),
+           ", columns - n);\n  }\n}\n");
+  }
+
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
   // `columns` are 0 in the panel; whole vectors of nothing else are left out, to the next power of
-  // two.
+  // two. Where `to` is given, the sums in `c` are whole and go to it, a few rows at a time; with
+  // `start` they need not stay.
   void tiles() {
     cat_to(body_,
-           "static int tiles(const Shape* s, i64 m, const f32* const* rows, i64 channel, "
-           "f32* panel, f32* c, i64 c_row, ",
-           "i64 count, i64 columns, const f32* start, const element* ahead, const element* b, "
-           "const struct Finish* f) {\n  const i64 tiles = "
+           "static int tiles(const Shape* s, i64 m, const unit* const* rows, i64 channel, "
+           "unit* panel, f32* c, i64 c_row, ",
+           "i64 count, i64 odd, i64 columns, const f32* start, const element* ahead, const "
+           "element* b, "
+           "element* to, const struct Finish* f) {\n  const i64 tiles = "
            "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
@@ -334,49 +433,59 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            "  const b8 whole = size >= ",
            kUnrolledRows, " && vectors == ", vectors_, ", packs = whole && columns == ", width(),
            " && size + (big > 0) == ", kTileRows,
-           " && s->b_n == 1 && taps == 1 && !s->packed;\n"
-           "  if (!packs && !s->packed) pack(s, b, panel, count * taps, columns);\n  const "
+           " && s->b_n == 1 && taps == 1 && !s->packed && !odd;\n"
+           "  if (!packs && !s->packed) pack(s, b, panel, count * taps, columns, odd);\n  const "
            "element* from = packs ? b : (const element*)0;\n"
            "  const i64 groups = whole ? tiles * (count * taps / ",
            kSteps,
            ") : 0;\n  struct Prefetch next = prefetch_from(s, ahead, groups);\n"
            "  const i64 burst = (next.runs * next.run - groups) / tiles;\n  i64 finished = 0, done "
            "= 0;\n"
-           "  int status = 0;\n",
+           "  int status = 0;\n  f32* const edge = c;\n",
            "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
            "    for (i64 j = 0; j < burst; ++j) prefetch(&next);\n"
-           "    if (f) prefetch_rows(s, f, done, r, columns);\n    switch (r * ",
-           vectors_ + 1, " + vectors) {\n");
+           "    if (f) prefetch_rows(s, f, done, r, columns);\n",
+           pairs_ ? cat("    element* at = to && columns == ", width(),
+                        " ? to + done * s->c_row : (element*)0;\n")
+                  : "",
+           "    switch (r * ", vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
         cat_to(body_, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
                "(rows, taps, channel, panel, c, c_row, count, start, next",
-               can_pack(r, v) ? ", from, s->b_k" : "", "); break;\n");
-    cat_to(
-        body_,
-        "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
-        "done += r;\n"
-        "    if (f && (done - finished >= ",
-        kRowsFinished,
-        " || i + 1 == tiles)) status |= finish(f, finished, done - finished), finished = done;\n",
-        "  }\n  return status;\n}\n");
+               can_round(v) ? ", at, s->c_row" : "", can_pack(r, v) ? ", from, s->b_k" : "",
+               "); break;\n");
+    cat_to(body_,
+           "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
+           "done += r;\n    if (done - finished < ",
+           kRowsFinished,
+           " && i + 1 < tiles) continue;\n"
+           "    if (to) {\n",
+           pairs_ ? cat("      if (columns != ", width(), ")\n  ") : "",
+           "      write_rows(to + finished * s->c_row, s->c_row, c - (done - finished) * c_row, "
+           "done - finished, columns);\n"
+           "      c = start ? edge : c;\n    }\n"
+           "    if (f) status |= finish(f, finished, done - finished);\n"
+           "    finished = done;\n  }\n  return status;\n}\n");
   }
 
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers() {
     cat_to(body_,
-           R"(static void pixel(const Shape* s, const f32* image, const f32* zeros, i64 at,
-                  const f32** to, i64 step) {
-  const i64 y = at / s->out_w * s->stride_h - s->pad_h, x = at % s->out_w * s->stride_w - s->pad_w;
+           R"(static void pixel(const Shape* s, const element* image, const unit* zeros, i64 pixel,
+                  const unit** to, i64 step) {
+  const i64 y = pixel / s->out_w * s->stride_h - s->pad_h;
+  const i64 x = pixel % s->out_w * s->stride_w - s->pad_w;
   for (i64 h = 0; h < s->kernel_h; ++h)
     for (i64 w = 0; w < s->kernel_w; ++w) {
       const i64 iy = y + h * s->dilation_h, ix = x + w * s->dilation_w;
       const b8 inside = iy >= 0 && iy < s->in_h && ix >= 0 && ix < s->in_w;
-      to[(h * s->kernel_w + w) * step] = inside ? image + (iy * s->in_w + ix) * s->a_row : zeros;
+      const element* at = image + (iy * s->in_w + ix) * s->a_row;
+      to[(h * s->kernel_w + w) * step] = inside ? (const unit*)at : zeros;
     }
 }
-static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, i64 m,
-                     const f32** rows) {
+static void pointers(const Shape* s, const element* a, const unit* zeros, i64 first, i64 m,
+                     const unit** rows) {
   const i64 tiles = (m + )",
            kTileRows - 1, ") / ", kTileRows, R"(, size = m / tiles, big = m % tiles;
   for (i64 i = 0; i < tiles; ++i) {
@@ -385,27 +494,32 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
       if (s->in_h)
         pixel(s, a, zeros, first, rows + j, r);
       else
-        rows[j] = a + first * s->a_row;
+        rows[j] = (const unit*)(a + first * s->a_row);
     rows += r * s->taps;
   }
 }
 )");
   }
 
-  // copy_rows: `count` values of rows first .. first+m-1 as f32, in `wide`, copy_row apart.
+  // copy_rows: `count` steps of rows first .. first+m-1 as units, in `wide`, copy_row apart.
   void copy_rows() {
-    const std::string value = loaded("from + k"), rest = widened("from[k]");
     cat_to(body_,
            R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
-                      f32* wide, const f32** rows) {
+                      i64 odd, unit* wide, const unit** rows) {
   for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
-    f32* to = wide + i * s->copy_row;
+    unit* to = wide + i * s->copy_row;
     rows[i] = to;
     i64 k = 0;
     for (; k + )",
-           lanes_, " <= count; k += ", lanes_, ") ", store_, "(to + k, ", value,
-           ");\n    for (; k < count; ++k) to[k] = ", rest, ";\n  }\n}\n");
+           lanes_, " <= count - odd; k += ", lanes_, ") ", store_unit_, "(to + k, ",
+           units(cat("from + k * ", per_step_)), ");\n");
+    if (pairs_)
+      cat_to(body_, "    if (k < count) ", store_unit_, "(to + k, ",
+             units("from + k * 2", "2 * (count - k) - odd"), ");\n");
+    else
+      cat_to(body_, "    for (; k < count; ++k) to[k] = ", widened("from[k]"), ";\n");
+    body_ += "  }\n}\n";
   }
 
   void kernel() {
@@ -417,12 +531,14 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
   const element* A = (const element*)buffers[1] + s->a_offset;
   const element* B = (const element*)buffers[2] + s->b_offset;
   element* C = (element*)buffers[3] + s->c_offset;
-  const f32** rows = (const f32**)scratch;
-  f32* panel = (f32*)((char*)scratch + s->panel_at);
+  const unit** rows = (const unit**)scratch;
+  unit* panel = (unit*)((char*)scratch + s->panel_at);
   f32* start = (f32*)((char*)scratch + s->start_at);
-  f32* zeros = (f32*)((char*)scratch + s->zeros_at);
+  unit* zeros = (unit*)((char*)scratch + s->zeros_at);
   f32* edge = (f32*)((char*)scratch + s->edge_at);
-  f32* wide = (f32*)((char*)scratch + s->wide_at);
+  unit* wide = (unit*)((char*)scratch + s->wide_at);
+  const i64 per_step = )",
+           per_step_, R"(;
   const struct Epilogue* epilogue =
       (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
   int status = 0;
@@ -440,13 +556,15 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
     if (block != known) {
       known = block;
       )",
-           half_.empty() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
-           R"(if (s->copy_row && !s->by_piece) copy_rows(s, a, first, m, s->channels, wide, rows);
+           reads_rows() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+           R"(if (s->copy_row && !s->by_piece)
+        copy_rows(s, a, first, m, s->channels, s->odd, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
       const i64 left = s->channels - channel;
       const i64 count = left < s->channels_per_panel ? left : s->channels_per_panel;
-      if (s->by_piece) copy_rows(s, a + channel, first, m, count, wide, rows);
+      const i64 odd = left == count ? s->odd : 0;
+      if (s->by_piece) copy_rows(s, a + channel, first, m, count, odd, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
            w, ", columns = rest < ", w, " ? rest : ", w,
@@ -460,33 +578,22 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
            ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
            "i64 c_row = partial ? ",
            w, R"( : s->c_row;
-        const element* now = b + channel * s->taps * s->b_k;
+        const element* now = b + channel * per_step * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
           next = now + )",
            w, R"( * s->b_n;
         else if (!ends)
-          next = b + (channel + count) * s->taps * s->b_k - (together - 1) * )",
+          next = b + (channel + count) * per_step * s->taps * s->b_k - (together - 1) * )",
            w, R"( * s->b_n;
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
            w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
                                  p * s->all_rows + batch * s->m + first, whole - C};
-        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (f32*)now : panel, c,
-              c_row, count, columns, channel ? (const f32*)0 : start, next, now,
-              epilogue && ends && !partial ? &f : 0);
-        if (partial && ends)
-          for (i64 i = 0; i < m; ++i) {
-            i64 n = 0;
-            for (; n + )",
-           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
-           "(whole + i * s->c_row + n, ", narrowed(cat(load_, "(edge + i * ", w, " + n)"), lanes_),
-           R"();
-            for (; n < columns; ++n) whole[i * s->c_row + n] = )",
-           narrowed(cat("edge[i * ", w, " + n]")), R"(;
-          }
-        if (epilogue && ends && partial) status |= finish(&f, 0, m);
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (unit*)now : panel, c,
+              c_row, count, odd, columns, channel ? (const f32*)0 : start, next, now,
+              partial && ends ? whole : 0, epilogue && ends ? &f : 0);
       }
     }
   }
@@ -497,11 +604,18 @@ static void pointers(const Shape* s, const f32* a, const f32* zeros, i64 first, 
 
   Prelude prelude_;
   const int lanes_, vectors_;
+  const bool pairs_;
+  const int per_step_;                // elements along k
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
-  std::string vec_, load_, store_, fma_, splat_, body_;
+  const std::string unit_;            // what is multiplied
+  std::string vec_, unit_vec_, load_, store_, load_unit_, store_unit_, splat_, multiply_add_, body_;
 };
 
 }  // namespace
+
+bool multiplies_pairs(ir::DType dtype, const Machine& target) {
+  return dtype == ir::DType::BF16 && target.avx512_bf16 && target.vector_bytes == 64;
+}
 
 std::string emit_gemm(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape)) return emit_dot_gemm(shape.dtype, target);
@@ -533,7 +647,9 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   OXY_CHECK(s.channels.hint() > 0 && (s.packed || s.b_k.is_constant(1) || s.b_n.is_constant(1)),
             print(s));
   const Blocking b(s, target);
-  const Scratch at(s, b);
+  const Scratch at(s, target);
+  const Size odd = multiplies_pairs(s.dtype, target) ? s.channels % 2 : Size(0);
+  s = in_steps(s, target);
   std::vector<Size> out{s.m,          s.n,          s.channels, s.taps(),     s.a_batch,
                         s.a_row,      s.b_batch,    s.b_k,      s.b_n,        s.c_batch,
                         s.c_row,      s.a_offset,   s.b_offset, s.c_offset,   s.bias_offset,
@@ -543,7 +659,7 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
                         b.channels,   at.panel,     at.start,   at.zeros,     at.edge,
                         s.packed,     at.wide,      b.together, b.copy_row,   b.by_piece};
   const auto reads = static_cast<int64_t>(s.epilogue_reads.size());
-  out.insert(out.end(), {s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
+  out.insert(out.end(), {odd, s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
   out.insert(out.end(), s.epilogue_reads.begin(), s.epilogue_reads.end());
   return out;
 }
@@ -567,7 +683,7 @@ Size gemm_range(const Gemm& shape, const Machine& target) {
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape)) return 0;
   if (is_row_gemm(shape)) return row_gemm_scratch_bytes(shape);
-  return Scratch(shape, Blocking(shape, target)).end;
+  return Scratch(shape, target).end;
 }
 
 int64_t gemm_bytes(const Gemm& s) {

@@ -1,6 +1,8 @@
 // Gemms and 2-D convolutions of f32 in kernels of our own, whose shapes are parameters: they are
 // compiled once for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a
-// time, B where it is packed, sums are f32 and rounded once, as ATen does.
+// time, B where it is packed, sums are f32 and rounded once, as ATen does. Where the machine has
+// AVX512_BF16, bf16 is multiplied as it lies, in pairs along k, by an instruction that takes
+// denormals for 0, as oneDNN does.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
@@ -69,6 +71,9 @@ struct Gemm {
   Size multiplications() const { return batch * m * n * channels * taps(); }
   friend bool operator==(const Gemm&, const Gemm&) = default;
 };
+
+// Whether pairs of values along k are multiplied and added up by one instruction.
+bool multiplies_pairs(ir::DType dtype, const Machine& target);
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.

@@ -70,6 +70,17 @@ constexpr Piece kMemoryPieces[] = {
     OXY_PART(1, 512, "char", "qi"),
     OXY_PART(2, 256, "short", "hi"),
     OXY_PART(2, 512, "short", "hi"),
+    // Pairs down two rows that are `row` apart; of the first n columns only.
+    {"pairs_of_rows", "u32", 2, 0, R"(OXY_INLINE $T @@(const u16* p, i64 row) {
+  return __builtin_convertvector(@load.u16(p), $T) |
+         __builtin_convertvector(@load.u16(p + row), $T) << 16;
+}
+)"},
+    {"part_of_pairs_of_rows", "u32", 2, 0, R"(OXY_INLINE $T @@(const u16* p, i64 row, i64 n) {
+  return __builtin_convertvector(@load_part.u16(p, n), $T) |
+         __builtin_convertvector(@load_part.u16(p + row, n), $T) << 16;
+}
+)"},
     {"load_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
   $T v = {};
   for (i64 l = 0; l < n; ++l) v[l] = p[l];

@@ -421,6 +421,30 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return __builtin_convertvector(kept, $u16);
 }
 )"},
+    // sum + a[2l] * b[2l] + a[2l + 1] * b[2l + 1], of pairs of bf16; denormals count as 0.
+    {"dot_bf16", "f32", 2, 64, R"(OXY_INLINE $T @@($u32 a, $u32 b, $T sum) {
+#if defined(__clang__)
+  typedef __bf16 halves __attribute__((vector_size(64)));
+  return __builtin_ia32_dpbf16ps_512(sum, __builtin_bit_cast(halves, a),
+                                     __builtin_bit_cast(halves, b));
+#else
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+#endif
+}
+)"},
+    // Of what dot_bf16 gives, which is no denormal.
+    {"bf16_of_sums", "f32", 2, 64, R"(OXY_INLINE $u16 @@($T x) {
+  $u16 r;
+#if defined(__clang__)
+  typedef __bf16 halves __attribute__((vector_size(32)));
+  r = __builtin_bit_cast($u16, __builtin_ia32_cvtneps2bf16_512_mask(x, (halves){}, -1));
+#else
+  asm("vcvtneps2bf16 %1, %0" : "=v"(r) : "v"(x));
+#endif
+  return r;
+}
+)"},
     {"f32_of_f16", "u16", 1, 0, R"(OXY_INLINE f32 @@(u16 x) {
   u32 sign = (u32)(x & 0x8000) << 16;
   u32 magnitude = x & 0x7fff;

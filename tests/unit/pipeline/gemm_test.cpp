@@ -1,8 +1,9 @@
 // The kernel of gemms and convolutions against sums in double, over shapes that hit every edge:
-// partial tiles, panels and blocks, several blocks of k, padding, strides, views. Memory around the
-// result and the scratch is watched.
+// partial tiles, panels and blocks, several blocks of k, padding, strides, views; in f32, bf16 and
+// f16. Memory around the result and the scratch is watched.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -14,14 +15,37 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr float kGuard = 12345.0f;
+constexpr float kGuard = 12288.0f;  // also in bf16
 constexpr size_t kMargin = 64;
 
 int64_t value(const Size& s) { return s.constant(); }
 
+// A bf16 or f16 as its bits; numbers here are normal.
+float widened(ir::DType dtype, uint16_t bits) {
+  if (dtype == ir::DType::BF16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  const auto magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
+  return std::bit_cast<float>(magnitude) * 0x1p112f * (bits & 0x8000 ? -1.0f : 1.0f);
+}
+
+uint16_t cut(ir::DType dtype, float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if (dtype == ir::DType::BF16) return static_cast<uint16_t>(bits >> 16);
+  const float magnitude = std::abs(x) * 0x1p-112f;
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(magnitude) >> 13 | (x < 0 ? 0x8000 : 0));
+}
+
 struct Memory {
   explicit Memory(const Size& n) : Memory(static_cast<size_t>(value(n))) {}
   explicit Memory(size_t n) : data(n + 2 * kMargin, kGuard), size(n) {}
+  // The same in two bytes each; what fits in them is left of these.
+  std::vector<uint16_t> cut_to(ir::DType dtype) {
+    std::vector<uint16_t> out;
+    for (float& x : data) out.push_back(cut(dtype, x)), x = widened(dtype, out.back());
+    return out;
+  }
+  void take(ir::DType dtype, const std::vector<uint16_t>& bits) {
+    for (size_t i = 0; i < bits.size(); i++) data[i] = widened(dtype, bits[i]);
+  }
   float* begin() { return data.data() + kMargin; }
   bool margins_intact() const {
     for (size_t i = 0; i < kMargin; i++)
@@ -36,16 +60,24 @@ class GemmTest : public ::testing::Test {
  protected:
   void SetUp() override {
     target_ = host_machine();
+    if (rows_) return;
     if (target_.vector_bytes < 32) GTEST_SKIP() << "this machine has no vectors for the kernel";
     std::string why;
     auto compiler = jit::find_external("", why);
     ASSERT_TRUE(compiler) << why;
-    auto code = compiler->compile({text_of(100, false), text_of(1, true), text_of(1, false)}, 2);
-    packs_ = code.at(0), dots_ = code.at(1), rows_ = code.at(2);
+    using enum ir::DType;
+    std::vector<std::string> texts{text_of(1, false)};
+    for (ir::DType dtype : {F32, BF16, F16})
+      for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype));
+    auto code = compiler->compile(texts, 2);
+    rows_ = code.at(0);
+    for (size_t i = 0; i < 3; i++) packs_[i] = code.at(1 + 2 * i), dots_[i] = code.at(2 + 2 * i);
   }
 
-  std::string text_of(int64_t rows, bool transposed) {
-    return emit_gemm(gemm(1, rows, 9, 9, transposed, true), target_);
+  std::string text_of(int64_t rows, bool transposed, ir::DType dtype = ir::DType::F32) {
+    Gemm p = gemm(1, rows, 9, 9, transposed, true);
+    p.dtype = dtype;
+    return emit_gemm(p, target_);
   }
 
   void fill(Memory& m) {
@@ -60,10 +92,22 @@ class GemmTest : public ::testing::Test {
   void run(const Gemm& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
     std::vector<int64_t> parameters;
     for (const Size& x : gemm_parameters(p, target_)) parameters.push_back(value(x));
-    const jit::Code* code = (is_dot_gemm(p) ? dots_ : is_row_gemm(p) ? rows_ : packs_).get();
+    const size_t kind = p.dtype == ir::DType::F32 ? 0 : p.dtype == ir::DType::BF16 ? 1 : 2;
+    const jit::Code* code = (is_dot_gemm(p)   ? dots_[kind]
+                             : is_row_gemm(p) ? rows_
+                                              : packs_[kind])
+                                .get();
     const auto bytes = static_cast<size_t>(value(gemm_scratch_bytes(p, target_)));
     const int64_t range = value(gemm_range(p, target_));
     void* buffers[] = {parameters.data(), a.begin(), b.begin(), c.begin(), bias.begin()};
+    std::vector<uint16_t> halves[4];
+    if (kind > 0) {
+      Memory* all[] = {&a, &b, &c, &bias};
+      for (size_t i = 0; i < 4; i++) {
+        halves[i] = all[i]->cut_to(p.dtype);
+        buffers[i + 1] = halves[i].data() + kMargin;
+      }
+    }
     for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, range / 2}, {range / 2, range}}) {
       const size_t whole = (bytes + 127) / 64 * 64;
       std::unique_ptr<char, decltype(&std::free)> scratch(
@@ -73,6 +117,7 @@ class GemmTest : public ::testing::Test {
       for (size_t i = bytes; i < whole; i++)
         ASSERT_EQ(scratch.get()[i], 0x5a) << "scratch overrun, " << print(p);
     }
+    if (kind > 0) c.take(p.dtype, halves[2]);
     EXPECT_TRUE(c.margins_intact()) << print(p);
   }
 
@@ -89,7 +134,11 @@ class GemmTest : public ::testing::Test {
       for (int64_t k = 0; k < depth; k++)
         sum += static_cast<double>(a.begin()[at * value(p.a_batch) + m * value(p.a_row) + k]) *
                b.begin()[at * value(p.b_batch) + k * value(p.b_k) + n * value(p.b_n)];
-      ASSERT_NEAR(c.begin()[i], sum, 1e-6 * static_cast<double>(depth + 4))
+      const double rounding = p.dtype == ir::DType::F32    ? 0
+                              : p.dtype == ir::DType::BF16 ? 0x1p-9
+                                                           : 0x1p-12;
+      ASSERT_NEAR(c.begin()[i], sum,
+                  1e-6 * static_cast<double>(depth + 4) + rounding * 2 * std::abs(sum))
           << print(p) << " at " << i;
     }
   }
@@ -136,7 +185,7 @@ class GemmTest : public ::testing::Test {
   }
 
   Machine target_;
-  std::shared_ptr<jit::Code> packs_, dots_, rows_;
+  static inline std::shared_ptr<jit::Code> packs_[3], dots_[3], rows_;  // compiled once
   std::mt19937 random_{7};
 };
 
@@ -153,6 +202,29 @@ TEST_F(GemmTest, Gemms) {
   for (int i = 0; i < 120; i++)
     check_gemm(gemm(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
                     pick(0, 1) != 0));
+}
+
+TEST_F(GemmTest, Halves) {
+  for (ir::DType dtype : {ir::DType::BF16, ir::DType::F16}) {
+    auto check = [&](Gemm p) {
+      p.dtype = dtype;
+      check_gemm(p);
+    };
+    for (int64_t m : {1, 2, 5, 6, 7, 13, 25, 63, 257})
+      for (int64_t k : {1, 2, 19, 31, 32, 33, 160}) check(gemm(1, m, 33, k, true, true));
+    for (int64_t n : {1, 2, 9, 16, 17, 63, 64, 65, 200})
+      for (int64_t m : {1, 3, 29, 30})
+        for (bool transposed : {false, true})
+          for (int64_t k : {299, 300, 900}) check(gemm(1, m, n, k, transposed, true));
+    for (int64_t k : {1024, 2047, 2048}) {
+      Gemm p = gemm(1, 70, 70, k, true, false);
+      p.a_row = 2048;  // whose rows collide
+      check(p);
+    }
+    for (int i = 0; i < 120; i++)
+      check(gemm(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 900), pick(0, 1) != 0,
+                 pick(0, 1) != 0));
+  }
 }
 
 TEST_F(GemmTest, Convolutions) {
