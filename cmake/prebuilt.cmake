@@ -5,7 +5,7 @@ file(MAKE_DIRECTORY ${prebuilt_folder})
 set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv
     -fno-exceptions -fno-rtti -fno-strict-aliasing)
 set(prebuilt_kernels)
-foreach(n RANGE 6)  # of codegen::cpp::gemm_texts
+foreach(n RANGE 10)  # of codegen::cpp::gemm_texts
   set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)
   set(avx512 ${prebuilt_folder}/avx512_${n}.cpp)
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
@@ -13,7 +13,7 @@ foreach(n RANGE 6)  # of codegen::cpp::gemm_texts
                               COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
   list(APPEND prebuilt_kernels ${avx2} ${avx512})
 endforeach()
-foreach(n RANGE 1)  # of those, what differs where there is AVX512_BF16
+foreach(n RANGE 3)  # of those, what differs where there is AVX512_BF16
   set(avx512 ${prebuilt_folder}/avx512_bf16_${n}.cpp)
   set_source_files_properties(
     ${avx512} PROPERTIES

@@ -26,7 +26,8 @@ bool has_rank(const TensorType* t, int64_t rank) { return t && t->dim() == rank;
 
 std::optional<ContractionNode> gemm_of(const ir::Node& n, const Args& a) {
   const size_t first = n.target == "aten.addmm.default" ? 1 : 0;
-  const int64_t rank = n.target == "aten.bmm.default" ? 3 : 2;
+  const bool batched = n.target == "aten.bmm.default" || n.target == kBmmToF32;
+  const int64_t rank = batched ? 3 : 2;
   if (!has_rank(a.tensor(first), rank) || !has_rank(a.tensor(first + 1), rank)) return std::nullopt;
   ContractionNode out;
   out.a = n.args[first].value(), out.b = n.args[first + 1].value();
@@ -122,6 +123,13 @@ bool shape_mm(const Args& a, Types& out) {
   Sizes sizes = x->sizes;
   sizes.back() = y->sizes.back();
   return give(out, fresh(*x, std::move(sizes)));
+}
+
+bool shape_bmm_to_f32(const Args& a, Types& out) {
+  const TensorType* x = a.tensor(0);
+  if (!x || !ir::is_reduced_float(x->dtype) || !shape_mm<0, 3>(a, out)) return false;
+  out.back().tensor.dtype = DType::F32;
+  return true;
 }
 
 // A matrix or a vector, and a vector.
@@ -245,8 +253,9 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
   const TensorType *q = a.tensor(0), *mask = a.tensor(5);
   const auto scale = a.number(6, 0.0);
   const bool given = !a.missing(6);
-  if (!q || q->dtype != DType::F32 || !q->device.is_cpu() || a.number(3, 0.0) != 0.0 || !scale ||
-      a.boolean(4, false) != false || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+  if (!q || opmath(q->dtype) != DType::F32 || !q->device.is_cpu() || a.number(3, 0.0) != 0.0 ||
+      !scale || a.boolean(4, false) != false ||
+      (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return false;
   const Expr length = q->sizes[2], size = q->sizes[3];
   if (!length.is_const() || length.value() >= tuning::gemm_few_rows || !size.is_const() ||
@@ -272,20 +281,20 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
     return grouped ? r.view(v, {whole[0], heads, length, columns}) : v;
   };
   auto of_keys = [&](size_t i) {
-    const ValueId v = unsqueezed(n.arg(i).value(), 2);
+    const ValueId v = unsqueezed(r.widen(n.arg(i).value()), 2);
     return grouped ? unsqueezed(v, 2) : v;
   };
-  const ValueId query = unsqueezed(split(n.arg(0).value(), size), 3 + d);
+  const ValueId query = unsqueezed(split(r.widen(n.arg(0).value()), size), 3 + d);
   ValueId scores = joined(r.sum(r.mul(query, of_keys(1)), {4 + d}, false), keys);
   scores = r.call("aten.mul.Scalar", {scores, factor});
-  if (mask) scores = r.add(scores, n.arg(5).value());
+  if (mask) scores = r.add(scores, r.widen(n.arg(5).value()));
   const ValueId masked = r.call("aten.eq.Scalar", {scores, -INFINITY});
   const ValueId shifted = r.sub(scores, r.amax(scores, {3}, true));
   const ValueId weights = filled(r.unary("aten.exp.default", shifted), masked, 0.0);
   ValueId sum = r.sum(weights, {3}, true);
   sum = filled(sum, r.call("aten.eq.Scalar", {sum, 0.0}), 1.0);
   const ValueId shares = unsqueezed(split(r.div(weights, sum), keys), 4 + d);
-  const ValueId mixed = r.sum(r.mul(shares, of_keys(2)), {3 + d}, false);
+  const ValueId mixed = r.cast(r.sum(r.mul(shares, of_keys(2)), {3 + d}, false), q->dtype);
   out = {joined(mixed, a.tensor(2)->sizes[3]), ValueId()};
   return true;
 }
@@ -333,17 +342,19 @@ std::optional<ContractionNode> contraction_of(const ir::Graph& g, const ir::Node
   const Args a(g, n);
   if (n.target == "aten.convolution.default") return convolution_of(n, a);
   if (n.target == "aten.mm.default" || n.target == "aten.bmm.default" ||
-      n.target == "aten.addmm.default")
+      n.target == "aten.addmm.default" || n.target == kBmmToF32)
     return gemm_of(n, a);
   return std::nullopt;
 }
 
 Provider provider_of(const Contraction& what, const ContractionTypes& t,
                      const Providers& available) {
-  const DType dtype = t.c->dtype;
+  const DType dtype = t.a->dtype;
   if (dtype != DType::F32 && dtype != DType::BF16 && dtype != DType::F16) return Provider::Aten;
-  for (const TensorType* x : {t.a, t.b, t.bias, t.c})
+  for (const TensorType* x : {t.a, t.b, t.bias})
     if (x && !is_sized(*x, dtype)) return Provider::Aten;
+  if (!is_sized(*t.c, t.c->dtype) || (t.c->dtype != dtype && t.c->dtype != DType::F32))
+    return Provider::Aten;
   if (what.kind == Kind::Convolution)
     return available.own && is_convolution_of_ours(what, t) ? Provider::Own : Provider::Aten;
   // Where nothing is summed, ours write nothing.
@@ -389,7 +400,7 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n) {
 
 ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) {
   ContractionLayout l;
-  l.dtype = t.c->dtype;
+  l.dtype = t.a->dtype, l.result = t.c->dtype;
   const std::vector<Expr>&as = t.a->sizes, &bs = t.b->sizes, &cs = t.c->sizes;
   if (what.kind == Kind::Convolution) {
     l.batch = as[0], l.k = as[1], l.in_h = as[2], l.in_w = as[3];

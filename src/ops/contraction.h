@@ -2,7 +2,7 @@
 // computes each.
 //
 //   gemm         c[b, m, n] = bias[n] + sum over k of a[b, m, k] * b[b, k, n]
-//                mm, bmm, addmm with a vector
+//                mm, bmm, addmm with a vector; bmm_to_f32, which leaves sums of halves in f32
 //   convolution  a gemm with a row m a pixel of the result, a column n an output channel, and k
 //                running over the input channels at each tap of the filter: two spatial dimensions,
 //                one group
@@ -19,6 +19,9 @@ namespace oxy::ops {
 
 using ir::DType;
 using ir::Expr;
+
+// bmm of f16 or bf16, of which passes make some where our kernels run them.
+inline constexpr const char* kBmmToF32 = "oxyfuel.bmm_to_f32.default";
 
 // Whether the call that was recorded says what it is there: choices are made for that.
 bool has_hint(Expr e);
@@ -81,8 +84,8 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
 // Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing
 // here are 1.
 struct ContractionLayout {
-  DType dtype = DType::F32;
-  Expr batch = 1, m = 0, n = 0, k = 0;  // k of a convolution: its input channels
+  DType dtype = DType::F32, result = DType::F32;  // of the operands and of c
+  Expr batch = 1, m = 0, n = 0, k = 0;            // k of a convolution: its input channels
   Expr a_batch = 0, a_row = 0;
   Expr b_batch = 0, b_k = 0, b_n = 0;
   Expr c_batch = 0, c_row = 0;

@@ -34,11 +34,18 @@ using ir::ValueId;
 
 constexpr const char* kFused = "aten._scaled_dot_product_flash_attention_for_cpu.default";
 
-// On the CPU in f32, with elements at every call; sizes that vary decide at their hints.
-bool has_sizes(const TensorType& t) {
+// On the CPU in this dtype, with elements at every call; sizes that vary decide at their hints.
+bool has_sizes(const TensorType& t, ir::DType dtype = ir::DType::F32) {
   for (ir::Expr e : t.sizes)
     if (sym::range_of(e).lo < 1 || !ops::has_hint(e)) return false;
-  return t.dtype == ir::DType::F32 && t.device.is_cpu();
+  return t.dtype == dtype && t.device.is_cpu();
+}
+
+// Whether our kernels multiply halves of this dtype: ATen's op computes their scores and shares by
+// gemms of the library.
+bool multiplies(ir::DType dtype, const Machine& machine) {
+  const ops::Providers p = ops::providers_on(machine, "auto");
+  return p.own && !(dtype == ir::DType::BF16 ? p.fast_bf16 : p.fast_f16);
 }
 
 // Of an f32 tensor of these sizes.
@@ -202,11 +209,12 @@ ValueId fused(ops::Rewriter& r, const Written& w) {
   return r.view(out, r.type(w.query).sizes);
 }
 
-// One batch dimension instead of two, where the strides allow it.
-std::optional<ValueId> merged(ops::Rewriter& r, ValueId v) {
+// One batch dimension instead of two: a copy where the strides do not allow it.
+ValueId merged(ops::Rewriter& r, ValueId v) {
+  if (r.type(v).sizes[0].is_const(1)) return r.call("aten.squeeze.dim", {v, 0});
+  if (const TensorType& t = r.type(v); t.strides[0] != t.strides[1] * t.sizes[1])
+    v = r.call("aten.clone.default", {v, Arg(ir::MemoryFormat{0})});
   const TensorType& t = r.type(v);
-  if (t.sizes[0].is_const(1)) return r.call("aten.squeeze.dim", {v, 0});
-  if (t.strides[0] != t.strides[1] * t.sizes[1]) return std::nullopt;
   return r.view(v, {t.sizes[0] * t.sizes[1], t.sizes[2], t.sizes[3]});
 }
 
@@ -222,7 +230,7 @@ ValueId masked_scores(ops::Rewriter& r, ValueId scores, bool causal, const Arg& 
     const ValueId later = r.call("aten.gt.Tensor", {count(sizes[3]), rows});
     scores = r.call("aten.masked_fill.Scalar", {scores, later, -INFINITY});
   }
-  return mask.is_value() ? r.add(scores, mask.value()) : scores;
+  return mask.is_value() ? r.add(scores, r.widen(mask.value())) : scores;
 }
 
 struct Fused {
@@ -239,34 +247,61 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n,
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
   const auto scale = a.number(6, 0.0), dropout = a.number(3, 0.0);
   const auto causal = a.boolean(4, false);
-  if (!q || !k || !v || !has_sizes(*q) || !has_sizes(*k) || !has_sizes(*v) || !scale || !causal ||
-      dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
+  if (!q || (q->dtype != ir::DType::F32 &&
+             !(ir::is_reduced_float(q->dtype) && multiplies(q->dtype, machine))))
+    return std::nullopt;
+  const ir::DType dtype = q->dtype;
+  if (!k || !v || !has_sizes(*q, dtype) || !has_sizes(*k, dtype) || !has_sizes(*v, dtype) ||
+      !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return std::nullopt;
   const ir::Expr length = q->sizes[2], keys = k->sizes[2];
   if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
       sym::hint(length) < tuning::gemm_few_rows ||
-      bytes_of({q->sizes[0], q->sizes[1], length, keys}) > tuning::attention_bytes(machine))
+      bytes_of({q->sizes[0], q->sizes[1], length, keys}) >
+          tuning::attention_bytes(machine, dtype != ir::DType::F32))
     return std::nullopt;
   const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
   return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};
 }
 
+// Softmax of f32 scores times values that are halves, as the op rounds: shares before they are
+// divided by their sum, of which the largest is 1 exactly, and the result. A row of nothing but
+// -inf gives 0.
+ValueId mixed_halves(ops::Rewriter& r, ValueId scores, ValueId value, ir::DType dtype) {
+  auto replaced = [&](ValueId v, double from, double to) {
+    return r.call("aten.masked_fill.Scalar", {v, r.call("aten.eq.Scalar", {v, from}), to});
+  };
+  const std::vector<ir::Expr> sizes = r.type(scores).sizes, &values = r.type(value).sizes;
+  const std::vector<ir::Expr> flat{values[0], sizes[2], sizes[3]}, rows{values[0], sizes[2], 1};
+  const ValueId most = replaced(r.amax(scores, {3}, true), -INFINITY, 0.0);
+  const ValueId shares = r.unary("aten.exp.default", r.sub(scores, most));
+  const ValueId sum = replaced(r.sum(shares, {3}, true), 0.0, 1.0);
+  const ValueId mixed = r.call(ops::kBmmToF32, {r.cast(r.view(shares, flat), dtype), value});
+  return r.cast(r.div(mixed, r.view(sum, rows)), dtype);
+}
+
 std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f) {
-  const auto query = merged(r, n.args[0].value()), key = merged(r, n.args[1].value()),
-             value = merged(r, n.args[2].value());
-  if (!query || !key || !value) return std::nullopt;
-  const ValueId turned = r.call("aten.permute.default", {*key, Arg(ir::List{{0, 2, 1}})});
-  ValueId scores = r.call("aten.bmm.default", {*query, turned});
+  const ValueId query = merged(r, n.args[0].value()), key = merged(r, n.args[1].value()),
+                value = merged(r, n.args[2].value());
+  const ValueId turned = r.call("aten.permute.default", {key, Arg(ir::List{{0, 2, 1}})});
+  // As in the op, scores of halves stay in f32.
+  const ir::DType dtype = f.query.dtype;
+  const bool halves = dtype != ir::DType::F32;
+  ValueId scores = r.call(halves ? ops::kBmmToF32 : "aten.bmm.default", {query, turned});
   const std::vector<ir::Expr> flat = r.type(scores).sizes;
   scores = r.view(scores, {f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]});
   scores = r.call("aten.mul.Tensor", {scores, f.scale});
   scores = masked_scores(r, scores, f.causal, n.arg(5));
+  if (halves) {
+    const ValueId mixed = mixed_halves(r, scores, value, dtype);
+    return copy_laid_out(r, r.view(mixed, f.query.sizes), r.type(n.outputs[0]));
+  }
   ValueId shares = r.call("aten._softmax.default", {scores, 3, false});
   if (n.arg(5).is_value())  // a row of nothing but -inf is 0 here, where softmax gives NaN
     shares = r.call("aten.masked_fill.Scalar",
                     {shares, r.call("aten.eq.Scalar", {scores, -INFINITY}), 0.0});
   shares = r.view(shares, flat);
-  const ValueId out = r.call("aten.bmm.default", {shares, *value});
+  const ValueId out = r.call("aten.bmm.default", {shares, value});
   return copy_laid_out(r, r.view(out, f.query.sizes), r.type(n.outputs[0]));
 }
 

@@ -30,13 +30,15 @@ bool canonicalize(ir::Graph& g);
 // (Replacements).
 bool remove_noops(ir::Graph& g);
 
-// Attention as one op of ATen's or as two gemms and a softmax, whichever is faster for its size, in
-// f32. Written-out attention with large scores becomes _scaled_dot_product_flash_attention_for_cpu;
+// Attention as one op of ATen's or as two gemms and a softmax, whichever is faster for its size.
+// Written-out attention with large scores becomes _scaled_dot_product_flash_attention_for_cpu;
 // that op with small scores is written out, for our own gemms.
 // The cost model: written out, our gemms and one softmax kernel beat ATen's blocked kernel as long
 // as the matrix of scores stays in the last-level cache (0.65 to 0.95 of its time at 128 to 512
 // positions of 12 heads), and lose where it goes through memory (1.1 to 1.3 at 2,048 and more).
-// Both round as f32 sums do; neither narrows anything.
+// Both round as f32 sums do; neither narrows anything. Bf16 and f16 are written out where our
+// kernels multiply them, up to larger scores (0.3 to 0.6 of the op's time); shares are rounded
+// where the op rounds them.
 // Stand behind the first canonicalize and remove_noops, before decompose takes softmax apart.
 bool fuse_attention(ir::Graph& g, const Machine& machine);
 bool expand_attention(ir::Graph& g, const Machine& machine);

@@ -238,7 +238,7 @@ class Assembler final : PlanWriter {
   Gemm parameters_of(const loops::ContractionStep& s) {
     const ops::ContractionLayout l = layout_of(program_, s);
     Gemm p;
-    p.dtype = l.dtype;
+    p.dtype = l.dtype, p.to_f32 = l.result != l.dtype;
     p.batch = size(l.batch), p.m = size(l.m), p.n = size(l.n), p.channels = size(l.k);
     p.a_batch = size(l.a_batch), p.a_row = size(l.a_row);
     p.b_batch = size(l.b_batch), p.b_k = size(l.b_k), p.b_n = size(l.b_n);

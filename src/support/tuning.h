@@ -20,8 +20,8 @@ inline int64_t last_level_bytes(const Machine& m) {
                   last_level_most);
 }
 // Attention whose matrix of scores is larger goes through memory.
-inline int64_t attention_bytes(const Machine& m) {
-  return attention_of_last_level * last_level_bytes(m);
+inline int64_t attention_bytes(const Machine& m, bool halves = false) {
+  return (halves ? half_attention_of_last_level : attention_of_last_level) * last_level_bytes(m);
 }
 // Columns that our gemms finish at a time: tiles of gemm_tile_rows leave a quarter of the
 // registers, of which AVX-512 has 32 and AVX2 16.

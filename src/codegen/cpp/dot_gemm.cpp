@@ -15,14 +15,15 @@ Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 
 class DotEmitter {
  public:
-  DotEmitter(ir::DType dtype, const Machine& t)
+  DotEmitter(ir::DType dtype, bool to_f32, const Machine& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         most_rows_(lanes_ == 16 ? 6 : 3),
         pairs_(multiplies_pairs(dtype, t)),
         elements_(pairs_ ? 2 * lanes_ : lanes_),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
-        element_(half_.empty() ? "f32" : "u16") {
+        element_(half_.empty() ? "f32" : "u16"),
+        result_(to_f32 ? "f32" : element_) {
     vec_ = prelude_.type("f32", lanes_);
     multiply_add_ = prelude_.fn(pairs_ ? "dot_bf16" : "fma", "f32", lanes_);
   }
@@ -32,8 +33,9 @@ class DotEmitter {
     sums();
     for (int r = 1; r <= most_rows_; r++) dot(r);
     kernel();
-    return cat("// Few rows of A times columns of B", half_.empty() ? "" : " in ", half_, "\n",
-               prelude_.text(), "typedef ", element_, " element;\n", body_);
+    return cat("// Few rows of A times columns of B", half_.empty() ? "" : " in ", half_,
+               half_.empty() || result_ != "f32" ? "\n" : " to f32\n", prelude_.text(), "typedef ",
+               element_, " element;\ntypedef ", result_, " result;\n", body_);
   }
 
  private:
@@ -99,7 +101,7 @@ class DotEmitter {
     const std::string store = prelude_.fn("store", "f32", 4), load = prelude_.fn("load", "f32", 4);
     cat_to(body_, "static void dot", rows,
            "(const Shape* s, const element* a, const element* b0, i64 columns, const f32* start, "
-           "element* c, b8 ahead) {\n");
+           "result* c, b8 ahead) {\n");
     for (int j = 1; j < kColumns; j++)
       cat_to(body_, "  const element* b", j, " = b0 + (columns > ", j, " ? ", j,
              " * s->b_n : 0);\n");
@@ -123,8 +125,8 @@ class DotEmitter {
   }
 
   std::string narrowed(const std::string& value) {
-    return half_.empty() ? value
-                         : cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
+    if (result_ == "f32") return value;
+    return cat(prelude_.fn(cat(half_, "_of_f32"), "f32", 1), "(", value, ")");
   }
 
   void kernel() {
@@ -154,7 +156,7 @@ class DotEmitter {
         for (i64 j = 0; j < columns; ++j) start[j] = )",
            widened, R"(;
       const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch;
-      element* c = (element*)buffers[3] + s->c_offset + batch * s->c_batch + n;
+      result* c = (result*)buffers[3] + s->c_offset + batch * s->c_batch + n;
       for (i64 i = 0; i < tiles; ++i) {
         const i64 r = size + (i < big);
         const b8 ahead = i == 0 && n + )",
@@ -180,6 +182,7 @@ class DotEmitter {
   const bool pairs_;                  // of bf16 along k
   const int elements_;                // of a step
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
+  const std::string result_;          // what is written
   std::string vec_, multiply_add_, body_;
 };
 
@@ -191,8 +194,8 @@ bool is_dot_gemm(const Gemm& p) {
   return few && !p.is_convolution() && !p.packed && p.b_k.is_constant(1);
 }
 
-std::string emit_dot_gemm(ir::DType dtype, const Machine& target) {
-  return DotEmitter(dtype, target).text();
+std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target) {
+  return DotEmitter(dtype, to_f32, target).text();
 }
 
 std::vector<Size> dot_gemm_parameters(const Gemm& p) {

@@ -121,7 +121,7 @@ struct Scratch {
     zeros = start + b.width * 4;
     edge = zeros;
     if (s.is_convolution()) edge = edge + ceil_div(s.channels, 16) * 64;
-    const Size some_edge = is_half(s) ? Size(1) : is_less(0, s.n % b.width);
+    const Size some_edge = is_half(s) && !s.to_f32 ? Size(1) : is_less(0, s.n % b.width);
     wide = edge + some_edge * b.rows_per_block * (b.width * 4);
     epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
     end = epilogue + s.epilogue_scratch;
@@ -130,7 +130,7 @@ struct Scratch {
 
 class GemmEmitter {
  public:
-  GemmEmitter(ir::DType dtype, const Machine& t)
+  GemmEmitter(ir::DType dtype, bool to_f32, const Machine& t)
       : prelude_(t),
         lanes_(t.vector_bytes / 4),
         vectors_(tuning::gemm_panel_vectors(t)),
@@ -138,6 +138,7 @@ class GemmEmitter {
         per_step_(pairs_ ? 2 : 1),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16"),
+        result_(to_f32 ? "f32" : element_),
         unit_(pairs_ ? "u32" : "f32") {
     vec_ = prelude_.type("f32", lanes_);
     unit_vec_ = prelude_.type(unit_, lanes_);
@@ -162,7 +163,8 @@ class GemmEmitter {
     copy_rows();
     kernel();
     return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
-               "; see Shape\n", prelude_.text(), "typedef ", element_, " element;\ntypedef ", unit_,
+               half_.empty() || result_ != "f32" ? "" : " to f32", "; see Shape\n", prelude_.text(),
+               "typedef ", element_, " element;\ntypedef ", result_, " result;\ntypedef ", unit_,
                " unit __attribute__((aligned(sizeof(element))));\n", body_);
   }
 
@@ -177,7 +179,7 @@ class GemmEmitter {
                          : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), "(", value, ")");
   }
   std::string narrowed(const std::string& value) {
-    if (half_.empty()) return value;
+    if (result_ == "f32") return value;
     const std::string piece = pairs_ ? "bf16_of_sums" : cat(half_, "_of_f32");
     return cat(prelude_.fn(piece, "f32", lanes_), "(", value, ")");
   }
@@ -300,7 +302,7 @@ struct Finish {
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
   // Rounding is one instruction, and the result as wide as the tile.
-  bool can_round(int vectors) const { return pairs_ && vectors == vectors_; }
+  bool can_round(int vectors) const { return pairs_ && result_ != "f32" && vectors == vectors_; }
 
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
   // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
@@ -314,7 +316,7 @@ struct Finish {
     cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
            "(const unit* const* rows, i64 taps, i64 channel, unit* panel, f32* c, ",
            "i64 c_row, i64 count, const f32* start, struct Prefetch next",
-           can_round(vectors) ? ", element* to, i64 to_row" : "",
+           can_round(vectors) ? ", result* to, i64 to_row" : "",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int column) {
       cat_to(body_, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c,
@@ -393,8 +395,8 @@ static int finish(const struct Finish* f, i64 first, i64 m) {
 static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64 m, i64 columns) {
   for (i64 b = 0; b < s->reads; ++b)
     for (i64 i = first; i < first + m; ++i)
-      for (i64 n = 0; n < columns; n += 64 / sizeof(element))
-        __builtin_prefetch((const element*)f->epilogue->buffers[s->read[b]] + f->place +
+      for (i64 n = 0; n < columns; n += 64 / sizeof(result))
+        __builtin_prefetch((const result*)f->epilogue->buffers[s->read[b]] + f->place +
                            i * s->c_row + n, 0, 2);
 }
 )");
@@ -403,13 +405,13 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   // write_rows: sums that are not in their place, rounded, to where they belong.
   void write_rows() {
     cat_to(body_,
-           R"(static void write_rows(element* to, i64 row, const f32* sums, i64 m, i64 columns) {
+           R"(static void write_rows(result* to, i64 row, const f32* sums, i64 m, i64 columns) {
   for (i64 i = 0; i < m; ++i) {
     i64 n = 0;
     for (; n + )",
-           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", element_, lanes_),
+           lanes_, " <= columns; n += ", lanes_, ") ", prelude_.fn("store", result_, lanes_),
            "(to + i * row + n, ", narrowed(cat(load_, "(sums + i * ", width(), " + n)")),
-           ");\n    if (n < columns) ", prelude_.fn("store_part", element_, lanes_),
+           ");\n    if (n < columns) ", prelude_.fn("store_part", result_, lanes_),
            "(to + i * row + n, ", narrowed(cat(load_, "(sums + i * ", width(), " + n)")),
            ", columns - n);\n  }\n}\n");
   }
@@ -424,7 +426,7 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            "unit* panel, f32* c, i64 c_row, ",
            "i64 count, i64 odd, i64 columns, const f32* start, const element* ahead, const "
            "element* b, "
-           "element* to, const struct Finish* f) {\n  const i64 tiles = "
+           "result* to, const struct Finish* f) {\n  const i64 tiles = "
            "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
@@ -445,9 +447,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            "  for (i64 i = 0; i < tiles; ++i) {\n    const i64 r = size + (i < big);\n"
            "    for (i64 j = 0; j < burst; ++j) prefetch(&next);\n"
            "    if (f) prefetch_rows(s, f, done, r, columns);\n",
-           pairs_ ? cat("    element* at = to && columns == ", width(),
-                        " ? to + done * s->c_row : (element*)0;\n")
-                  : "",
+           can_round(vectors_) ? cat("    result* at = to && columns == ", width(),
+                                     " ? to + done * s->c_row : (result*)0;\n")
+                               : "",
            "    switch (r * ", vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v /= 2)
@@ -461,7 +463,7 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            kRowsFinished,
            " && i + 1 < tiles) continue;\n"
            "    if (to) {\n",
-           pairs_ ? cat("      if (columns != ", width(), ")\n  ") : "",
+           can_round(vectors_) ? cat("      if (columns != ", width(), ")\n  ") : "",
            "      write_rows(to + finished * s->c_row, s->c_row, c - (done - finished) * c_row, "
            "done - finished, columns);\n"
            "      c = start ? edge : c;\n    }\n"
@@ -530,7 +532,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
   const element* B = (const element*)buffers[2] + s->b_offset;
-  element* C = (element*)buffers[3] + s->c_offset;
+  result* C = (result*)buffers[3] + s->c_offset;
   const unit** rows = (const unit**)scratch;
   unit* panel = (unit*)((char*)scratch + s->panel_at);
   f32* start = (f32*)((char*)scratch + s->start_at);
@@ -572,9 +574,9 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
            "; ++n) start[n] = s->bias && n < columns ? ",
            widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
            " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
-           " * s->b_n;\n        element* whole = C + batch * s->c_batch + first * s->c_row + p * ",
+           " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ",
            w, ";\n        const b8 partial = ",
-           half_.empty() ? cat("columns != ", w) : std::string("true"),
+           result_ == "f32" ? cat("columns != ", w) : std::string("true"),
            ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
            "i64 c_row = partial ? ",
            w, R"( : s->c_row;
@@ -607,7 +609,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
   const bool pairs_;
   const int per_step_;                // elements along k
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
-  const std::string unit_;            // what is multiplied
+  const std::string result_, unit_;   // what is written; what is multiplied
   std::string vec_, unit_vec_, load_, store_, load_unit_, store_unit_, splat_, multiply_add_, body_;
 };
 
@@ -618,17 +620,20 @@ bool multiplies_pairs(ir::DType dtype, const Machine& target) {
 }
 
 std::string emit_gemm(const Gemm& shape, const Machine& target) {
-  if (is_dot_gemm(shape)) return emit_dot_gemm(shape.dtype, target);
+  if (is_dot_gemm(shape)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
   if (is_row_gemm(shape)) return emit_row_gemm(target);
-  return GemmEmitter(shape.dtype, target).text();
+  return GemmEmitter(shape.dtype, shape.to_f32, target).text();
 }
 
 std::vector<std::string> gemm_texts(const Machine& target) {
   std::vector<std::string> texts{emit_row_gemm(target)};
-  for (ir::DType dtype : {ir::DType::F32, ir::DType::BF16, ir::DType::F16}) {
-    texts.push_back(GemmEmitter(dtype, target).text());
-    texts.push_back(emit_dot_gemm(dtype, target));
-  }
+  auto add = [&](ir::DType dtype, bool to_f32) {
+    texts.push_back(GemmEmitter(dtype, to_f32, target).text());
+    texts.push_back(emit_dot_gemm(dtype, to_f32, target));
+  };
+  add(ir::DType::F32, false);
+  for (ir::DType dtype : {ir::DType::BF16, ir::DType::F16})
+    for (bool to_f32 : {false, true}) add(dtype, to_f32);
   return texts;
 }
 
@@ -690,7 +695,9 @@ int64_t gemm_bytes(const Gemm& s) {
   const bool convolution = s.is_convolution();
   const Size pixels = convolution ? s.in_h * s.in_w : s.m, filters = s.channels * s.taps() * s.n;
   const Size right = convolution || s.b_batch.is_constant(0) ? filters : s.batch * filters;
-  return (s.batch * (pixels * s.channels + s.m * s.n) + right).hint() * ir::byte_size(s.dtype);
+  const int64_t size = ir::byte_size(s.dtype);
+  return (s.batch * pixels * s.channels + right).hint() * size +
+         (s.batch * s.m * s.n).hint() * (s.to_f32 ? 4 : size);
 }
 
 std::string print(const Gemm& s) {
@@ -703,7 +710,7 @@ std::string print(const Gemm& s) {
              s.packed               ? " packed"
              : s.b_n.is_constant(1) ? ""
                                     : " transposed",
-             s.bias ? " + bias" : "");
+             s.bias ? " + bias" : "", s.to_f32 ? " to f32" : "");
 }
 
 }  // namespace oxy::codegen::cpp

@@ -43,6 +43,7 @@ struct Gemm {
   enum class Rows : uint8_t { AsHinted, Few, Many };
 
   ir::DType dtype = ir::DType::F32;  // of all operands and the result; BF16 and F16 without taps
+  bool to_f32 = false;               // the result of BF16 and F16 is F32; without bias
   Size batch = 1, m = 0, n = 0;
   Size channels = 0;                   // k, or the input channels of a convolution; not 0
   Size a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
@@ -77,7 +78,8 @@ bool multiplies_pairs(ir::DType dtype, const Machine& target);
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
-// All gemms of one dtype have one of three texts, those of dot_gemm.cpp, row_gemm.cpp and gemm.cpp.
+// All gemms of one pair of dtypes have one of three texts: those of dot_gemm.cpp, row_gemm.cpp and
+// gemm.cpp.
 std::string emit_gemm(const Gemm& shape, const Machine& target);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
 std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
@@ -92,7 +94,7 @@ std::string print(const Gemm& shape);
 // element of C is a sum along the lanes, so that B is read once, as it lies, without being packed.
 // Six rows of A (three without AVX-512) times four columns of B stay in registers.
 bool is_dot_gemm(const Gemm& p);
-std::string emit_dot_gemm(ir::DType dtype, const Machine& target);
+std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target);
 std::vector<Size> dot_gemm_parameters(const Gemm& p);
 Size dot_gemm_range(const Gemm& p);
 

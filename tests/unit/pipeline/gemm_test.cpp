@@ -69,14 +69,17 @@ class GemmTest : public ::testing::Test {
     std::vector<std::string> texts{text_of(1, false)};
     for (ir::DType dtype : {F32, BF16, F16})
       for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype));
+    for (ir::DType dtype : {BF16, F16})
+      for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype, true));
     auto code = compiler->compile(texts, 2);
     rows_ = code.at(0);
-    for (size_t i = 0; i < 3; i++) packs_[i] = code.at(1 + 2 * i), dots_[i] = code.at(2 + 2 * i);
+    for (size_t i = 0; i < 5; i++) packs_[i] = code.at(1 + 2 * i), dots_[i] = code.at(2 + 2 * i);
   }
 
-  std::string text_of(int64_t rows, bool transposed, ir::DType dtype = ir::DType::F32) {
+  std::string text_of(int64_t rows, bool transposed, ir::DType dtype = ir::DType::F32,
+                      bool to_f32 = false) {
     Gemm p = gemm(1, rows, 9, 9, transposed, true);
-    p.dtype = dtype;
+    p.dtype = dtype, p.to_f32 = to_f32;
     return emit_gemm(p, target_);
   }
 
@@ -92,7 +95,8 @@ class GemmTest : public ::testing::Test {
   void run(const Gemm& p, Memory& a, Memory& b, Memory& bias, Memory& c) {
     std::vector<int64_t> parameters;
     for (const Size& x : gemm_parameters(p, target_)) parameters.push_back(value(x));
-    const size_t kind = p.dtype == ir::DType::F32 ? 0 : p.dtype == ir::DType::BF16 ? 1 : 2;
+    const size_t half = p.dtype == ir::DType::F32 ? 0 : p.dtype == ir::DType::BF16 ? 1 : 2;
+    const size_t kind = p.to_f32 ? half + 2 : half;
     const jit::Code* code = (is_dot_gemm(p)   ? dots_[kind]
                              : is_row_gemm(p) ? rows_
                                               : packs_[kind])
@@ -104,6 +108,7 @@ class GemmTest : public ::testing::Test {
     if (kind > 0) {
       Memory* all[] = {&a, &b, &c, &bias};
       for (size_t i = 0; i < 4; i++) {
+        if (i == 2 && p.to_f32) continue;
         halves[i] = all[i]->cut_to(p.dtype);
         buffers[i + 1] = halves[i].data() + kMargin;
       }
@@ -117,7 +122,7 @@ class GemmTest : public ::testing::Test {
       for (size_t i = bytes; i < whole; i++)
         ASSERT_EQ(scratch.get()[i], 0x5a) << "scratch overrun, " << print(p);
     }
-    if (kind > 0) c.take(p.dtype, halves[2]);
+    if (kind > 0 && !p.to_f32) c.take(p.dtype, halves[2]);
     EXPECT_TRUE(c.margins_intact()) << print(p);
   }
 
@@ -134,9 +139,9 @@ class GemmTest : public ::testing::Test {
       for (int64_t k = 0; k < depth; k++)
         sum += static_cast<double>(a.begin()[at * value(p.a_batch) + m * value(p.a_row) + k]) *
                b.begin()[at * value(p.b_batch) + k * value(p.b_k) + n * value(p.b_n)];
-      const double rounding = p.dtype == ir::DType::F32    ? 0
-                              : p.dtype == ir::DType::BF16 ? 0x1p-9
-                                                           : 0x1p-12;
+      const double rounding = p.dtype == ir::DType::F32 || p.to_f32 ? 0
+                              : p.dtype == ir::DType::BF16          ? 0x1p-9
+                                                                    : 0x1p-12;
       ASSERT_NEAR(c.begin()[i], sum,
                   1e-6 * static_cast<double>(depth + 4) + rounding * 2 * std::abs(sum))
           << print(p) << " at " << i;
@@ -185,7 +190,7 @@ class GemmTest : public ::testing::Test {
   }
 
   Machine target_;
-  static inline std::shared_ptr<jit::Code> packs_[3], dots_[3], rows_;  // compiled once
+  static inline std::shared_ptr<jit::Code> packs_[5], dots_[5], rows_;  // compiled once
   std::mt19937 random_{7};
 };
 
@@ -208,6 +213,8 @@ TEST_F(GemmTest, Halves) {
   for (ir::DType dtype : {ir::DType::BF16, ir::DType::F16}) {
     auto check = [&](Gemm p) {
       p.dtype = dtype;
+      check_gemm(p);
+      p.to_f32 = true, p.bias = false;
       check_gemm(p);
     };
     for (int64_t m : {1, 2, 5, 6, 7, 13, 25, 63, 257})
