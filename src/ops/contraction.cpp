@@ -150,6 +150,45 @@ bool shape_linear(const Args& a, Types& out) {
   return give(out, fresh(*x, std::move(sizes)));
 }
 
+bool shape_int8_linear(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *w = a.tensor(1), *scales = a.tensor(2);
+  if (!has_rank(x, 2) || !has_rank(w, 2) || !has_rank(scales, 1) || w->dtype != DType::I8 ||
+      opmath(x->dtype) != DType::F32 || !same_size(x->sizes[1], w->sizes[1]))
+    return false;
+  return give(out, fresh(*x, {x->sizes[0], w->sizes[0]}));
+}
+
+// A linear layer of int8 weights with a scale a column, as ATen's kernel rounds: sums of f32 times
+// the scale. Weights are read as they lie where there are few rows, else widened in front of a gemm
+// (int8 is exact in bf16). With few rows of halves ATen's kernel is as fast as memory.
+bool decompose_int8_linear(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
+  using ir::ValueId;
+  const Args a(r.graph(), n);
+  const TensorType *x = a.tensor(0), *scales = a.tensor(2);
+  if (!x || !scales || !x->device.is_cpu() || scales->dtype != x->dtype || !has_hint(x->sizes[0]))
+    return false;
+  const DType dtype = x->dtype;
+  const ValueId rows = n.arg(0).value(), weights = n.arg(1).value();
+  auto transposed = [&](ValueId v) {
+    return r.call("aten.permute.default", {v, list_of(std::vector<int64_t>{1, 0})});
+  };
+  const bool few = sym::hint(x->sizes[0]) < tuning::int8_few_rows;
+  ValueId sums;
+  if (dtype == DType::F32 && few && x->sizes[0].is_const()) {
+    const ValueId wide = r.call("aten.unsqueeze.default", {rows, 1});
+    sums = r.sum(r.mul(wide, r.cast(weights, dtype)), {2}, false);
+  } else if (dtype == DType::F32) {
+    sums = r.call("aten.mm.default", {rows, transposed(r.cast(weights, dtype))});
+  } else {
+    if (few) return false;
+    auto batch = [&](ValueId v) { return r.call("aten.unsqueeze.default", {v, 0}); };
+    sums = r.call(kBmmToF32, {batch(rows), batch(transposed(r.cast(weights, dtype)))});
+    sums = r.call("aten.squeeze.dim", {sums, 0});
+  }
+  out = {r.cast(r.mul(sums, r.widen(n.arg(2).value())), dtype)};
+  return true;
+}
+
 // ---- convolution ----
 
 // Of one spatial dimension.
@@ -360,8 +399,8 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
   // Where nothing is summed, ours write nothing.
   if (!is_gemm_of_ours(t) || sym::range_of(t.a->sizes.back()).lo < 1) return Provider::Aten;
   if (const auto few = provider_of_few_rows(layout_of(what, t))) return *few;
-  const bool fast =
-      (dtype == DType::BF16 && available.fast_bf16) || (dtype == DType::F16 && available.fast_f16);
+  const bool fast = t.c->dtype == dtype && ((dtype == DType::BF16 && available.fast_bf16) ||
+                                            (dtype == DType::F16 && available.fast_f16));
   if (available.own && !fast) return Provider::Own;
   const bool linear = dtype == DType::F32 && t.c->dim() == 2 && t.c->is_contiguous() &&
                       has_elements(*t.a) && has_elements(*t.c);
