@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "support/check.h"
+#include "torch_bridge/wide_gemms.h"
 
 namespace oxy::bridge {
 namespace {
@@ -55,6 +56,7 @@ at::Tensor autocast_cast(const at::Tensor& self, at::ScalarType dtype, bool grad
 }  // namespace
 
 void register_autocast_ops() {
+  register_wide_gemms();  // all ops of ours are there once one is
   using torch::Library;
   [[maybe_unused]] static const Library& ops = *[] {
     auto* library = new Library(Library::DEF, "oxyfuel", std::nullopt, __FILE__, __LINE__);

@@ -8,7 +8,6 @@
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/symbolic_shapes.h"
-#include "torch_bridge/wide_gemms.h"
 
 namespace oxy::bridge {
 namespace {
@@ -269,7 +268,7 @@ std::string target_of(const c10::OperatorName& name) {
 c10::OperatorHandle find_op(const std::string& target) {
   auto first = target.find('.'), last = target.rfind('.');
   OXY_CHECK(first != std::string::npos && last > first, "not an op's name: ", target);
-  if (target.starts_with("oxyfuel.")) register_autocast_ops(), register_wide_gemms();
+  if (target.starts_with("oxyfuel.")) register_autocast_ops();
   std::string overload = target.substr(last + 1);
   std::string name = cat(target.substr(0, first), "::", target.substr(first + 1, last - first - 1));
   auto op = c10::Dispatcher::singleton().findSchema({name, overload == "default" ? "" : overload});
