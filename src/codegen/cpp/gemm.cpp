@@ -242,26 +242,26 @@ struct Finish {
            store_unit_, "(to + i * ", width(), ", r[i]);\n}\n");
   }
 
-  // pack: to[step][0..width) = B's panel; columns beyond `columns` are 0. `odd`: the last pair of k
-  // is half a one.
+  // pack: to[step][0..wide) = B's panel, as many vectors as `tiles` takes; columns beyond `columns`
+  // are 0. `odd`: the last pair of k is half a one.
   void pack() {
     const int w = width();
     const std::string row = cat("b + k * ", per_step_, " * s->b_k + n"), next = "s->b_k";
     const std::string none = cat("(", unit_vec_, "){}");
     cat_to(body_,
            "static void pack(const Shape* s, const element* b, unit* to, i64 count, i64 columns, "
-           "i64 odd) {\n  const i64 whole = count - odd;\n  if (s->b_n == 1 && columns == ",
-           w,
+           "i64 odd) {\n  const i64 whole = count - odd;\n  i64 wide = ",
+           lanes_, ";\n  while (wide < columns) wide *= 2;\n  if (s->b_n == 1 && columns == ", w,
            ")\n    for (i64 k = 0; k < whole; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n < ",
            w, "; n += ", lanes_, ") ", store_unit_, "(to + k * ", w, " + n, ",
            units_of_rows(row, next), ");\n  else if (s->b_n == 1)\n",
-           "    for (i64 k = 0; k < whole; ++k)\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+           "    for (i64 k = 0; k < whole; ++k)\n      for (i64 n = 0; n < wide; n += ", lanes_,
            ") ", store_unit_, "(to + k * ", w, " + n, n < columns ? ",
            units_of_rows(row, next, cat("columns - n < ", lanes_, " ? columns - n : ", lanes_)),
            " : ", none, ");\n  else\n    for (i64 k = 0; k < count; k += ", lanes_,
            ") {\n      const i64 steps = count - k < ", lanes_, " ? count - k : ", lanes_,
            ", elements = steps * ", per_step_,
-           " - (odd && k + steps == count);\n      for (i64 n = 0; n < ", w, "; n += ", lanes_,
+           " - (odd && k + steps == count);\n      for (i64 n = 0; n < wide; n += ", lanes_,
            ")\n        transpose(b + n * s->b_n + k * ", per_step_, ", s->b_n, to + k * ", w,
            " + n, columns - n, elements, steps);\n    }\n");
     if (pairs_)
