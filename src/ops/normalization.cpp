@@ -246,6 +246,12 @@ bool shape_batch_norm(const Args& a, Types& out) {
   return shape_normalized(a, own ? t->sizes[1] : Expr(0), out);
 }
 
+// With the empty buffer that other devices use.
+bool shape_batch_norm_no_update(const Args& a, Types& out) {
+  if (!shape_batch_norm<0>(a, out)) return false;
+  return give(out, row_major(DType::U8, a.tensor(0)->device, {Expr(0)}));
+}
+
 // input, weight, bias, running_mean, running_var, training, momentum, eps; the new running
 // statistics are results.
 bool shape_batch_norm_updates(const Args& a, Types& out) {
@@ -327,7 +333,7 @@ bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   const ValueId mean = r.widen(n.arg(3).value());
   const ValueId rstd = r.unary("aten.rsqrt.default", r.add(r.widen(n.arg(4).value()), *eps));
   if (!give(out, normalize_channels(r, n, mean, rstd))) return false;
-  for (size_t i : {1, 2}) {
+  for (size_t i = 1; i < n.outputs.size(); ++i) {
     const TensorType stats = r.type(n.outputs[i]);
     if (!stats.numel().is_const(0)) return false;
     out.push_back(r.full(stats.sizes, 0, stats.dtype, stats.device));

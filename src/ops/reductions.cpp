@@ -374,6 +374,18 @@ std::optional<int64_t> scanned_dim(const Args& a) {
   return t && t->dim() > 0 ? a.dim(1, t->dim()) : std::nullopt;
 }
 
+// As many as there are, at most.
+bool shape_topk(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto k = a.expr(1);
+  const auto dim = t && t->dim() > 0 ? a.dim(2, t->dim(), -1) : std::nullopt;
+  if (!dim || !k || !is_computable(t->dtype)) return false;
+  if (sym::known_less(*k, 0) != false || sym::known_less(t->sizes[*dim], *k) != false) return false;
+  Sizes sizes = t->sizes;
+  sizes[*dim] = *k;
+  return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
+}
+
 bool shape_extreme(const Args& a, Types& out) {
   if (!scanned_dim(a)) return false;
   const TensorType& t = *a.tensor(0);

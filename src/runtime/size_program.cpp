@@ -36,9 +36,11 @@ int64_t square_root(int64_t x) {
   return r;
 }
 
-// Of doubles a * c, rounded down, of the bits of c.
+// Of doubles a * c, rounded down, of the bits of c, or a / d, of those of d, negated.
 bool scale(int64_t a, int64_t bits, int64_t& out) {
-  const double y = std::floor(static_cast<double>(a) * std::bit_cast<double>(bits));
+  const auto x = static_cast<double>(a);
+  const double y = std::floor(bits < 0 ? x / std::bit_cast<double>(-static_cast<uint64_t>(bits))
+                                       : x * std::bit_cast<double>(bits));
   if (!(std::abs(y) < 0x1p62)) return false;
   out = static_cast<int64_t>(y);
   return true;

@@ -353,7 +353,8 @@ Expr root(Expr x, Expr k) {
 }
 
 Expr scale_by_bits(Expr x, Expr bits) {
-  OXY_CHECK(bits.is_const() && bits.value() >= 0, "a factor below 0, or from 2 on");
+  OXY_CHECK(bits.is_const() && (bits.value() >= 0 || factor_of_bits(bits.value()) >= 1),
+            "a factor below 0, or from 2 on");
   if (x.is_const()) return scaled(x.value(), bits.value());
   return remember(Kind::Scale, x, bits, [&](ExprPool::Impl& pool) {
     const Range r = scaled_range(range_of(x), bits.value());
@@ -364,6 +365,11 @@ Expr scale_by_bits(Expr x, Expr bits) {
 Expr scale(Expr x, double factor) {
   OXY_CHECK(factor >= 0 && factor < 2 && !std::signbit(factor), "a factor below 0, or from 2 on");
   return scale_by_bits(x, std::bit_cast<int64_t>(factor));
+}
+
+Expr scale_down(Expr x, double divisor) {
+  OXY_CHECK(divisor >= 1 && divisor < 2, "a divisor below 1, or from 2 on");
+  return scale_by_bits(x, -std::bit_cast<int64_t>(divisor));
 }
 
 Expr min(Expr a, Expr b) { return extremum(Kind::Min, a, b); }

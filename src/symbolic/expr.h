@@ -15,7 +15,8 @@
 //           | scale(sum, factor)
 // root(x, 2) is the square root rounded down, 0 of a negative number. scale(x, c) is Python's
 // math.floor(x * c) for a float c of less than 2 and not below 0: both factors and the product are
-// doubles. Its second operand is the constant that has c's bits.
+// doubles. Its second operand is the constant that has c's bits. scale(x, 1/d) is math.floor(x / d)
+// for a float d from 1 on, of less than 2: its second operand has d's bits, negated.
 // Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in
 // magnitude, and the dividend's constant lies in [0, divisor). min and max are left-nested over
 // sorted operands, none of which another one is known to decide.
@@ -121,6 +122,7 @@ Expr max(Expr a, Expr b);
 Expr root(Expr x, Expr k);
 inline Expr square_root(Expr x) { return root(x, 2); }
 Expr scale(Expr x, double factor);
+Expr scale_down(Expr x, double divisor);
 Expr scale_by_bits(Expr x, Expr bits);
 
 inline Expr& operator+=(Expr& a, Expr b) { return a = a + b; }

@@ -135,8 +135,8 @@ class Question {
     if (kind == Kind::Symbol || kind == Kind::Root) return;
     const Expr a = atom.operands()[0], b = atom.operands()[1];
     if (kind == Kind::Scale) {  // by less than 1: no more than what is not negative
-      if (factor_of_bits(b.value()) <= 0.999 && range_of(a).lo >= 0)
-        row(add_scaled(to_sum(atom), to_sum(a), -1));
+      const bool less = b.value() < 0 || factor_of_bits(b.value()) <= 0.999;
+      if (less && range_of(a).lo >= 0) row(add_scaled(to_sum(atom), to_sum(a), -1));
       return;
     }
     if (kind == Kind::Min || kind == Kind::Max) {

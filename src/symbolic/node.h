@@ -96,10 +96,11 @@ inline Range root_range(Range x) {
   return {integer_root(x.lo), x.hi == INT64_MAX ? INT64_MAX : integer_root(x.hi)};
 }
 
-// math.floor(x * c) of doubles, of the bits of c.
-inline double factor_of_bits(int64_t bits) { return std::bit_cast<double>(bits); }
+// math.floor(x * c) of doubles, of the bits of c, or math.floor(x / d), of those of d, negated.
+inline double factor_of_bits(int64_t bits) { return std::bit_cast<double>(std::abs(bits)); }
 inline int64_t scaled(int64_t x, int64_t bits) {
-  const double y = std::floor(static_cast<double>(x) * factor_of_bits(bits));
+  const auto d = static_cast<double>(x);
+  const double y = std::floor(bits < 0 ? d / factor_of_bits(bits) : d * factor_of_bits(bits));
   OXY_CHECK(std::abs(y) < static_cast<double>(Expr::kMaxConst), "a scaled number leaves 62 bits");
   return static_cast<int64_t>(y);
 }

@@ -2,7 +2,7 @@
 //   sum     = product (("+" | "-") product)*
 //   product = unary (("*" | "//" | "%") unary)*
 //   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")"
-//           | "root" "(" sum "," number ")" | "scale" "(" sum "," float ")" | "(" sum ")"
+//           | "root" "(" sum "," number ")" | "scale" "(" sum "," ["1/"] float ")" | "(" sum ")"
 #include <cctype>
 #include <charconv>
 
@@ -39,7 +39,8 @@ void print_product(std::string& out, Expr product) {
   if (kind == Kind::Symbol) return cat_to(out, product.name());
   std::span<const Expr> ops = product.operands();
   if (kind == Kind::Scale)
-    return cat_to(out, "scale(", ops[0], ", ", factor_of_bits(ops[1].value()), ')');
+    return cat_to(out, "scale(", ops[0], ", ", ops[1].value() < 0 ? "1/" : "",
+                  factor_of_bits(ops[1].value()), ')');
   if (const std::string_view name = function_name(kind); !name.empty())
     return cat_to(out, name, '(', ops[0], ", ", ops[1], ')');
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -185,14 +186,17 @@ class Parser {
     const Expr x = parse_sum();
     expect(",");
     skip_space();
+    const bool down = text_.substr(at_).starts_with("1/");
+    if (down) at_ += 2;
     double factor = 0;
     const char *begin = text_.data() + at_, *end = text_.data() + text_.size();
     const auto [behind, error] = std::from_chars(begin, end, factor);
     if (error != std::errc() || std::signbit(factor) || !(factor < 2))
       fail("a factor that is no float from 0 to 2");
+    if (down && factor < 1) fail("a divisor that is no float from 1 to 2");
     at_ += static_cast<size_t>(behind - begin);
     expect(")");
-    return scale(x, factor);
+    return down ? scale_down(x, factor) : scale(x, factor);
   }
 
   std::string_view text_;

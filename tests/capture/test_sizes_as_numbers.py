@@ -4,6 +4,7 @@ and strides."""
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
@@ -75,6 +76,24 @@ OF_SIZE = {
     "part_nearest": lambda n: (round(n * 0.7), round(n * 0.1), round(n * -0.3), round(n * 2.3)),
     "many_times": lambda n: (int(n * 1e5), round(n * 99999.9), int(n * 1e-9), round(n * 1e-300)),
     "divided_by_a_float": lambda n: (int(n / 1.5), round(n / 2.5), math.ceil(n / -0.75)),
+    "divided_by_many_digits": lambda n: (
+        int(n / 0.7),
+        math.ceil(n / 1.3),
+        round(n / -2.9),
+        math.floor(n / 1e-5),
+        int(-n / 33.3),
+    ),
+    "plus_a_half": lambda n: (int(n * 0.7 + 0.5), int(n / 3 + 0.5), math.floor(0.5 + n / 0.7)),
+    "plus_numbers": lambda n: (
+        math.floor((n - 3) / 2 + 1),
+        math.ceil(n / 3 - 1),
+        round(n / 7 + 2.5),
+        int(1 - n / 6),
+        int(n / 2 + n),
+    ),
+    "less_than_a_half": lambda n: (math.ceil(n * 0.7 - 0.5), int(3.3 * n - 0.25)),
+    "of_a_float": lambda n: (int(float(n) * 0.7), round(float(n) / 3), int(float(n) + 1)),
+    "floor_divided": lambda n: (int(n // 2.0), int(n / 3 // 1), int(n * 0.7 // 1), int(7.5 // n)),
     "power": lambda n: (n**2, (n + 1) ** 3, n**0, pow(n, 2)),
     "root": lambda n: (int(n**0.5), int(math.sqrt(n)), math.isqrt(n), math.floor(n**0.5)),
     "root_up": lambda n: (
@@ -114,6 +133,88 @@ def test_numbers_of_arguments(name):
     for n in (2, 3, 1, 8, 9, 24, 25, 10**6):
         x = R(40)
         same(compiled(x, n), program(x, n))
+
+
+FACTORS = (0.1, 0.29, 0.57, 1 / 3, 0.7, 0.999999, 1.1, 1.4, 2.9, 100.1, 0.75, 3.0, -0.3, -2.7, 1e-4)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_as_pythons_doubles(factor):
+    """One capture for all sizes gives what Python's doubles give."""
+
+    def numbers(n, f):
+        yield from (int(n * f), math.floor(n * f), math.ceil(n * f), round(n * f))
+        yield from (int(n / f), math.floor(n / f), math.ceil(n / f), round(n / f))
+        yield from (round(n / 7 - 1.5), round(n / 4 + 0.25), math.floor(n / 10 + 4))
+        if f > 0:
+            yield from (int(n * f + 0.5), int(n / f + 0.5), int(n * f - 0.5), math.ceil(n / f - 1))
+
+    def program(x, n):
+        return x + 1, tuple(numbers(n, factor))
+
+    compiled = oxyfuel.compile(program)
+    random.seed(int(factor * 1000))
+    x, least = R(2), 30_000 if abs(factor) < 0.01 else 300
+    for n in (40, 41, *range(50, 99), *(random.randint(99, 10**6) for _ in range(40)), 100, 290):
+        assert compiled(x, n + least)[1] == program(x, n + least)[1], n
+    assert oxyfuel.stats()["recompiles"] == 1
+
+
+COMPARISONS = {
+    "product": lambda n, f: n * f > 300,
+    "sizes": lambda n, f: n / f <= n + 1,
+    "part": lambda n, f: n / f <= 100.25,
+    "quotient": lambda n, f: n / 6 < 12.5,
+    "equal": lambda n, f: n * f == n,
+    "whole": lambda n, f: n / 2 != n // 2,
+    "root": lambda n, f: n**0.5 < 10,
+    "sum": lambda n, f: n / 2 + 1 >= 25.5,
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_as_pythons(name):
+    compares = COMPARISONS[name]
+    for factor in FACTORS:
+
+        def program(x, n, factor=factor):
+            return x + 1 if compares(n, factor) else x - 1
+
+        oxyfuel.reset()
+        compiled, x = oxyfuel.compile(program), R(2)
+        for n in (
+            40,
+            41,
+            75,
+            100,
+            99,
+            101,
+            48,
+            49,
+            50,
+            51,
+            30,
+            29,
+            *range(200, 220),
+            30_000,
+            10**6,
+        ):
+            same(compiled(x, n), program(x, n))
+        assert oxyfuel.stats()["recompiles"] <= 2
+
+
+def test_comparisons_of_floats():
+    """Their answers are guarded, not the sizes."""
+
+    def program(x):
+        n = x.shape[0]
+        if n / 2 > 3.5:
+            x = x + 1
+        if n * 0.7 < n - 1 and n / 3 != 1:
+            x = x * 2
+        return x if n // 2 == n / 2 or n % 2 == 1 else x - 1
+
+    served(program, [(R(n),) for n in (12, 14, 22, 40, 8, 100)])
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])

@@ -603,6 +603,7 @@ def normalization_cases() -> None:
         case("native_batch_norm.default", x, w, b, mean, var, False, 0.1, 1e-5)
         case("native_batch_norm.default", x, None, None, mean, var, False, 0.1, 1e-5)
         case("_native_batch_norm_legit_no_training.default", x, w, b, mean, var, 0.1, 1e-5)
+        case("_batch_norm_no_update.default", x, w, b, mean, var, 0.1, 1e-5)
     half = randn(2, 6, 4, 5, dtype=BF16)
     case(
         "native_batch_norm.default",

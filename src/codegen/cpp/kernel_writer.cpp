@@ -26,7 +26,8 @@ constexpr std::string_view kRootHelper =
 
 constexpr std::string_view kScaleHelper =
     "OXY_INLINE i64 scaled(i64 x, i64 bits) {\n"
-    "  const double y = (double)x * __builtin_bit_cast(double, bits);\n"
+    "  const double c = __builtin_bit_cast(double, bits < 0 ? -bits : bits);\n"
+    "  const double y = bits < 0 ? (double)x / c : (double)x * c;\n"
     "  const i64 whole = (i64)y;\n"
     "  return whole - (y < (double)whole);\n"
     "}\n";

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "python/capture/capture.h"
+#include "python/capture/size_float.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
@@ -20,6 +21,7 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 bool is_power(uint32_t arg) { return arg == 8 || arg == 21; }
+bool is_floor_division(uint32_t arg) { return arg == 2 || arg == 15; }
 
 // By opcode: it moves values about, or deals with deferred ones itself.
 constexpr std::array<bool, 256> kLooksAtNothing = [] {
@@ -179,8 +181,8 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
     if (!a || !is_number(reals.back().ptr())) return std::nullopt;
   }
   static constexpr std::string_view kFunctions[] = {
-      "add", "sub",  "mul",  "truediv", "itruediv", "iadd", "isub",  "imul",
-      "pow", "ipow", "sqrt", "exp",     "log",      "log2", "log10", "float"};
+      "add",  "sub",  "mul", "truediv", "itruediv", "iadd",  "isub",  "imul",     "pow",
+      "ipow", "sqrt", "exp", "log",     "log2",     "log10", "float", "floordiv", "ifloordiv"};
   if (std::ranges::find(kFunctions, name) == std::end(kFunctions)) return std::nullopt;
   PyObject* made = PyObject_CallObject(function.ptr(), tuple_of(reals).ptr());
   if (made == nullptr) PyErr_Clear();
@@ -192,49 +194,114 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
 
 bool Numbers::is_of_sizes(const py::object& o) const {
   if (o && is_symbolic_int(o)) return has_hint(o);
-  const Deferred* found = floats_of_sizes_ ? find(o) : nullptr;
+  const Deferred* found = deferred_.empty() ? nullptr : find(o);
+  if (found && found->source.valid()) return sizes().varies(found->real, found->source);
   return found && std::ranges::any_of(found->parts,
                                       [this](const py::object& part) { return is_of_sizes(part); });
 }
 
+// The int, or float(int), that it is.
+std::optional<sym::Expr> Numbers::whole(const py::object& o) {
+  if (!o) return std::nullopt;
+  if (is_symbolic_int(o) || PyLong_CheckExact(o.ptr())) return integer_expr(o);
+  if (!find(o)) return std::nullopt;
+  const Deferred found = *find(o);
+  if (sizes().varies(found.real, found.source)) return integer_expr(read(o));
+  if (!found.function) return std::nullopt;
+  const auto name = text(found.function.attr("__name__"));
+  if (found.parts.size() == 1) return name == "float" ? whole(found.parts[0]) : std::nullopt;
+  if (found.parts.size() != 2 || !PyLong_CheckExact(found.real.ptr())) return std::nullopt;
+  const auto a = whole(found.parts[0]), b = whole(found.parts[1]);
+  if (!a || !b) return std::nullopt;
+  if (name == "add" || name == "iadd") return *a + *b;
+  if (name == "sub" || name == "isub") return *a - *b;
+  return name == "mul" || name == "imul" ? std::optional(*a * *b) : std::nullopt;
+}
+
+std::optional<SizeFloat> Numbers::size_float(const py::object& o) {
+  if (!find(o) || !is_of_sizes(o)) return std::nullopt;
+  const Deferred found = *find(o);
+  if (found.parts.empty() || found.parts.size() > 2) return std::nullopt;
+  const auto facts = graphs().recorder().facts();
+  auto name = text(found.function.attr("__name__"));
+  const py::object &a = found.parts[0], &b = found.parts.back();
+  const auto x = whole(a), y = whole(b);
+  if (found.parts.size() == 1) {
+    if (name == "sqrt" && x) return SizeFloat::square_root(*x, facts);
+    if (name == "float" && x) return SizeFloat::quotient(*x, 1, facts);
+    const auto inner = name == "neg" ? size_float(a) : std::nullopt;
+    return inner ? inner->negated() : std::nullopt;
+  }
+  if (name.starts_with('i')) name.erase(0, 1);  // in place
+  auto number = [](const py::object& part) -> std::optional<double> {
+    if (!PyFloat_CheckExact(part.ptr())) return std::nullopt;
+    return PyFloat_AS_DOUBLE(part.ptr());
+  };
+  const auto c = number(a), d = number(b);
+  if (name == "pow") return x && d == 0.5 ? SizeFloat::square_root(*x, facts) : std::nullopt;
+  if (name == "mul") {
+    if (x && y) return SizeFloat::quotient(*x * *y, 1, facts);
+    if (x && d) return SizeFloat::product(*x, *d, facts);
+    return c && y ? SizeFloat::product(*y, *c, facts) : std::nullopt;
+  }
+  if (name == "truediv") {
+    if (x && y) return SizeFloat::quotient(*x, *y, facts);
+    if (x && d) return SizeFloat::quotient_by_float(*x, *d, facts);
+    return c && y ? SizeFloat::product_of_float(*c, *y, facts) : std::nullopt;
+  }
+  if (name == "floordiv") {  // of the exact quotient, which `/` may round
+    std::optional<SizeFloat> exact;
+    if (x && d) exact = SizeFloat::quotient_by_float(*x, *d, facts);
+    if (c && y) exact = SizeFloat::product_of_float(*c, *y, facts);
+    if (exact && !exact->is_ratio()) return std::nullopt;
+    if (!x && y == sym::Expr(1)) exact = size_float(a);
+    const auto e = exact ? exact->rounded(Rounding::Down) : std::nullopt;
+    return e ? SizeFloat::quotient(*e, 1, facts) : std::nullopt;
+  }
+  if (name != "add" && name != "sub") return std::nullopt;
+  const int sign = name == "sub" ? -1 : 1;
+  if (const auto left = size_float(a)) {
+    if (y) return left->plus(*y * sign);
+    return d ? left->plus(*d * sign) : std::nullopt;
+  }
+  auto right = size_float(b);
+  if (right && sign < 0) right = right->negated();
+  if (!right) return std::nullopt;
+  if (x) return right->plus(*x);
+  return c ? right->plus(*c) : std::nullopt;
+}
+
 std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
-  const Deferred* found = find(o);
-  if (!found || found->parts.empty() || found->parts.size() > 2) return std::nullopt;
-  const auto name = text(found->function.attr("__name__"));
-  if (name == "sqrt") return sizes().square_root(found->parts[0], how);
-  if (found->parts.size() != 2) return std::nullopt;
-  py::object a = found->parts[0], b = found->parts[1];
-  constexpr int kBits = 16;
-  // `number` * 2^kBits, where that is an int.
-  auto shifted = [](const py::object& number) -> std::optional<py::object> {
-    constexpr double kMost = 1LL << 32;
-    const double whole = std::ldexp(PyFloat_AS_DOUBLE(number.ptr()), kBits);
-    if (whole != std::rint(whole) || std::abs(whole) > kMost) return std::nullopt;
-    return py::int_(static_cast<int64_t>(whole));
-  };
-  auto product = [](const py::object& x, const py::object& y) {
-    return steal(PyNumber_Multiply(x.ptr(), y.ptr()));
-  };
-  if (name == "mul" || name == "imul") {
-    if (PyFloat_CheckExact(a.ptr())) std::swap(a, b);
-    if (!is_symbolic_int(a) || !PyFloat_CheckExact(b.ptr())) return std::nullopt;
-    const auto whole = shifted(b);
-    if (!whole) return sizes().scaled(a, PyFloat_AS_DOUBLE(b.ptr()), how);
-    a = product(a, *whole);
-    b = py::int_(1 << kBits);
-  } else if ((name == "truediv" || name == "itruediv") && is_symbolic_int(a) &&
-             PyFloat_CheckExact(b.ptr())) {
-    const auto whole = shifted(b);
-    if (!whole || PyFloat_AS_DOUBLE(b.ptr()) == 0) return std::nullopt;
-    a = product(a, py::int_(1 << kBits));
-    b = *whole;
-  } else if (name == "pow" || name == "ipow") {
-    const bool half = PyFloat_CheckExact(b.ptr()) && PyFloat_AS_DOUBLE(b.ptr()) == 0.5;
-    return half ? sizes().square_root(a, how) : std::nullopt;
-  } else if (name != "truediv" && name != "itruediv") {
+  try {
+    const auto number = size_float(o);
+    const auto e = number ? number->rounded(how) : std::nullopt;
+    return e ? std::optional(symbolic_int(*e, number->facts())) : std::nullopt;
+  } catch (const InternalError&) {  // numbers that no expression holds
     return std::nullopt;
   }
-  return sizes().quotient(a, b, how);
+}
+
+// A float of sizes against a number.
+std::optional<py::object> Numbers::compare_sizes(const py::object& a, const py::object& b,
+                                                 int operation) {
+  if (!floats_of_sizes_ || !a || !b) return std::nullopt;
+  const bool left = find(a) != nullptr;
+  const py::object& other = left ? b : a;
+  static constexpr int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
+  const int seen = left ? operation : swapped[operation];
+  try {
+    const auto number = size_float(left ? a : b);
+    if (!number) return std::nullopt;
+    const auto e = whole(other);
+    const auto answer = e ? number->compared(*e, seen)
+                        : PyFloat_CheckExact(other.ptr())
+                            ? number->compared(PyFloat_AS_DOUBLE(other.ptr()), seen)
+                            : std::nullopt;
+    if (!answer) return std::nullopt;
+    return symbolic_bool(*answer, sym::print(*answer), number->facts());
+  } catch (const InternalError&) {
+    return std::nullopt;
+  }
 }
 
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
@@ -278,7 +345,10 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   if (!is_runtime_number(left) && !is_runtime_number(right)) return false;
   // Of a number of sizes, where the float's operation raises, the call runs in eager.
   const bool of_sizes = is_of_sizes(left) || is_of_sizes(right);
-  return is_division(operation) ? of_sizes || is_nonzero(right) : of_sizes && is_power(operation);
+  if (is_division(operation)) return of_sizes || is_nonzero(right);
+  auto is_float = [this](const py::object& o) { return PyFloat_CheckExact(real_of(o).ptr()); };
+  const bool floats = is_float(left) || is_float(right);
+  return of_sizes && (is_power(operation) || (floats && is_floor_division(operation)));
 }
 
 // Of a varying float this answer is guarded.

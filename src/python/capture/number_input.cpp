@@ -250,6 +250,7 @@ py::object Numbers::number_input(const py::object& o, NumberDtype dtype) {
 // `operation`: Py_LT ...
 py::object Numbers::compare(const py::object& a, const py::object& b, int operation) {
   if (auto answer = compare_deferred(a, b, operation)) return *answer;
+  if (auto answer = compare_sizes(a, b, operation)) return *answer;
   if (auto answer = compare_state(a, b, operation)) return *answer;
   const py::object both[] = {a, b};
   if (takes_runtime_numbers(kComparisons.at(operation), both, {}))

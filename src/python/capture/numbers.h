@@ -7,10 +7,12 @@
 #include "python/capture/part.h"
 #include "python/capture/rebuild.h"
 #include "python/guards/guard.h"
+#include "symbolic/expr.h"
 
 namespace oxy::python {
 
 struct TracedFrame;
+class SizeFloat;
 
 enum class Rounding : uint8_t { Down, Up, ToZero, ToEven };
 enum class Takes : uint8_t { Read, Varying, Deferred };
@@ -63,6 +65,7 @@ class Numbers : public Part {
   bool is_of_sizes(const py::object& o) const;
   // Such a float as an int; nothing where no expression of the sizes gives it.
   std::optional<py::object> rounded(const py::object& o, Rounding how);
+  std::optional<py::object> compare_sizes(const py::object& a, const py::object& b, int operation);
   py::object taken(const py::object& written);
   // Whether the next instruction calls item() or float() for what lands on the stack.
   bool asks_for_item(const TracedFrame& frame) const;
@@ -103,6 +106,8 @@ class Numbers : public Part {
  private:
   const Deferred* find(const py::object& o) const;
   bool is_of_data(const py::object& o) const;
+  std::optional<sym::Expr> whole(const py::object& o);
+  std::optional<SizeFloat> size_float(const py::object& o);
   bool is_graph_number(const py::object& o) const;
   std::string data_text(const py::object& o) const;
   [[noreturn]] static void refuse_branch(const std::string& question);

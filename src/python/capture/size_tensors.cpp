@@ -3,6 +3,7 @@
 // without dimensions for its number it gets the symbol, or the constant, back.
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/capture/size_float.h"
 
 namespace oxy::python {
 namespace {
@@ -68,14 +69,20 @@ std::optional<py::object> Sizes::computed(std::string_view function, const Argum
   if (!std::ranges::all_of(numbers, is_whole)) return std::nullopt;
   if (word == "long" && numbers.size() == 1 && kwargs.empty()) return numbers[0];
   if (numbers.size() != 2) return std::nullopt;
+  auto quotient = [&](Rounding how) -> std::optional<py::object> {
+    const auto a = integer_expr(numbers[0]), b = integer_expr(numbers[1]);
+    if (!a || !b) return std::nullopt;
+    const auto facts = graphs().recorder().facts();
+    const auto made = SizeFloat::quotient(*a, *b, facts);
+    return made ? std::optional(symbolic_int(*made->rounded(how), facts)) : std::nullopt;
+  };
   if (word == "div" && kwargs.size() == 1 && is_text(kwargs[0].first.ptr(), "rounding_mode")) {
     for (const auto& [mode, how] :
          {std::pair("trunc", Rounding::ToZero), {"floor", Rounding::Down}})
-      if (is_text(kwargs[0].second.ptr(), mode)) return quotient(numbers[0], numbers[1], how);
+      if (is_text(kwargs[0].second.ptr(), mode)) return quotient(how);
   }
   if (!kwargs.empty()) return std::nullopt;
-  if (word == "floor_divide" || word == "floordiv")
-    return quotient(numbers[0], numbers[1], Rounding::Down);
+  if (word == "floor_divide" || word == "floordiv") return quotient(Rounding::Down);
   if (word == "add") return objects().compute(member_of<"operator", "add">(), numbers);
   if (word == "sub") return objects().compute(member_of<"operator", "sub">(), numbers);
   if (word == "mul") return objects().compute(member_of<"operator", "mul">(), numbers);

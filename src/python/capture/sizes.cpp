@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include "python/capture/capture.h"
+#include "python/capture/size_float.h"
 #include "torch_bridge/input_signature.h"
 
 namespace oxy::python {
@@ -248,14 +249,15 @@ bool Sizes::is_static_int(SourceId source) const {
   return value && PyLong_CheckExact(value.ptr());
 }
 
+bool Sizes::varies(py::handle real, SourceId source) const {
+  return source.valid() && PyLong_CheckExact(real.ptr()) && symbolic() && !policy_->off() &&
+         !is_static_int(source) && policy_->numbers.contains(heap().sources.text(source)) &&
+         integer_expr(real);
+}
+
 py::object Sizes::number(py::handle real, SourceId source) {
-  if (!PyLong_CheckExact(real.ptr()) || !symbolic() || policy_->off() || is_static_int(source) ||
-      !policy_->numbers.contains(heap().sources.text(source)))
-    return {};
-  int overflow = 0;
-  const int64_t value = PyLong_AsLongLongAndOverflow(real.ptr(), &overflow);
-  constexpr int64_t kMost = sym::Expr::kMaxConst / 4;
-  if (overflow != 0 || value > kMost || value < -kMost) return {};
+  if (!varies(real, source)) return {};
+  const int64_t value = integer_expr(real)->value();
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   const std::string name = cat("n", inputs_.size());
   const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, std::nullopt);
@@ -310,75 +312,12 @@ py::object Sizes::rounds(const Arguments& args) {
   return member_of<"builtins", "range">()(start, end, by);
 }
 
-namespace {
-
-// In front of it neither a quotient nor a root is rounded to an integer that it is not, or to the
-// middle of two.
-constexpr int64_t kMostExact = 1LL << 52, kMostExactSquare = 1LL << 46;
-
-// x / y, to the nearer integer, of two to the even one.
-sym::Expr nearest(sym::Expr x, sym::Expr y) {
-  const sym::Expr twice = x + x + y, nearest = sym::floordiv(twice, y + y);
-  if (y.is_const() && y.value() % 2 != 0) return nearest;
-  const sym::Expr between = sym::Expr(1) - sym::min(1, sym::mod(twice, y + y));
-  return nearest - between * sym::mod(nearest, 2);
-}
-
-}  // namespace
-
-std::optional<py::object> Sizes::quotient(py::handle a, py::handle b, Rounding how) {
-  const auto x = integer_expr(a), y = integer_expr(b);
-  if (!x || !y) return std::nullopt;
-  const auto facts = graphs().recorder().facts();
-  for (const sym::Expr e : {*x, *y})
-    if (!facts->decide(sym::at_most(e, kMostExact)) || !facts->decide(sym::at_most(-kMostExact, e)))
-      return std::nullopt;
-  if (facts->decide(sym::equal(*y, 0))) return std::nullopt;
-  if (how == Rounding::ToEven) {
-    const sym::Expr sign = facts->decide(sym::less(*y, 0)) ? -1 : 1;
-    return symbolic_int(nearest(sign * *x, sign * *y), facts);
-  }
-  const bool up = how == Rounding::ToZero
-                      ? facts->decide(sym::less(*x, 0)) != facts->decide(sym::less(*y, 0))
-                      : how == Rounding::Up;
-  return symbolic_int(up ? -sym::floordiv(-*x, *y) : sym::floordiv(*x, *y), facts);
-}
-
-std::optional<py::object> Sizes::scaled(py::handle number, double factor, Rounding how) {
-  const auto given = integer_expr(number);
-  if (!given || !is_symbolic_int(number) || !std::isfinite(factor)) return std::nullopt;
-  // Powers of 2 go to the other side of the product, which no rounding tells.
-  const int bits = std::max(0, std::ilogb(factor));
-  constexpr int kMostBits = 20;
-  if (bits > kMostBits) return std::nullopt;
-  const double c = std::ldexp(std::abs(factor), -bits);
-  const sym::Expr x = *given * ((factor < 0 ? -1 : 1) * (int64_t{1} << bits));
-  const auto facts = graphs().recorder().facts();
-  if (!facts->decide(sym::at_most(x, kMostExact)) || !facts->decide(sym::at_most(-kMostExact, x)))
-    return std::nullopt;
-  const auto down = [&](sym::Expr e) { return sym::scale(e, c); };
-  const auto up = [&](sym::Expr e) { return -sym::scale(-e, c); };
-  if (how == Rounding::ToEven) {
-    const sym::Expr below = down(x * 2), nearest = sym::floordiv(below + 1, 2);
-    const sym::Expr whole = sym::Expr(1) - sym::min(1, up(x * 2) - below);
-    const sym::Expr between = whole * sym::mod(below, 2);
-    return symbolic_int(nearest - between * sym::mod(nearest, 2), facts);
-  }
-  const bool upwards =
-      how == Rounding::Up || (how == Rounding::ToZero && facts->decide(sym::less(x, 0)));
-  return symbolic_int(upwards ? up(x) : down(x), facts);
-}
-
 std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {
   const auto e = integer_expr(x);
   if (!e || !is_symbolic_int(x)) return std::nullopt;
   const auto facts = graphs().recorder().facts();
-  if (!facts->decide(sym::at_most(1, *e)) || !facts->decide(sym::at_most(*e, kMostExactSquare)))
-    return std::nullopt;
-  if (how == Rounding::Up) return symbolic_int(sym::square_root(*e - 1) + 1, facts);
-  if (how == Rounding::ToEven)  // an integer's is never in the middle of two
-    return symbolic_int(sym::floordiv(sym::square_root(*e * 4) + 1, 2), facts);
-  return symbolic_int(sym::square_root(*e), facts);
+  const auto root = SizeFloat::square_root(*e, facts);
+  return root ? std::optional(symbolic_int(*root->rounded(how), facts)) : std::nullopt;
 }
 
 void Sizes::make_plain(Arguments& args, Keywords& kwargs) {

@@ -85,7 +85,8 @@ class Sizes : public Part {
   void add_tensor(py::handle real, const ir::TensorType& type);
   // Whether it is an int of a module that is a number of each capture.
   bool is_static_int(SourceId source) const;
-  // What stands for an int that varies and that Python looks at; null for all else.
+  // Whether it is an int that varies; what stands for one, where Python looks at it, else null.
+  bool varies(py::handle real, SourceId source) const;
   py::object number(py::handle real, SourceId source);
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
@@ -101,10 +102,6 @@ class Sizes : public Part {
   py::object select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);
-  // The exact a / b, which Python rounds to a float, as an int; null where others are among them.
-  std::optional<py::object> quotient(py::handle a, py::handle b, Rounding how);
-  // x * factor, rounded twice: to a double, as Python does it, and to an int.
-  std::optional<py::object> scaled(py::handle x, double factor, Rounding how);
   // The exact square root of an int, which Python rounds to a float, as an int; null where it is
   // none, is negative or large.
   std::optional<py::object> square_root(py::handle x, Rounding how);

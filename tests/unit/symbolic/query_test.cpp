@@ -126,6 +126,13 @@ TEST_F(QueryTest, ProductsWithFloatsAreRoundedTwice) {
   EXPECT_EQ((*this)("scale(s, 1e-05)"), scale(s, 1e-5));
   EXPECT_EQ(hint(scale(s, 0.7)), 11);
   EXPECT_EQ(linear("scale(s, 0.7)*s", s), "no");
+  EXPECT_EQ(scale_down(7, 1.4).value(), 5);  // the float is less than 1.4
+  EXPECT_EQ(scale_down(-7, 1.4).value(), -5);
+  EXPECT_EQ(scale_down(-8, 1.4).value(), -6);
+  EXPECT_EQ(range_of(scale_down(p, 1.4)), (Range{0, 5}));
+  EXPECT_EQ((*this)("scale(s - 1, 1/1.4) + 2"), scale_down(s - 1, 1.4) + 2);
+  EXPECT_EQ(print(scale_down(s, 1.4)), "scale(s, 1/1.4)");
+  EXPECT_EQ(hint(scale_down(s, 1.6)), 10);
   for (const char* bad : {"2.5", "-0.5", "x", "nan"})
     EXPECT_EQ(parse_error(cat("scale(s, ", bad, ")")),
               cat("symbolic expression \"scale(s, ", bad,
