@@ -2,6 +2,8 @@
 // (`step_t.item()`) and of settings that vary (a learning rate) is a GraphNumber there
 // (oxyfuel/graph_number.py), a tensor that behaves as a float. Here: where they come from, and what
 // calls of torch make of them.
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -79,10 +81,14 @@ py::object Numbers::float_in(const py::object& tensor) {
   return graph_float(copy);
 }
 
-// A setting of an optimizer, an item of one of its dicts, that was another one at an earlier call.
+// A setting of an optimizer, in one of its dicts or in a tuple there (betas), that was another one
+// at an earlier call.
 py::object Numbers::varying_float(py::handle real, SourceId source) {
-  if (varying.empty() || !PyFloat_CheckExact(real.ptr()) || graphs().inner() != nullptr ||
-      heap().sources[source].kind != SourceKind::DictItem || !is_varying(source) || !in_optimizer())
+  if (varying.empty() || !PyFloat_CheckExact(real.ptr()) || graphs().inner() != nullptr) return {};
+  const Source& at = heap().sources[source];
+  const bool in_tuple = at.kind == SourceKind::Item;
+  if ((in_tuple ? heap().sources[at.base] : at).kind != SourceKind::DictItem ||
+      !is_varying(source) || !in_optimizer())
     return {};
   const NumberDtype f64{at::kDouble, false};
   if (!number_as_tensor(real, f64)) return {};
@@ -172,7 +178,8 @@ Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
       graphs().recorder().allow_number(THPVariable_Unpack(value.ptr()));
       scalars = true;
     } else if (met && met->same) {
-      value = calls().call_method(value, "to", {args[0].attr("dtype")}, {});
+      value = calls().call_method(
+          value, "to", {borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(met->fits)))}, {});
     }
     return value;
   };
@@ -209,6 +216,10 @@ Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const 
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
   if (module.starts_with("torch.optim."))
     if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
+  // Whose steps go by the values of tensors in every line, or work on sparse ones.
+  if ((module == "torch.optim.lbfgs" && name == "LBFGS.step") ||
+      (module == "torch.optim.sparse_adam" && name == "SparseAdam.step"))
+    throw Break(BreakId::torch_call, std::string(name));
   if (module == "torch.optim.optimizer" && args.size() == 1) {
     if (name == "_stack_if_compiling") return args[0];
     if (name == "_get_value")
