@@ -157,8 +157,9 @@ class Walk {
     if (of_integers && !is_exact(n, *row, is_integer(v))) return std::nullopt;
     if (n.args.size() > row->operands && row->op != ScalarOp::Copy && !plain(n))
       return std::nullopt;
-    const auto left = operand(n.arg(0));
-    const auto right = row->operands == 2 && left ? operand(n.arg(1)) : left;
+    const bool narrow = is_narrow(n);
+    const auto left = operand(n.arg(0), narrow);
+    const auto right = row->operands == 2 && left ? operand(n.arg(1), narrow) : left;
     if (!left || !right) return std::nullopt;
     const bool exchanged = row->name == "rsub";
     return add({.op = row->op,
@@ -175,10 +176,23 @@ class Walk {
            n.args.size() == 3 && number_of(n.arg(2)) == 1.0;
   }
 
-  std::optional<uint16_t> operand(const ir::Arg& a) {
+  // Whether the tensors that an op takes are of f32: numbers beside them are rounded to it first.
+  bool is_narrow(const ir::Node& n) const {
+    bool narrow = false, wide = false;
+    for (const ir::Arg& a : n.args) {
+      if (!a.is_value() || !g_.value(a.value()).type.is_tensor()) continue;
+      const ir::DType dtype = g_.value(a.value()).type.tensor.dtype;
+      narrow |= dtype == ir::DType::F32;
+      wide |= dtype == ir::DType::F64;
+    }
+    return narrow && !wide;
+  }
+
+  std::optional<uint16_t> operand(const ir::Arg& a, bool narrow = false) {
     if (a.is_value()) return step(a.value());
     const auto number = number_of(a);
-    return number ? std::optional(constant(*number)) : std::nullopt;
+    if (!number) return std::nullopt;
+    return constant(narrow ? static_cast<float>(*number) : *number);
   }
 
   const ir::Graph& g_;

@@ -112,6 +112,39 @@ def test_what_is_computed_of_a_count_is_guarded_by_its_truth(question):
     assert_counts_as_eager(Reading)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda t: t == 0.1,
+        lambda t: t > 0.1,
+        lambda t: t + 0.7 > 0.8,
+        lambda t: t * 3 <= 0.3,
+        lambda t: 0.3 / t == 3,
+        lambda t: t.min() < 0.1 and t.max() >= 0.1,
+        lambda t: t.double() == 0.1,
+        lambda t: t.float() == 0.1,
+    ],
+)
+def test_numbers_are_compared_in_the_precision_of_their_tensor(question, dtype):
+    class Compared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("bound", torch.zeros((), dtype=dtype))
+
+        def forward(self, x):
+            return x * 2 if question(self.bound) else x * 3
+
+    module = Compared()
+    compiled = oxyfuel.compile(module)
+    x = torch.randn(3)
+    near = torch.tensor(0.1, dtype=dtype)
+    infinite = torch.tensor(float("inf"), dtype=dtype)
+    for value in (near, near.nextafter(infinite), near.nextafter(-infinite), -near, near * 8):
+        module.bound.copy_(value)
+        assert torch.equal(compiled(x), module(x))
+
+
 def test_a_count_against_a_bound_is_two_graphs():
     class Warming(Counting):
         def forward(self, x):
