@@ -305,3 +305,15 @@ def test_hooks_see_what_a_call_saves_and_raise_out_of_it():
             for _ in range(5):
                 compiled(x)
     compiled(x).sum().backward()
+
+
+def test_views_of_parameters_in_no_grad_are_no_leaves_of_the_code():
+    w = leaf(4)
+
+    @torch.no_grad()
+    def f(x):
+        view = w.view(2, 2)
+        return x @ view, view
+
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(oxyfuel.compile(f, fullgraph=True)(x), f(x))

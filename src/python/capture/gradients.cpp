@@ -173,7 +173,10 @@ py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
     throw Break(BreakId::tensor_attribute, "a change of requires_grad");
   py::object out =
       record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
-  if (!wanted) made_leaves_.erase(tensor.ptr());
+  if (wanted)
+    note_leaf(out);
+  else
+    made_leaves_.erase(tensor.ptr());
   return out;
 }
 

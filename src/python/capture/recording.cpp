@@ -187,7 +187,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
-  if (is_tensor_object(result.ptr())) note_leaf(result);
+  if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;
 }
