@@ -54,8 +54,8 @@ def forward(function: Any, *args: Any) -> Any:
         return _as_result(out, args, ctx)
 
 
-def rehearse(function: Any, *args: Any) -> None:
-    """Follows the forward and the backward of `function` for what they rely on."""
+def rehearse_forward(function: Any, *args: Any) -> Any:
+    """Follows the forward of `function` for what it relies on; what its backward is called with."""
     ctx = Context(len(args))
     ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
     with torch.no_grad():
@@ -65,7 +65,13 @@ def rehearse(function: Any, *args: Any) -> None:
             out = function.forward(*args)
             function.setup_context(ctx, args, out)
         results = out if isinstance(out, tuple) else (out,)
-        gradients = [torch.zeros_like(o) for o in results if isinstance(o, torch.Tensor)]
+        return ctx, [torch.zeros_like(o) for o in results if isinstance(o, torch.Tensor)]
+
+
+def rehearse_backward(function: Any, made: Any) -> None:
+    """Follows the backward of `function` for what it relies on."""
+    ctx, gradients = made
+    with torch.no_grad():
         function.backward(ctx, *gradients)
 
 

@@ -124,8 +124,10 @@ def _adagrad(
         _put(param, value - step_size * grad / (total.sqrt() + eps), keep)
 
 
-def _lerp(start, end, weight):
-    if weight < 0.5:
+def _moved(start, end, kept):
+    """`start.lerp(end, 1 - kept)`. Of a number that varies, `kept` itself is compared."""
+    weight = 1 - kept
+    if kept > 0.5:
         return start + weight * (end - start)
     return end - (end - start) * (1 - weight)
 
@@ -160,7 +162,7 @@ def _adam(
                 value = value * (1 - rate * weight_decay)
             else:
                 grad = grad + value * weight_decay
-        average = _lerp(_wide(averages[i]), grad, 1 - beta1)
+        average = _moved(_wide(averages[i]), grad, beta1)
         square = _wide(squares[i]) * beta2 + (1 - beta2) * grad * grad
         _put(averages[i], average, keep)
         _put(squares[i], square, keep)

@@ -59,7 +59,7 @@ class GraphNumber:
         return GraphNumber(-self.value)
 
     def __bool__(self) -> bool:
-        return bool(self.value != 0)
+        return bool(self != 0)
 
     def __eq__(self, other: Any) -> Any:
         return self.value == _inside(other)

@@ -277,7 +277,9 @@ std::unique_ptr<Capture> capture_in_front(Captures& captures, const Break& found
       captures.run(capture, found.loop, step);
       if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
-      if (b.id != BreakId::local_class && b.id != BreakId::functional_transform) continue;
+      if (b.id != BreakId::local_class && b.id != BreakId::functional_transform &&
+          b.id != BreakId::made_leaf)
+        continue;
       for (size_t other : b.steps)
         if (other < step && std::ranges::count(steps, other) == 0) steps.push_back(other);
       std::sort(steps.begin() + static_cast<ptrdiff_t>(i) + 1, steps.end(), std::greater<>());

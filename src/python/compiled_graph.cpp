@@ -1,6 +1,8 @@
 // Entry and exit of a compiled graph: arguments to inputs, the choice of a plan, results to Python
 // objects.
 
+#include <torch/csrc/Exceptions.h>
+
 #include <algorithm>
 
 #include "python/bindings.h"
@@ -292,7 +294,12 @@ bool run_executable(bridge::Executable& executable, std::span<const bridge::Inpu
     half_done = e.what();
   }
   if (thread != nullptr) PyEval_RestoreThread(thread);
-  if (thrown) std::rethrow_exception(thrown);
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (python_error& e) {
+    e.restore();
+    throw py::error_already_set();
+  }
   if (half_done.empty()) return ok;
   PyErr_SetString(PyExc_RuntimeError, half_done.c_str());
   throw py::error_already_set();

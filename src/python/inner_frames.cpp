@@ -211,6 +211,11 @@ py::object take_dynamo_callback() {
   return before.is_none() ? py::object() : before;
 }
 
+std::unordered_set<PyObject*>& left_whole() {
+  static auto& codes = *new std::unordered_set<PyObject*>();
+  return codes;
+}
+
 bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& result) {
   if (parameters == nullptr) return false;
   if (handed != nullptr && function->func_code == handed_to) {
@@ -227,7 +232,8 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   if (table->has_made(function->func_code)) return false;
-  if (is_disabled_frame(function) || is_import(function)) {  // with all that it calls
+  if (is_disabled_frame(function) || is_import(function) ||
+      (!left_whole().empty() && left_whole().contains(function->func_code))) {
     const InnerFrames none(nullptr);
     result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
     return true;
@@ -238,6 +244,10 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
 }
 
 }  // namespace
+
+void leave_whole(PyObject* code) {
+  if (left_whole().insert(code).second) Py_INCREF(code);
+}
 
 bool is_disabled(PyFunctionObject* function) {
   if (function->func_dict == nullptr) return false;

@@ -32,6 +32,9 @@ class FrameCompiler {
 // Marked by oxyfuel.disable or torch.compiler.disable, or what torch.compile has made.
 bool is_disabled(PyFunctionObject* function);
 
+// Functions of this code run in eager, with all that they call.
+void leave_whole(PyObject* code);
+
 // While it lives, Python functions of the user's that this thread calls are compiled by way of the
 // table; none with a null table. TorchDynamo, where it is at work around it, sees none of the
 // frames inside: neither code that we have made nor our own functions.

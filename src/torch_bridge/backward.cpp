@@ -1,6 +1,7 @@
 // The node of a compiled graph in autograd's graph, and the plans that it runs.
 #include "torch_bridge/backward.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -222,7 +223,13 @@ c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input>
   // Results have their history before they are saved.
   for (const uint32_t i : rooted_) nodes[0]->add_result(outputs[i]);
   for (const uint32_t i : written_) nodes[0]->add_written(*inputs[i].tensor);
-  for (size_t k = 0; k < nodes.size(); k++) save(*nodes[k], pieces_[k].saved, inputs, outputs);
+  try {
+    for (size_t k = 0; k < nodes.size(); k++) save(*nodes[k], pieces_[k].saved, inputs, outputs);
+  } catch (...) {
+    // What a hook raises leaves the call: so the recomputation of a checkpoint ends.
+    if (at::SavedTensorDefaultHooks::get_hooks()) throw Interrupted{std::current_exception()};
+    throw;
+  }
   for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
   return nodes[0];
 }

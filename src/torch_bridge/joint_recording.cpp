@@ -128,6 +128,7 @@ engine::variable_list run_engine(const engine::edge_list& from,
                                  const engine::variable_list& tangents,
                                  const engine::edge_list& to) {
   engine::variable_list out;
+  if (to.empty()) return out;
   const NoAnomalies values_are_not_there;
   auto run = [&] {
     out = engine::Engine::get_default_engine().execute(from, tangents, /*keep_graph=*/false,

@@ -10,7 +10,7 @@ namespace oxy::bridge {
 
 std::optional<at::Tensor> chosen_by_mask(c10::ArrayRef<c10::IValue> args) {
   const at::Tensor &self = args[0].toTensor(), &values = args[2].toTensor();
-  if (!c10::GradMode::is_enabled() || !values.requires_grad() || args[3].toBool()) return {};
+  if (!c10::GradMode::is_enabled() || !values.requires_grad()) return {};
   const auto indices = args[1].toOptionalTensorVector();
   // Whole dimensions, then a mask of some dimensions.
   if (indices.empty() || !indices.back()) return {};
@@ -31,7 +31,8 @@ std::optional<at::Tensor> chosen_by_mask(c10::ArrayRef<c10::IValue> args) {
     if (values.sym_size(-d) != 1 && values.sym_size(-d) != self.sym_size(-d)) return {};
   at::Tensor choice = mask;
   for (int64_t d = 0; d < rest; ++d) choice = choice.unsqueeze(-1);
-  return at::where(choice, values, self);
+  const bool accumulate = args[3].toBool();
+  return at::where(choice, accumulate ? at::add(self, values) : values, self);
 }
 
 }  // namespace oxy::bridge

@@ -189,6 +189,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
   if (f.target == kReadNumber && read_number(s)) return;
+  if (index_by_counted_mask(op, f, s, base)) return;
   const OfDataOp of_data = of_data_op(f, s, base);
   if (of_data == OfDataOp::Number) return read_symbol(s);
   if (of_data == OfDataOp::Masks) return index_by_masks(op, s, base);

@@ -87,6 +87,8 @@ class OpRecorder {
   enum class OfDataOp : uint8_t { None, Number, Masks, Sizes };
   OfDataOp of_data_op(const OpFacts& f, const torch::jit::Stack& s, size_t base) const;
   void read_symbol(torch::jit::Stack& s);
+  bool index_by_counted_mask(const c10::OperatorHandle& op, const OpFacts& f, torch::jit::Stack& s,
+                             size_t base);
   void index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
   Predicted predict_by_data(const OpFacts& f, c10::ArrayRef<c10::IValue> args);
   sym::Expr count_in(const at::Tensor& mask);
@@ -109,6 +111,8 @@ class OpRecorder {
   const OfData of_data_;
   // By value: the number in it, how many of its elements are not 0, and where these are.
   std::unordered_map<uint32_t, sym::Expr> numbers_, counts_;
+  // By value: of masks, how many elements hold, since as many values were put there.
+  std::unordered_map<uint32_t, c10::SymInt> counted_;
   std::unordered_map<uint32_t, at::Tensor> places_;
   std::unordered_map<c10::OperatorName, OpFacts> facts_;
   std::unordered_set<uint32_t> runtime_numbers_;       // values

@@ -1,6 +1,7 @@
 // Enters and leaves the thread's state of a recording, and puts its parts together.
 #include "torch_bridge/recorder.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/functional.h>
@@ -28,6 +29,8 @@ class Recorder::ThreadState {
       no_inference_.emplace(false);
       c10::GradMode::set_enabled(false);
     }
+    // They see what a call saves, not what the recording does.
+    at::SavedTensorDefaultHooks::set_tracing(true);
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Functionalize, true);
     at::functionalization::impl::setFunctionalizationReapplyViewsTLS(true);
     c10::impl::TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode);
@@ -82,8 +85,7 @@ std::optional<ScalarProgram> Recorder::scalar_program(const at::Tensor& t) const
   if (!v) return std::nullopt;
   auto constant = [&](ir::ValueId a) -> std::optional<double> {
     for (const RecordedSource& s : recording_.attributes)
-      if (s.value == a && s.fresh && at::isFloatingType(s.real.scalar_type()))
-        return s.real.item<double>();
+      if (s.value == a && s.fresh && !s.real.is_complex()) return s.real.item<double>();
     return std::nullopt;
   };
   return bridge::scalar_program(recording_.graph, *v, constant);
@@ -110,6 +112,20 @@ std::vector<at::Tensor> Recorder::add_regions(const std::string& op,
   // Views of written memory may be taken anew; autograd has nothing to add there.
   c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   return bridge::add_regions(recording_, op, args, std::move(regions));
+}
+
+void Recorder::forget_draws(size_t from) {
+  ir::Graph& g = recording_.graph;
+  std::unordered_set<uint32_t> gone;
+  for (size_t i = from; i < g.order().size(); ++i) {
+    const ir::Node& n = g.node(g.order()[i]);
+    const ops::OpInfo* op = ops::find(n);
+    bool drawn = op && op->has(ops::Random);
+    ir::for_each_value(n, [&](ir::ValueId v) { drawn |= gone.contains(v.index); });
+    if (!drawn || n.dead) continue;
+    for (ir::ValueId v : n.outputs) gone.insert(v.index);
+    g.kill(n.id);
+  }
 }
 
 void Recorder::enter() {

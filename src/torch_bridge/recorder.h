@@ -114,6 +114,11 @@ class Recorder {
   // (functionalisation converts to any); with out= every conversion is.
   void expect_write(std::string_view function, bool out) { ops_.expect_write(function, out); }
 
+  // Takes away the random numbers that were drawn behind the first `from` nodes, with what was
+  // computed of them: nothing of it may be in use.
+  size_t node_count() const { return recording_.graph.order().size(); }
+  void forget_draws(size_t from);
+
   void enter();
   void leave();  // a second call does nothing
 

@@ -12,6 +12,8 @@ namespace oxy::bridge {
 namespace {
 
 constexpr size_t kMostSteps = 200;
+// Integers are computed with in doubles: so many steps on so large numbers stay exact.
+constexpr double kLargestConstant = 0x1p40;
 
 struct Row {
   std::string_view name;
@@ -31,9 +33,19 @@ constexpr Row kRows[] = {
     {"ge", ScalarOp::GreaterEqual, 2},
     {"eq", ScalarOp::Equal, 2},
     {"ne", ScalarOp::NotEqual, 2},
+    {"logical_not", ScalarOp::Not, 1},
     {"neg", ScalarOp::Neg, 1},
     {"reciprocal", ScalarOp::Reciprocal, 1},
     {"sqrt", ScalarOp::Sqrt, 1},
+    {"_is_all_true", ScalarOp::Copy, 1},  // of one element, as what follows
+    {"_is_any_true", ScalarOp::Copy, 1},
+    {"all", ScalarOp::Copy, 1},
+    {"any", ScalarOp::Copy, 1},
+    {"min", ScalarOp::Copy, 1},
+    {"max", ScalarOp::Copy, 1},
+    {"expand", ScalarOp::Copy, 1},
+    {"unsqueeze", ScalarOp::Copy, 1},
+    {"squeeze", ScalarOp::Copy, 1},
     {"_to_copy", ScalarOp::Copy, 1},
     {"clone", ScalarOp::Copy, 1},
     {"detach", ScalarOp::Copy, 1},
@@ -82,7 +94,8 @@ class Walk {
     const ir::Type& type = g_.value(v).type;
     if (!type.is_tensor() || !type.tensor.numel().is_const(1)) return std::nullopt;
     const ir::DType dtype = type.tensor.dtype;
-    if (dtype != ir::DType::F32 && dtype != ir::DType::F64 && dtype != ir::DType::B8)
+    if (dtype != ir::DType::F32 && dtype != ir::DType::F64 && dtype != ir::DType::B8 &&
+        !is_integer(v))
       return std::nullopt;
     const auto made = make(v, dtype == ir::DType::F32);
     if (made) known_.emplace(v.index, *made);
@@ -97,6 +110,28 @@ class Walk {
     return static_cast<uint16_t>(out.steps.size() - 1);
   }
   uint16_t constant(double number) { return add({.op = ScalarOp::Constant, .number = number}); }
+
+  bool is_integer(ir::ValueId v) const {
+    const ir::DType dtype = g_.value(v).type.tensor.dtype;
+    return dtype == ir::DType::I64 || dtype == ir::DType::I32;
+  }
+
+  // Of integers: sums with constants, comparisons among each other, and what only hands them on.
+  bool is_exact(const ir::Node& n, const Row& row, bool gives_integer) const {
+    size_t integers = 0, others = 0;
+    for (size_t i = 0; i < row.operands; ++i) {
+      const ir::Arg& a = n.arg(i);
+      const auto number = number_of(a);
+      if (a.is_value())
+        ++(is_integer(a.value()) ? integers : others);
+      else if (!number || std::trunc(*number) != *number || std::abs(*number) > kLargestConstant)
+        return false;
+    }
+    if (row.op == ScalarOp::Copy) return integers == 1 || !gives_integer;
+    if (row.op == ScalarOp::Not) return true;
+    if (row.op == ScalarOp::Add || row.op == ScalarOp::Sub) return integers == 1 && others == 0;
+    return row.op >= ScalarOp::Less && row.op <= ScalarOp::NotEqual && others == 0;
+  }
 
   std::optional<uint16_t> make(ir::ValueId v, bool rounds) {
     const ir::Node& n = g_.def(v);
@@ -114,11 +149,17 @@ class Walk {
     if (const auto number = filled_with(n)) return constant(*number);
     if (n.target == "aten.copy.default") return operand(n.arg(1));
     const Row* row = row_of(n.target);
-    if (!row || n.kind != ir::NodeKind::CallOp) return std::nullopt;
+    if (!row || n.kind != ir::NodeKind::CallOp || n.outputs.size() != 1) return std::nullopt;
+    const bool of_integers =
+        is_integer(v) || std::ranges::any_of(n.args, [this](const ir::Arg& a) {
+          return a.is_value() && g_.value(a.value()).type.is_tensor() && is_integer(a.value());
+        });
+    if (of_integers && !is_exact(n, *row, is_integer(v))) return std::nullopt;
     if (n.args.size() > row->operands && row->op != ScalarOp::Copy && !plain(n))
       return std::nullopt;
-    const auto left = operand(n.arg(0));
-    const auto right = row->operands == 2 && left ? operand(n.arg(1)) : left;
+    const bool narrow = is_narrow(n);
+    const auto left = operand(n.arg(0), narrow);
+    const auto right = row->operands == 2 && left ? operand(n.arg(1), narrow) : left;
     if (!left || !right) return std::nullopt;
     const bool exchanged = row->name == "rsub";
     return add({.op = row->op,
@@ -135,10 +176,23 @@ class Walk {
            n.args.size() == 3 && number_of(n.arg(2)) == 1.0;
   }
 
-  std::optional<uint16_t> operand(const ir::Arg& a) {
+  // Whether the tensors that an op takes are of f32: numbers beside them are rounded to it first.
+  bool is_narrow(const ir::Node& n) const {
+    bool narrow = false, wide = false;
+    for (const ir::Arg& a : n.args) {
+      if (!a.is_value() || !g_.value(a.value()).type.is_tensor()) continue;
+      const ir::DType dtype = g_.value(a.value()).type.tensor.dtype;
+      narrow |= dtype == ir::DType::F32;
+      wide |= dtype == ir::DType::F64;
+    }
+    return narrow && !wide;
+  }
+
+  std::optional<uint16_t> operand(const ir::Arg& a, bool narrow = false) {
     if (a.is_value()) return step(a.value());
     const auto number = number_of(a);
-    return number ? std::optional(constant(*number)) : std::nullopt;
+    if (!number) return std::nullopt;
+    return constant(narrow ? static_cast<float>(*number) : *number);
   }
 
   const ir::Graph& g_;
@@ -158,6 +212,8 @@ double compute(const ScalarStep& s, double a, double b) {
       return a / b;
     case ScalarOp::Pow:
       return std::pow(a, b);
+    case ScalarOp::Not:
+      return a == 0;
     case ScalarOp::Neg:
       return -a;
     case ScalarOp::Reciprocal:

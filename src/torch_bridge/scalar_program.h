@@ -22,6 +22,7 @@ enum class ScalarOp : uint8_t {
   Div,
   Pow,
   Neg,
+  Not,
   Reciprocal,
   Sqrt,
   Less,

@@ -16,6 +16,7 @@ using sym::Expr;
 
 constexpr std::string_view kIndex = "aten.index.Tensor", kPut = "aten.index_put.default",
                            kNonzero = "aten.nonzero.default",
+                           kNonzeroStatic = "aten.nonzero_static.default",
                            kMaskedSelect = "aten.masked_select.default",
                            kRepeats = "aten.repeat_interleave.Tensor",
                            kBincount = "aten.bincount.default", kCtcLoss = "aten._ctc_loss.Tensor";
@@ -90,6 +91,7 @@ std::vector<PredictedReturn> unique(const ir::TensorType& self, std::optional<in
 OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::Stack& s,
                                             size_t base) const {
   OfDataOp found = OfDataOp::None;
+  if (f.target == kNonzeroStatic) return OfDataOp::Sizes;
   if (f.target == ops::kReadNumber) {
     if (of_data_.numbers && at::isIntegralType(s[base].toTensor().scalar_type(), false))
       found = OfDataOp::Number;
@@ -134,6 +136,44 @@ Expr OpRecorder::count_in(const at::Tensor& mask) {
   return r_.shapes->facts()->simplify(known->second);
 }
 
+// Behind `t[mask] = values` with several values, as many elements of the mask hold: what it indexes
+// from then on, the gradient by the values above all, has a known size.
+bool OpRecorder::index_by_counted_mask(const c10::OperatorHandle& op, const OpFacts& f,
+                                       torch::jit::Stack& s, size_t base) {
+  if (f.target != kPut && f.target != kIndex) return false;
+  const at::Tensor self = s[base].toTensor();
+  const auto given = s[base + 1].toOptionalTensorVector();
+  if (given.empty() || !given.back() || masks_of(s[base + 1]).size() != 1) return false;
+  const at::Tensor& mask = *given.back();
+  const auto whole = static_cast<int64_t>(given.size()) - 1;  // dimensions in front of the mask's
+  const int64_t rest = self.dim() - whole - mask.dim();
+  if (mask.scalar_type() != at::kBool || mask.dim() == 0 || rest < 0 ||
+      std::any_of(given.begin(), given.end() - 1, [](const auto& i) { return i && i->defined(); }))
+    return false;
+  for (int64_t d = 0; d < mask.dim(); d++)
+    if (expr_of(mask.sym_size(d)) != expr_of(self.sym_size(whole + d))) return false;
+  const uint32_t value = r_.value_of(mask).index;
+  if (f.target == kPut) {
+    const at::Tensor& values = s[base + 2].toTensor();
+    if (values.dim() <= rest) return false;
+    const c10::SymInt count = values.sym_size(-rest - 1);
+    if (const Expr e = expr_of(count); e.is_const() && e.value() > 1) counted_[value] = count;
+    return false;
+  }
+  auto known = counted_.find(value);
+  if (known == counted_.end()) return false;
+  at::Tensor& places = places_[value];
+  if (!places.defined())
+    places = call_op(*this, "aten::nonzero_static", "", {mask, known->second, int64_t{-1}});
+  c10::List<std::optional<at::Tensor>> indices;
+  for (int64_t d = 0; d < whole; d++) indices.push_back(std::nullopt);
+  for (int64_t d = 0; d < mask.dim(); d++)
+    indices.push_back(call_op(*this, "aten::select", "int", {places, int64_t{1}, d}));
+  s[base + 1] = std::move(indices);
+  on_op(op, s);
+  return true;
+}
+
 // Each mask becomes the indices of its elements that hold, a dimension each.
 void OpRecorder::index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base) {
   const at::Tensor self = s[base].toTensor();
@@ -167,6 +207,8 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
   const ir::TensorType self = type_of(tensor);
   const Expr elements = self.numel();
   auto new_size = [&] { return r_.shapes->size_of_data(sym::hint(elements) / 2); };
+  if (f.target == kNonzeroStatic)
+    return {one(dense_type(DType::I64, {expr_of(args[1].toSymInt()), self.dim()}))};
   if (f.target == kNonzero) {
     const Expr count = count_in(tensor);
     ir::TensorType t = dense_type(DType::I64, {count, self.dim()});

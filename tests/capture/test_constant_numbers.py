@@ -53,32 +53,107 @@ def test_a_changed_buffer_is_seen(change):
         torch.testing.assert_close(compiled(x), module(x))
 
 
+class Counting(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * 2
+
+
+def assert_counts_as_eager(kind):
+    oxyfuel.reset()
+    ours, eagers = kind(), kind()
+    compiled = oxyfuel.compile(ours)
+    x = torch.randn(3)
+    for _ in range(12):
+        torch.testing.assert_close(compiled(x), eagers(x))
+        assert ours.calls == eagers.calls
+
+
 def test_a_number_that_changes_at_every_call_breaks_in_the_end():
-    class Counting(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.tensor(0))
-
-        def forward(self, x):
-            self.calls += 1
-            return x * 2
-
     class Reading(Counting):
         def forward(self, x):
             y = x * 3
-            if self.calls > 4:
+            if self.calls % 5 > 2:
                 y = y + 1
             self.calls.add_(1)
             return y
 
-    for kind in (Counting, Reading):
-        ours, eagers = kind(), kind()
-        compiled = oxyfuel.compile(ours)
-        x = torch.randn(3)
-        for _ in range(12):
-            torch.testing.assert_close(compiled(x), eagers(x))
-            assert ours.calls == eagers.calls
+    assert_counts_as_eager(Counting)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+    assert_counts_as_eager(Reading)
     assert 0 < oxyfuel.stats()["graph_breaks"] < 6
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda n: n > 4,
+        lambda n: n <= 3,
+        lambda n: n + 2 == 7,
+        lambda n: not n,
+        lambda n: (n - 5).to(torch.float32) * 0.5 < 1.0,
+        lambda n: torch.logical_not(n != 6),
+        lambda n: (n > 2.5) or (n == 1),
+    ],
+)
+def test_what_is_computed_of_a_count_is_guarded_by_its_truth(question):
+    class Reading(Counting):
+        def forward(self, x):
+            y = x * 3
+            if question(self.calls):
+                y = y + 1
+            self.calls.add_(1)
+            return -y if question(self.calls) else y
+
+    assert_counts_as_eager(Reading)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda t: t == 0.1,
+        lambda t: t > 0.1,
+        lambda t: t + 0.7 > 0.8,
+        lambda t: t * 3 <= 0.3,
+        lambda t: 0.3 / t == 3,
+        lambda t: t.min() < 0.1 and t.max() >= 0.1,
+        lambda t: t.double() == 0.1,
+        lambda t: t.float() == 0.1,
+    ],
+)
+def test_numbers_are_compared_in_the_precision_of_their_tensor(question, dtype):
+    class Compared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("bound", torch.zeros((), dtype=dtype))
+
+        def forward(self, x):
+            return x * 2 if question(self.bound) else x * 3
+
+    module = Compared()
+    compiled = oxyfuel.compile(module)
+    x = torch.randn(3)
+    near = torch.tensor(0.1, dtype=dtype)
+    infinite = torch.tensor(float("inf"), dtype=dtype)
+    for value in (near, near.nextafter(infinite), near.nextafter(-infinite), -near, near * 8):
+        module.bound.copy_(value)
+        assert torch.equal(compiled(x), module(x))
+
+
+def test_a_count_against_a_bound_is_two_graphs():
+    class Warming(Counting):
+        def forward(self, x):
+            self.calls += 1
+            return x * 2 if self.calls < 5 else x * 3
+
+    assert_counts_as_eager(Warming)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["graphs"] == 2
 
 
 def test_what_the_call_itself_writes():

@@ -247,3 +247,30 @@ def test_as_python_with_a_break_anywhere(program, request):
         if place > 0 and oxyfuel.stats()["graph_breaks"] == 0:
             break
         place += 1 if every else 4 + place // 3
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        lambda a, b: enumerate(zip(a, b)),
+        lambda a, b: zip(enumerate(a, 3), b),
+        lambda a, b: zip(zip(a, b), enumerate(b)),
+        lambda a, b: enumerate(enumerate(zip(a, reversed(b)))),
+    ],
+)
+@pytest.mark.parametrize("lengths", [(4, 4), (3, 5), (5, 2)])
+def test_iterators_over_iterators_go_on_behind_a_break(pairs, lengths):
+    def flat(item):
+        return [x for part in item for x in flat(part)] if isinstance(item, tuple) else [item]
+
+    def f(x, a, b):
+        for item in pairs(a, b):
+            x = x * 2 + sum(flat(item))
+            oxyfuel.graph_break()
+            x = x.sin()
+        return x
+
+    x, a, b = torch.randn(3), list(range(lengths[0])), [float(k) for k in range(lengths[1])]
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, a, b), f(x, a, b))

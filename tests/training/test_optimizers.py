@@ -308,3 +308,42 @@ def test_an_update_is_written_in_place():
         step()
     assert held == [p.data_ptr() for p in params]
     assert moments == [optimizer.state[p]["exp_avg"].data_ptr() for p in params]
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_step_that_goes_by_values_is_one_break(search):
+    def losses(compiled):
+        torch.manual_seed(0)
+        model, x = (
+            torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1)),
+            torch.randn(8, 4),
+        )
+        o = torch.optim.LBFGS(model.parameters(), 0.5, max_iter=5, line_search_fn=search)
+
+        def closure():
+            o.zero_grad()
+            loss = (model(x) - 1).square().mean()
+            loss.backward()
+            return loss
+
+        step = oxyfuel.compile(o.step) if compiled else o.step
+        return [step(closure).detach() for _ in range(4)]
+
+    torch.testing.assert_close(losses(True), losses(False))
+    assert oxyfuel.stats()["graph_breaks"] <= 1  # none where TorchDynamo has marked the step
+
+
+def test_a_step_with_sparse_gradients_is_one_break():
+    def weights(compiled):
+        torch.manual_seed(0)
+        table, ids = torch.nn.Embedding(9, 4, sparse=True), torch.tensor([1, 5, 1, 8])
+        o = torch.optim.SparseAdam(table.parameters(), 0.1)
+        step = oxyfuel.compile(o.step) if compiled else o.step
+        for _ in range(4):
+            o.zero_grad()
+            table(ids).square().sum().backward()
+            step()
+        return table.weight.detach()
+
+    torch.testing.assert_close(weights(True), weights(False))
+    assert oxyfuel.stats()["graph_breaks"] <= 1  # none where TorchDynamo has marked the step

@@ -62,6 +62,21 @@ bool is_of_numpy(PyObject* p) {
   return std::string_view(Py_TYPE(p)->tp_name).starts_with("numpy.");
 }
 
+// Whether its code names NumPy's random numbers, and nothing of torch.
+bool names_random_numbers(PyFunctionObject* function) {
+  bool random = false, numpy = false, of_random = false;
+  for (py::handle name : borrow(code_of(function)->co_names)) {
+    random |= is_text(name.ptr(), "random");
+    PyObject* found = PyDict_GetItemWithError(function->func_globals, name.ptr());
+    if (found == nullptr || !PyModule_Check(found)) continue;
+    const std::string_view module = PyModule_GetName(found);
+    if (module == "torch" || module.starts_with("torch.")) return false;
+    numpy |= module == "numpy";
+    of_random |= module == "numpy.random";
+  }
+  return of_random || (random && numpy);
+}
+
 // (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
 PyObject* make_array(PyObject*, PyObject* args) {
   return boundary(
@@ -202,6 +217,26 @@ py::object Arrays::call_array_code(TracedFrame& frame) {
   } catch (const py::error_already_set& e) {
     throw Break(BreakId::numpy, text(e.value()));
   }
+}
+
+// A function that draws random numbers of NumPy's for plain values or integers in tensors, and does
+// nothing with torch (the mask of an augmentation): one break in front of its call, instead of one
+// at each thing that depends on what it has drawn.
+void Arrays::refuse_sampler(PyFunctionObject* function, const Arguments& args,
+                            const Keywords& kwargs) {
+  auto is_plain = [this](const py::object& o) {
+    if (heap().is_tensor(o))
+      return at::isIntegralType(THPVariable_Unpack(o.ptr()).scalar_type(), true);
+    if (is_constant(o.ptr()) || is_symbolic(o) || numbers().is_deferred(o)) return true;
+    if (!PyTuple_CheckExact(o.ptr())) return false;
+    return std::ranges::all_of(
+        py::tuple(o), [](py::handle item) { return is_constant(item.ptr()) || is_symbolic(item); });
+  };
+  if (!names_random_numbers(function) || !std::ranges::all_of(args, is_plain) ||
+      !std::ranges::all_of(kwargs, is_plain, &Keywords::value_type::second))
+    return;
+  leave_whole(function->func_code);
+  throw Break(BreakId::numpy, "random numbers in ", text(function->func_name));
 }
 
 // A method of an array, which is Python's here.

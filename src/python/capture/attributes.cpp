@@ -2,6 +2,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
+#include "python/transform_levels.h"
 
 namespace oxy::python {
 namespace {
@@ -527,6 +528,11 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   if (heap().is_tensor(o) && is_text(name.ptr(), "grad")) return calls().set_gradient(o, value);
+  if (heap().is_tensor(o) && is_text(name.ptr(), "requires_grad") && value &&
+      PyBool_Check(value.ptr()) && !is_wrapped(THPVariable_Unpack(o.ptr()))) {
+    graphs().require_gradient(borrow(o), value.ptr() == Py_True);
+    return;
+  }
   if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));

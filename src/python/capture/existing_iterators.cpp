@@ -75,7 +75,8 @@ py::object Iterators::driven_part(py::handle iterator, int64_t index, Py_ssize_t
   Writes& w = effects().writes_of(inner);
   if (w.advanced != taken || (taken > 0 && !w.driven)) refuse(iterator);
   w.driven = true;
-  return take_existing(inner);
+  const bool drives = Py_TYPE(inner.ptr()) == &PyEnum_Type || Py_TYPE(inner.ptr()) == &PyZip_Type;
+  return drives ? take_driving(inner, Takes::Read) : take_existing(inner);
 }
 
 py::object Iterators::next_of_existing(py::handle iterator) {
@@ -86,10 +87,15 @@ py::object Iterators::next_of_existing(py::handle iterator) {
     numbers().takes = takes;
     return take_existing(iterator);
   }
+  return take_driving(iterator, takes);
+}
+
+// The next item of an enumerate or zip.
+py::object Iterators::take_driving(py::handle iterator, Takes takes) {
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
   const Py_ssize_t taken = w.advanced++;
-  if (type == &PyEnum_Type) {
+  if (Py_TYPE(iterator.ptr()) == &PyEnum_Type) {
     py::object item = driven_part(iterator, 0, taken);
     if (!item) return w.at_end = true, item;
     const SourceId count = heap().sources.iterator_part(heap().tracked(iterator)->source, 1);
@@ -149,7 +155,7 @@ bool Iterators::reaches_unfinished(PyObject* root) {
   return false;
 }
 
-// An enumerate or zip over iterators that hold items alone.
+// An enumerate or zip over iterators that hold items alone, or over such ones.
 bool Iterators::has_plain_parts(py::handle iterator) {
   PyTypeObject* type = Py_TYPE(iterator.ptr());
   if (type != &PyEnum_Type && type != &PyZip_Type) return false;
@@ -160,8 +166,8 @@ bool Iterators::has_plain_parts(py::handle iterator) {
   const size_t count = type == &PyEnum_Type ? 1 : parts.size();
   for (size_t i = 0; i < count; i++) {
     const py::object part = parts[i];
-    if (!is_plain_iterator(part.ptr())) return false;
-    heap().wrap(part, source(i));
+    const py::object wrapped = heap().wrap(part, source(i));
+    if (!is_plain_iterator(part.ptr()) && !has_plain_parts(wrapped)) return false;
   }
   if (type == &PyZip_Type) heap().guard(GuardKind::Missing, source(count));
   return true;

@@ -13,6 +13,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
 #include "python/inner_frames.h"
+#include "python/transform_levels.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
@@ -139,6 +140,46 @@ const py::object& spent_function() {
   return function;
 }
 
+// `made` is what a call has given. A leaf has a `grad` and an identity that a result of the graph
+// cannot have.
+void Graphs::note_leaf(const py::object& made) {
+  const at::Tensor& t = THPVariable_Unpack(made.ptr());
+  if (!t.requires_grad() || !t.is_leaf() || inner_ != nullptr || is_wrapped(t) ||
+      heap().tracked(made)->source.valid())
+    return;
+  made_leaves_.try_emplace(
+      made.ptr(), MadeLeaf{py::none(), frames().user_stack().frames(), frames().places_to_stop()});
+}
+
+void Graphs::refuse_made_leaf(py::handle tensor) const {
+  auto it = made_leaves_.find(tensor.ptr());
+  if (it == made_leaves_.end()) return;
+  Break b(BreakId::made_leaf, "");
+  b.stack = it->second.stack;
+  b.steps = it->second.steps;
+  throw b;
+}
+
+// What such a leaf has as its `grad`; null for all else.
+py::object* Graphs::gradient_of_made_leaf(py::handle tensor) {
+  auto it = made_leaves_.find(tensor.ptr());
+  return it == made_leaves_.end() ? nullptr : &it->second.gradient;
+}
+
+// `tensor.requires_grad_(wanted)`
+py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
+  if (THPVariable_Unpack(tensor.ptr()).requires_grad() == wanted) return tensor;
+  if (inner_ != nullptr || heap().tracked(tensor)->source.valid())
+    throw Break(BreakId::tensor_attribute, "a change of requires_grad");
+  py::object out =
+      record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
+  if (wanted)
+    note_leaf(out);
+  else
+    made_leaves_.erase(tensor.ptr());
+  return out;
+}
+
 // `inputs`: undefined where all leaves are meant.
 py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs) {
   const py::object& function = member_of<"torch.autograd", "grad">();
@@ -168,11 +209,13 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   return out;
 }
 
-// Leaves of before the call that a backward from `roots` comes to, by their fakes.
+// Leaves that a backward from `roots` comes to, by their fakes.
 std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roots) {
   std::unordered_map<const at::TensorImpl*, py::object> fakes;
   for (const auto& [real, fake] : heap().fakes())
     fakes.emplace(THPVariable_Unpack(fake.ptr()).unsafeGetTensorImpl(), fake);
+  for (const auto& [made, leaf] : made_leaves_)
+    fakes.emplace(THPVariable_Unpack(made).unsafeGetTensorImpl(), borrow(made));
   std::vector<py::object> out;
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
     if (is_entrance(*node))
@@ -181,7 +224,7 @@ std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roo
     if (leaf == nullptr) continue;
     auto it = fakes.find(leaf->variable.unsafeGetTensorImpl());
     if (it == fakes.end())
-      throw Break(BreakId::torch_call, "backward to a leaf that the code made");
+      throw Break(BreakId::torch_call, "backward to a leaf that is no tensor of the code's");
     out.push_back(it->second);
   }
   return out;
@@ -190,6 +233,7 @@ std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roo
 // Hooks of a leaf, which run as its gradient arrives.
 void Graphs::refuse_hooks(const py::object& leaf) {
   const Tracked& k = *heap().tracked(leaf);
+  if (!k.source.valid()) return;
   const at::Tensor& real = THPVariable_Unpack(k.original.ptr());
   const auto accumulator = engine::impl::try_get_grad_accumulator(real);
   const bool native = accumulator && (!accumulator->post_hooks().empty() ||
@@ -308,6 +352,24 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
       given(args, kwargs, 3, "create_graph"), given(args, kwargs, 5, "inputs"));
 }
 
+std::pair<size_t, size_t> Graphs::position() {
+  return {ir_now().graph.order().size(), recorder_now().node_count()};
+}
+
+void Graphs::forget_draws(std::pair<size_t, size_t> since) {
+  ir::Graph& g = ir_now().graph;
+  std::set<ir::ValueId> gone;
+  for (size_t i = since.first; i < g.order().size(); i++) {
+    const ir::Node& n = g.node(g.order()[i]);
+    bool drawn = draws_.contains(n.id);
+    ir::for_each_value(n, [&](ir::ValueId v) { drawn |= gone.contains(v); });
+    if (!drawn) continue;
+    gone.insert(n.outputs.begin(), n.outputs.end());
+    g.kill(n.id);
+  }
+  recorder_now().forget_draws(since.second);
+}
+
 // Function.apply where a gradient is needed. Its forward and its backward are followed once for
 // what they rely on, with nothing kept of it; then torch itself calls them on the fakes, the
 // backward when gradients arrive, and the recording hears both.
@@ -316,7 +378,8 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   if (!kwargs.empty()) throw Break(BreakId::autograd_function, "named arguments");
   const size_t writes = effects().count(), met = heap().met_written();
   const size_t inputs = graphs().example_inputs.size();
-  const size_t draws = bridge::heard().draws;
+  const auto begin = graphs().position();
+  size_t draws = bridge::heard().draws;
   std::vector<std::pair<at::Tensor, uint32_t>> versions;
   for (const auto& [real, fake] : heap().fakes()) {
     const at::Tensor& t = THPVariable_Unpack(fake.ptr());
@@ -325,11 +388,14 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   for (const py::object& a : args)
     if (heap().is_tensor(a))
       versions.emplace_back(THPVariable_Unpack(a.ptr()), THPVariable_Unpack(a.ptr())._version());
-  static const py::object& rehearse = *new py::object(autograd_member("rehearse"));
+  static const py::object& forward = *new py::object(autograd_member("rehearse_forward"));
+  static const py::object& backward = *new py::object(autograd_member("rehearse_backward"));
   Arguments with_type{borrow(type)};
   with_type.insert(with_type.end(), args.begin(), args.end());
   try {
-    call(rehearse, std::move(with_type), {});
+    const py::object made = call(forward, std::move(with_type), {});
+    draws = bridge::heard().draws;
+    call(backward, {borrow(type), made}, {});
   } catch (const Break& b) {  // inside of it nothing can be left
     throw Break(BreakId::autograd_function, as_type(type)->tp_name, ": ", b.what());
   } catch (py::error_already_set& e) {
@@ -343,8 +409,9 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   if (effects().count() != writes || reads_written || writes_tensors ||
       graphs().example_inputs.size() != inputs || bridge::heard().draws != draws)
     throw Break(BreakId::autograd_function, as_type(type)->tp_name,
-                ": it writes, reads what was written, draws random numbers, or reads a tensor that "
-                "is no argument");
+                ": it writes, reads what was written, draws random numbers in its backward, or "
+                "reads a tensor that is no argument");
+  graphs().forget_draws(begin);
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
   py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, {});
   graphs().recorder().note_grad_mode();  // its ops ran without it

@@ -2,6 +2,8 @@
 // (`step_t.item()`) and of settings that vary (a learning rate) is a GraphNumber there
 // (oxyfuel/graph_number.py), a tensor that behaves as a float. Here: where they come from, and what
 // calls of torch make of them.
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include "python/capture/natives.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
+#include "python/transform_levels.h"
 #include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
@@ -78,29 +81,38 @@ py::object Numbers::float_in(const py::object& tensor) {
   return graph_float(copy);
 }
 
-// A setting of an optimizer, an item of one of its dicts, that was another one at an earlier call.
+// A setting of an optimizer, in one of its dicts or in a tuple there (betas), that was another one
+// at an earlier call.
 py::object Numbers::varying_float(py::handle real, SourceId source) {
-  if (varying.empty() || !PyFloat_CheckExact(real.ptr()) || graphs().inner() != nullptr ||
-      heap().sources[source].kind != SourceKind::DictItem || !is_varying(source) || !in_optimizer())
+  if (varying.empty() || !PyFloat_CheckExact(real.ptr()) || graphs().inner() != nullptr) return {};
+  const Source& at = heap().sources[source];
+  const bool in_tuple = at.kind == SourceKind::Item;
+  if ((in_tuple ? heap().sources[at.base] : at).kind != SourceKind::DictItem ||
+      !is_varying(source) || !in_optimizer())
     return {};
   const NumberDtype f64{at::kDouble, false};
   if (!number_as_tensor(real, f64)) return {};
-  py::object out = graph_float(number_input(deferred_number(real, source), f64));
-  found_at_.emplace(out.ptr(), source);
+  const py::object number = deferred_number(real, source);
+  py::object out = graph_float(number_input(number, f64));
+  found_at_.emplace(out.ptr(), Setting{source, number});
   return out;
 }
 
 // Where a float came from that is as it came; none for what was computed.
 SourceId Numbers::source_of_float(py::handle o) const {
   auto it = found_at_.find(o.ptr());
-  return it == found_at_.end() ? SourceId() : it->second;
+  return it == found_at_.end() ? SourceId() : it->second.source;
 }
 
 // A number that an optimizer's state holds against a constant: that number is guarded.
 Done Numbers::compare_state(const py::object& a, const py::object& b, int operation) {
   const bool left = is_made_number(a) && is_number(b.ptr());
   if (!left && !(is_made_number(b) && is_number(a.ptr()))) return std::nullopt;
-  auto it = state_of_number_.find(py::object((left ? a : b).attr("value")).ptr());
+  const py::object& computed = left ? a : b;
+  if (auto setting = found_at_.find(computed.ptr()); setting != found_at_.end())
+    return compare_deferred(left ? setting->second.number : a, left ? b : setting->second.number,
+                            operation);
+  auto it = state_of_number_.find(py::object(computed.attr("value")).ptr());
   if (it == state_of_number_.end()) return std::nullopt;
   const Tracked& k = *heap().tracked(it->second);
   const py::object number = python::number_in(k.original.ptr());
@@ -109,11 +121,13 @@ Done Numbers::compare_state(const py::object& a, const py::object& b, int operat
       PyObject_RichCompare((left ? number : a).ptr(), (left ? b : number).ptr(), operation));
 }
 
-// A truth that an optimizer computes of one number in its state (RAdam's step count, against a
-// bound): the truth is guarded, so that steps which go the same way share a graph.
+// A truth that is computed of one number in the state of an optimizer or module (RAdam's step count
+// against a bound, whether a count of batches is zero): the truth is guarded, so that steps which
+// go the same way share a graph. What is computed of constants alone needs no guard.
 std::optional<bool> Numbers::truth_of_state(py::handle tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (!in_optimizer() || graphs().inner() != nullptr || bridge::is_symbolic(t)) return std::nullopt;
+  if (graphs().inner() != nullptr || is_wrapped(t) || bridge::is_symbolic(t) || t.numel() != 1)
+    return std::nullopt;
   const auto program = graphs().recorder().scalar_program(t);
   if (!program) return std::nullopt;
   if (!program->input) return bridge::evaluate(program->steps, 0) != 0;
@@ -121,6 +135,8 @@ std::optional<bool> Numbers::truth_of_state(py::handle tensor) {
   for (const auto& [other, fake] : heap().fakes()) {
     const Tracked* k = heap().tracked(fake);
     if (!THPVariable_Unpack(other).is_same(real) || k == nullptr || !k->source.valid()) continue;
+    const bool of_module = reads_numbers && heap().is_module_state(k->source);
+    if (!in_optimizer() && !of_module) return std::nullopt;
     const py::bytes steps(reinterpret_cast<const char*>(program->steps.data()),
                           program->steps.size() * sizeof(bridge::ScalarStep));
     const auto truth = number_truth(k->original.ptr(), steps);
@@ -162,7 +178,8 @@ Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
       graphs().recorder().allow_number(THPVariable_Unpack(value.ptr()));
       scalars = true;
     } else if (met && met->same) {
-      value = calls().call_method(value, "to", {args[0].attr("dtype")}, {});
+      value = calls().call_method(
+          value, "to", {borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(met->fits)))}, {});
     }
     return value;
   };
@@ -199,6 +216,10 @@ Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const 
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
   if (module.starts_with("torch.optim."))
     if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
+  // Whose steps go by the values of tensors in every line, or work on sparse ones.
+  if ((module == "torch.optim.lbfgs" && name == "LBFGS.step") ||
+      (module == "torch.optim.sparse_adam" && name == "SparseAdam.step"))
+    throw Break(BreakId::torch_call, std::string(name));
   if (module == "torch.optim.optimizer" && args.size() == 1) {
     if (name == "_stack_if_compiling") return args[0];
     if (name == "_get_value")

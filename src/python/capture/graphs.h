@@ -41,6 +41,13 @@ class Graphs : public Part {
   py::object record_backward(const py::object& tensors, const py::object& gradients,
                              const py::object& retain, const py::object& create,
                              const py::object& inputs);
+  py::object require_gradient(const py::object& tensor, bool wanted);
+  void refuse_made_leaf(py::handle tensor) const;
+  py::object* gradient_of_made_leaf(py::handle tensor);
+  // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
+  // that were drawn since.
+  std::pair<size_t, size_t> position();
+  void forget_draws(std::pair<size_t, size_t> since);
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
   // The levels of torch.func (transforms.cpp).
@@ -86,6 +93,13 @@ class Graphs : public Part {
 
   using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
 
+  // A leaf of autograd that the captured code has made.
+  struct MadeLeaf {
+    py::object gradient;           // by a backward that was recorded, or None
+    std::vector<ir::Frame> stack;  // where it was made
+    std::vector<size_t> steps;     // in front of which a capture may stop instead
+  };
+
   struct Autocast {
     ir::ValueId value;  // what `_enter_autocast` gave
     TorchModes before;
@@ -95,6 +109,7 @@ class Graphs : public Part {
   std::vector<at::Tensor> tensors_given(const py::object& o);
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
+  void note_leaf(const py::object& made);
   void refuse_hooks(const py::object& leaf);
   py::object as_gradient_of(const py::object& leaf, const py::object& gradient,
                             std::unordered_set<const c10::StorageImpl*>& seen);
@@ -127,6 +142,8 @@ class Graphs : public Part {
   // Nodes of autograd whose saved tensors a recorded backward has freed.
   std::unordered_map<const torch::autograd::Node*, c10::intrusive_ptr<torch::autograd::Node>>
       spent_;
+  std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
+  std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::unique_ptr<bridge::Recorder> recorder_;

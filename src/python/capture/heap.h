@@ -155,6 +155,7 @@ class Arrays : public Part {
   py::object wrap_array(py::handle real, SourceId source);
   SourceId source_of_array(py::handle array) const;
   py::object array_over(py::handle tensor, const Arguments& args, const Keywords& kwargs);
+  void refuse_sampler(PyFunctionObject* function, const Arguments& args, const Keywords& kwargs);
   Done call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_array_code(TracedFrame& frame);
   Arguments with_numbers(const Arguments& args);

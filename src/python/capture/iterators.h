@@ -2,6 +2,7 @@
 #pragma once
 
 #include "python/capture/frames.h"
+#include "python/capture/numbers.h"
 
 namespace oxy::python {
 
@@ -59,6 +60,7 @@ class Iterators : public Part {
   py::object next_of_existing(py::handle iterator);
   py::object take_existing(py::handle iterator);
   py::object driven_part(py::handle iterator, int64_t index, Py_ssize_t taken);
+  py::object take_driving(py::handle iterator, Takes takes);
   bool has_plain_parts(py::handle iterator);
   size_t places_in_frames(py::handle o) const;
   bool is_last_place(py::handle o, size_t places = 1);

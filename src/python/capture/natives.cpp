@@ -187,6 +187,13 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       throw Break(BreakId::builtin_call, "id() for a table of before the call");
     return heap().id_of(args[0]);
   }
+  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 &&
+      heap().exists(args[0]) && !heap().is_tensor(args[0])) {
+    const Tracked& k = *heap().tracked(args[0]);
+    const py::object& real = k.original ? k.original : args[0];
+    heap().guard(GuardKind::IdIs, k.source, real);
+    return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
+  }
   const bool compares = (method_traits(name) & native::Compares) != 0;
   // An iterator that was there before is not asked for real.
   for (size_t i = 0; i < args.size(); i++) {

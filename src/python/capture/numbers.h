@@ -150,7 +150,12 @@ class Numbers : public Part {
   std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
   // By what a GraphNumber holds: the input whose number it is.
   std::unordered_map<PyObject*, py::object> state_of_number_;
-  std::unordered_map<PyObject*, SourceId> found_at_;          // of GraphNumbers
+  // Of GraphNumbers that are as they came: where from, and the deferred number.
+  struct Setting {
+    SourceId source;
+    py::object number;
+  };
+  std::unordered_map<PyObject*, Setting> found_at_;
   bool floats_of_sizes_ = false, numbers_of_data_ = false;    // are among the deferred ones
   std::unordered_map<PyObject*, std::string> names_of_data_;  // of floats and truths, in messages
 };

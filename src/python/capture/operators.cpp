@@ -135,9 +135,9 @@ py::object Objects::type_of(py::handle o) {
 bool Objects::truth(py::handle o) {
   PyObject* p = o.ptr();
   if (heap().is_tensor(o)) {
+    if (const auto yes = numbers().truth_of_state(o)) return *yes;
     if (const py::object number = numbers().use_number(o))
       return PyObject_IsTrue(number.ptr()) == 1;
-    if (const auto yes = numbers().truth_of_state(o)) return *yes;
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;

@@ -156,6 +156,7 @@ SourceId RebuildPlan::own_place(py::handle o) {
 uint32_t RebuildPlan::place_tensor(py::handle o) {
   Tracked& k = *capture_.heap.tracked(o);
   capture_.graphs.refuse_wrapped(THPVariable_Unpack(o.ptr()));
+  capture_.graphs.refuse_made_leaf(o);
   if (!k.source.valid() && capture_.graphs.is_spent(THPVariable_Unpack(o.ptr()))) {
     const py::object alone = capture_.calls.call_method(o, "detach", {}, {});
     kept_.push_back(alone);

@@ -142,7 +142,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<std::vector<c10::SymInt>> sizes_of_outs;
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sym_sizes().vec());
   recorder_now().enter();
-  const size_t heard = bridge::heard().ops;
+  const size_t heard = bridge::heard().ops, draws = bridge::heard().draws;
   py::object result;
   std::vector<TorchWarning> warnings;
   {
@@ -152,6 +152,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                                    positional, kwargs.empty() ? py::handle() : py::handle(named)));
     warnings = kept.given();
   }
+  if (bridge::heard().draws != draws) draws_.insert(id);
   std::optional<py::error_already_set> error;
   if (result)
     lay_out_as_eager(name, result);
@@ -186,6 +187,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
+  if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;
 }

@@ -172,6 +172,21 @@ Meant product(Capture& c, const py::object& items) {
   return total;
 }
 
+// Of shapes that are numbers: torch's own code for it asks for settings.
+Meant broadcast_shapes(Capture& c, py::handle callable, const Arguments& args) {
+  Arguments shapes;
+  for (const py::object& a : args) {
+    if (mentions_symbolic_int(a)) return nothing;
+    shapes.push_back(c.heap.deep_contents(a));
+    const bool plain = PyLong_CheckExact(a.ptr()) ||
+                       (PyTuple_Check(a.ptr()) && std::ranges::all_of(py::tuple(a), [](auto size) {
+                          return PyLong_CheckExact(size.ptr()) != 0;
+                        }));
+    if (!plain) return nothing;
+  }
+  return c.calls.call_real(callable, shapes, {});
+}
+
 bool some_is(Capture& c, const py::object& items, bool wanted) {
   py::object iterator = c.iterators.iterate(items);
   while (py::object item = c.iterators.iter_next(iterator))

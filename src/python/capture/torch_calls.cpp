@@ -77,6 +77,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (n == "__class__") return objects().type_of(tensor);
   if (n == "is_leaf") return is_leaf(tensor, name);
   if (n == "grad") return gradient(tensor, name);
+  if (n == "data") return call_method(tensor, "detach", {}, {});
   if (n == "grad_fn" && THPVariable_Unpack(tensor.ptr()).is_leaf() && is_leaf(tensor, name))
     return py::none();
   const uint32_t traits = tensor_traits(n);
@@ -119,6 +120,7 @@ py::object Calls::is_leaf(py::handle tensor, py::handle name) {
 py::object Calls::gradient(py::handle tensor, py::handle name) {
   Tracked* k = heap().tracked(tensor);
   if (!k->source.valid() || !k->original) {
+    if (const py::object* found = graphs().gradient_of_made_leaf(tensor)) return *found;
     if (THPVariable_Unpack(tensor.ptr()).requires_grad())
       throw Break(BreakId::tensor_attribute, "Tensor.grad of what the code has made");
     return py::none();
@@ -141,6 +143,10 @@ void Calls::set_gradient(py::handle tensor, py::handle value) {
   };
   const bool known = value && (value.is_none() ||
                                (heap().is_tensor(value) && fits(THPVariable_Unpack(value.ptr()))));
+  if (py::object* made = known ? graphs().gradient_of_made_leaf(tensor) : nullptr) {
+    *made = borrow(value);
+    return;
+  }
   if (!known || !k->source.valid() || !k->original ||
       !THPVariable_Unpack(k->original.ptr()).is_leaf())
     throw Break(BreakId::tensor_attribute, "assignment to grad");
@@ -295,12 +301,17 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     return graphs().record_backward(borrow(tensor), given(0, "gradient"), given(1, "retain_graph"),
                                     given(2, "create_graph"), given(3, "inputs"));
   }
-  if (name == "requires_grad_" && args.size() == 1 && kwargs.empty() && args[0].ptr() == Py_False &&
-      !THPVariable_Unpack(tensor.ptr()).requires_grad())
-    return borrow(tensor);
   if (name == "requires_grad_" && args.empty() && kwargs.empty() &&
       is_wrapped(THPVariable_Unpack(tensor.ptr())))
     return graphs().differentiate_by(borrow(tensor));
+  if (name == "requires_grad_" && args.size() + kwargs.size() <= 1 &&
+      (kwargs.empty() || text(kwargs[0].first) == "requires_grad")) {
+    const bool wanted = (args.empty() && kwargs.empty()) ||
+                        objects().truth(args.empty() ? kwargs[0].second : args[0]);
+    const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+    if (t.requires_grad() == wanted || !is_wrapped(t))
+      return graphs().require_gradient(borrow(tensor), wanted);
+  }
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);

@@ -414,11 +414,14 @@ int64_t length_of(PyObject* value) {
 }
 
 std::optional<bool> number_truth(PyObject* tensor, py::handle program) {
+  constexpr double kMostExact = 0x1p52;
   const py::object number = number_in(tensor);
-  if (!number || !PyFloat_Check(number.ptr())) return std::nullopt;
+  if (!number) return std::nullopt;
+  const double value = PyFloat_AsDouble(number.ptr());
+  if (!PyFloat_Check(number.ptr()) && std::abs(value) > kMostExact) return std::nullopt;
   const auto* first = reinterpret_cast<const bridge::ScalarStep*>(PyBytes_AS_STRING(program.ptr()));
   const auto count = static_cast<size_t>(PyBytes_GET_SIZE(program.ptr())) / sizeof(*first);
-  return bridge::evaluate({first, count}, PyFloat_AS_DOUBLE(number.ptr())) != 0;
+  return bridge::evaluate({first, count}, value) != 0;
 }
 
 bool holds(const Guard& guard, PyObject* value, PyObject* other) {

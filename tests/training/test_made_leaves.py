@@ -1,0 +1,319 @@
+"""Tensors that captured code makes require gradients, `Tensor.data`, random numbers of NumPy, and
+hooks of saved tensors mean for a capture."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import oxyfuel
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def graphs_and_breaks(f, *args):
+    found = oxyfuel.explain(f)(*args)
+    return found.graph_count, len(found.break_reasons)
+
+
+def by_method(x):
+    return x.requires_grad_()
+
+
+def by_keyword(x):
+    return x.requires_grad_(requires_grad=True)
+
+
+def by_assignment(x):
+    x.requires_grad = True
+    return x
+
+
+@pytest.mark.parametrize("how", [by_method, by_keyword, by_assignment])
+@pytest.mark.parametrize("make", [torch.clone, torch.detach, lambda x: x[:, None], torch.ones_like])
+def test_a_gradient_by_a_tensor_made_inside(how, make):
+    def f(x, w):
+        y = how(make(x))
+        assert y.is_leaf and y.requires_grad and y.grad is None
+        score = ((y * w).sin() * y.exp()).sum()
+        (g,) = torch.autograd.grad(score, y, create_graph=True)
+        return score + (g**2).sum()
+
+    x, w = torch.randn(3, 4), leaf(4)
+    for _ in range(2):
+        found, expected = oxyfuel.compile(f, fullgraph=True)(x, w), f(x, w)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, w)[0], torch.autograd.grad(expected, w)[0]
+        )
+    assert not x.requires_grad
+
+
+def test_the_grad_of_a_tensor_made_inside():
+    def f(x, w):
+        y = x.clone().requires_grad_()
+        assert y.grad is None
+        (y * w).sin().sum().backward()
+        first = y.grad.clone()
+        (y * y).sum().backward()
+        total = y.grad
+        y.grad = None
+        y.sum().backward()
+        return first, total, y.grad
+
+    x, w, v = torch.randn(5), leaf(5), None
+    v = w.detach().clone().requires_grad_()
+    found, expected = oxyfuel.compile(f, fullgraph=True)(x, w), f(x, v)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+        assert not a.requires_grad
+    torch.testing.assert_close(w.grad, v.grad)
+
+
+def test_a_result_that_only_such_a_tensor_makes_require_gradients():
+    def f(x):
+        return x[:, None].requires_grad_().sin() * 2
+
+    x = torch.randn(3)
+    y = oxyfuel.compile(f, fullgraph=True)(x)
+    assert y.requires_grad and not y.is_leaf
+    y.sum().backward()
+    torch.testing.assert_close(y, f(x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.clone().requires_grad_(),
+        lambda x: torch.zeros(3, requires_grad=True),
+        lambda x: x.detach().requires_grad_(),
+    ],
+)
+def test_a_leaf_that_outlives_the_call(make):
+    def f(x):
+        y = make(x * 2)
+        return (y * y + x).sum(), [y], x.sin()
+
+    x = torch.randn(3)
+    assert graphs_and_breaks(f, x)[1] == 1
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        (a, [y], c), (b, [z], d) = compiled(x), f(x)
+        assert y.is_leaf and y.requires_grad
+        a.backward()
+        b.backward()
+        torch.testing.assert_close(y.grad, z.grad)
+        torch.testing.assert_close((a, c), (b, d))
+
+
+def test_a_leaf_that_lives_across_a_break():
+    def f(x):
+        y = x.sin().requires_grad_()
+        loss = (y * y).sum()
+        oxyfuel.graph_break()
+        loss.backward()
+        return y.grad * 2
+
+    x = torch.randn(3)
+    torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
+
+
+def test_what_was_there_before_changes_in_eager():
+    def f(x):
+        x.requires_grad_()
+        return x * 2
+
+    x = torch.randn(3)
+    y = oxyfuel.compile(f)(x)
+    assert x.requires_grad and y.requires_grad
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def test_gradients_are_wanted_no_more():
+    def f(x, w):
+        y = (x * 2).requires_grad_()
+        a = (y * w).sum()
+        y.requires_grad_(False)
+        assert not y.requires_grad
+        return a + y.sum()
+
+    x, w = torch.randn(3), leaf(3)
+    found = oxyfuel.compile(f, fullgraph=True)(x, w)
+    torch.testing.assert_close(torch.autograd.grad(found, w)[0], 2 * x)
+
+
+def test_integers_cannot_require_gradients():
+    def f(x):
+        return (x + 1).requires_grad_()
+
+    with pytest.raises(RuntimeError, match="only Tensors of floating point"):
+        oxyfuel.compile(f)(torch.arange(3))
+
+
+# ---- Tensor.data ----
+
+
+def test_data_is_detached():
+    def f(x, w):
+        y = x * w
+        low, high = y.data.min(), y.data.max()
+        return (y.clamp(low, high) / high).sum()
+
+    x, w = torch.randn(4), leaf(4)
+    found = oxyfuel.compile(f, fullgraph=True)(x, w)
+    torch.testing.assert_close(torch.autograd.grad(found, w), torch.autograd.grad(f(x, w), w))
+
+
+def test_parameters_are_written_through_data():
+    def f(teacher, student):
+        for t, s in zip(teacher, student):
+            t.data.mul_(0.9).add_(s.data, alpha=0.1)
+        return sum((t * s).sum() for t, s in zip(teacher, student))
+
+    teacher, student = [leaf(3), leaf(2, 2)], [leaf(3), leaf(2, 2)]
+    others = [t.detach().clone().requires_grad_() for t in teacher]
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for _ in range(3):
+        found, expected = compiled(teacher, student), f(others, student)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, [*teacher, *student]),
+            torch.autograd.grad(expected, [*others, *student]),
+        )
+        torch.testing.assert_close(teacher, others)
+
+
+def test_what_autograd_has_saved_is_written_through_data():
+    def f(x, w):
+        y = (x * w).exp()
+        w.data.mul_(3)
+        return y.sum()
+
+    for _ in range(2):
+        x, w = leaf(3), leaf(3)
+        v = w.detach().clone().requires_grad_()
+        found, expected = oxyfuel.compile(f)(x, w), f(x, v)
+        torch.testing.assert_close(
+            torch.autograd.grad(found, (x, w)), torch.autograd.grad(expected, (x, v))
+        )
+        torch.testing.assert_close(w, v)
+
+
+# ---- random numbers of NumPy ----
+
+
+def spans(shape, p, lengths=None):
+    rows = [shape[1]] * shape[0] if lengths is None else lengths.tolist()
+    mask = np.zeros(shape, dtype=bool)
+    epsilon = np.random.rand(1).item()
+    for row, n in enumerate(rows):
+        mask[row, np.random.choice(np.arange(n), int(p * n + epsilon), replace=False)] = True
+    return mask
+
+
+@pytest.mark.parametrize("with_lengths", [False, True])
+def test_a_mask_drawn_by_numpy_is_one_break(with_lengths):
+    token = leaf(4)
+
+    def f(x, lengths):
+        y = x * 2
+        mask = spans((2, 6), 0.4, lengths if with_lengths else None)
+        y[torch.tensor(mask, device=y.device, dtype=torch.bool)] = token
+        return y.sin()
+
+    x, lengths = torch.randn(2, 6, 4), torch.tensor([6, 4])
+    oxyfuel.reset()
+    compiled, results = oxyfuel.compile(f), []
+    for g in (compiled, f):
+        np.random.seed(0)
+        for _ in range(3):
+            y = g(x, lengths)
+            results.append((y, torch.autograd.grad(y.sum(), token)[0], np.random.rand()))
+    torch.testing.assert_close(results[:3], results[3:])
+    assert oxyfuel.stats()["graph_breaks"] <= 2
+
+
+# ---- a function that draws, and hooks ----
+
+
+class Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, p):
+        mask = torch.empty_like(x).bernoulli_(1 - p)
+        ctx.save_for_backward(mask)
+        ctx.scale = 1 / (1 - p)
+        return x * mask * ctx.scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask * ctx.scale, None
+
+
+def test_an_autograd_function_draws():
+    def f(x):
+        y = torch.nn.functional.dropout(x, 0.3)
+        y = Dropped.apply(y * 2, 0.5) + torch.rand_like(x)
+        return Dropped.apply(y, 0.25) * torch.rand(3)
+
+    x, results = leaf(4, 3), []
+    for g in (oxyfuel.compile(f, fullgraph=True), f):
+        torch.manual_seed(0)
+        for _ in range(2):
+            y = g(x)
+            results.append((y, torch.autograd.grad(y.sum(), x)[0], torch.rand(2)))
+    torch.testing.assert_close(results[:2], results[2:])
+
+
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_a_compiled_block_in_a_checkpoint(p):
+    block = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Dropout(p), torch.nn.Linear(8, 4)
+    )
+    x, results = leaf(3, 4), []
+    for f in (oxyfuel.compile(block), block):
+        torch.manual_seed(0)
+        for _ in range(2):
+            y = checkpoint(f, x, use_reentrant=False)
+            y = checkpoint(f, y.sin(), use_reentrant=False)
+            g = torch.autograd.grad(y.square().sum(), [x, *block.parameters()])
+            results.append((y, g, torch.rand(2)))
+    torch.testing.assert_close(results[:2], results[2:])
+
+
+def test_hooks_see_what_a_call_saves_and_raise_out_of_it():
+    seen = []
+
+    def pack(t):
+        assert type(t) is torch.Tensor and t.sum() is not None
+        seen.append(t.shape)
+        if len(seen) > 4:
+            raise KeyError("enough")
+        return t
+
+    compiled = oxyfuel.compile(lambda x: x.exp().sin() * 2)
+    x = leaf(3)
+    expected = (2 * x.exp() * x.exp().cos()).detach()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = compiled(x)
+        assert 0 < len(seen) < 4
+        torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], expected)
+        with pytest.raises(KeyError, match="enough"):
+            for _ in range(5):
+                compiled(x)
+    compiled(x).sum().backward()
+
+
+def test_views_of_parameters_in_no_grad_are_no_leaves_of_the_code():
+    w = leaf(4)
+
+    @torch.no_grad()
+    def f(x):
+        view = w.view(2, 2)
+        return x @ view, view
+
+    x = torch.randn(3, 2)
+    torch.testing.assert_close(oxyfuel.compile(f, fullgraph=True)(x), f(x))

@@ -1,0 +1,88 @@
+"""Every schedule of torch.optim between compiled steps: as in eager, without a capture for each
+value of a learning rate or momentum."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler as s
+from torch.optim.swa_utils import SWALR
+
+import oxyfuel
+
+SCHEDULES = {
+    "LambdaLR": lambda o: s.LambdaLR(o, lambda e: 0.9**e),
+    "MultiplicativeLR": lambda o: s.MultiplicativeLR(o, lambda e: 0.95),
+    "StepLR": lambda o: s.StepLR(o, 2, 0.5),
+    "MultiStepLR": lambda o: s.MultiStepLR(o, [2, 4, 6], 0.5),
+    "ConstantLR": lambda o: s.ConstantLR(o, 0.5, 3),
+    "LinearLR": lambda o: s.LinearLR(o, 0.3, total_iters=8),
+    "ExponentialLR": lambda o: s.ExponentialLR(o, 0.9),
+    "CosineAnnealingLR": lambda o: s.CosineAnnealingLR(o, 10),
+    "SequentialLR": lambda o: s.SequentialLR(
+        o, [s.ConstantLR(o, 0.1, 2), s.ExponentialLR(o, 0.9)], [3]
+    ),
+    "ChainedScheduler": lambda o: s.ChainedScheduler(
+        [s.ConstantLR(o, 0.1, 2), s.ExponentialLR(o, 0.9)]
+    ),
+    "PolynomialLR": lambda o: s.PolynomialLR(o, 10, 2.0),
+    "CosineAnnealingWarmRestarts": lambda o: s.CosineAnnealingWarmRestarts(o, 3),
+    "CyclicLR": lambda o: s.CyclicLR(o, 0.01, 0.1, 3, cycle_momentum="momentum" in o.defaults),
+    "OneCycleLR": lambda o: s.OneCycleLR(o, 0.2, total_steps=20),
+    "ReduceLROnPlateau": lambda o: s.ReduceLROnPlateau(o, patience=1),
+    "SWALR": lambda o: SWALR(o, 0.05, anneal_epochs=5),
+}
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+    "nesterov": lambda p: torch.optim.SGD(
+        p, 0.1, 0.9, nesterov=True, weight_decay=0.1, foreach=True
+    ),
+    "adam": lambda p: torch.optim.Adam(p, 0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, 0.1, foreach=True),
+    "fused adamw": lambda p: torch.optim.AdamW(p, 0.1, fused=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.01, momentum=0.5),
+    "nadam": lambda p: torch.optim.NAdam(p, 0.01),
+}
+PAIRS = [(o, name) for o in ("sgd", "adam") for name in SCHEDULES] + [
+    (o, name)
+    for o in OPTIMIZERS
+    if o not in ("sgd", "adam")
+    for name in ("ExponentialLR", "CyclicLR", "OneCycleLR")
+]
+
+
+def train(optimizer, schedule, how):
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 4), torch.randn(3, 4)
+    o = OPTIMIZERS[optimizer](model.parameters())
+    plan = SCHEDULES[schedule](o)
+    step = oxyfuel.compile(o.step) if how == "step" else o.step
+    losses, graphs = [], []
+
+    def once():
+        o.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        step()
+        return loss.detach()
+
+    if how == "whole":
+        once = oxyfuel.compile(once)
+    for i in range(9):
+        losses.append(once())
+        graphs.append(oxyfuel.stats()["graphs"])
+        plan.step(*([float(losses[-1]) + i] if schedule == "ReduceLROnPlateau" else []))
+    return [losses, *(p.detach() for p in model.parameters())], graphs
+
+
+@pytest.mark.parametrize("how", ["step", "whole"])
+@pytest.mark.parametrize(("optimizer", "schedule"), PAIRS)
+@pytest.mark.filterwarnings("ignore")
+def test_schedules(optimizer, schedule, how):
+    expected, _ = train(optimizer, schedule, "eager")
+    found, graphs = train(optimizer, schedule, how)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+    # First steps (no state, no gradients), the first other value; nothing from there on.
+    assert graphs[-1] <= 3
+    if schedule not in ("ReduceLROnPlateau", "ConstantLR"):  # whose first change comes late
+        assert graphs[-1] == graphs[2]
