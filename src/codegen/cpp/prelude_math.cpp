@@ -81,8 +81,8 @@ constexpr Piece kMathPieces[] = {
     {"any_not", "f32", 1, 0, "OXY_INLINE b8 @@(b8 m) { return !m; }\n"},
     {"any_not", "f32", 2, 0, "OXY_INLINE b8 @@($i32 m) { return @any.i32(~m); }\n"},
 
-    // expm1 x = 2^n expm1(r) + 2^n - 1: what r's larger part adds to 2^n - 1 is rounded once, and the
-    // rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -87.
+    // expm1 x = 2^n expm1(r) + 2^n - 1: what r's larger part adds to 2^n - 1 is rounded once, and
+    // the rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -87.
     {"expm1_usual", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T magic = @splat(12582912.0f);
   $T t = @fma(x, @splat(1.44269504f), magic);
@@ -122,7 +122,8 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
-    // log(2^e (1 + r)) = e ln 2 + log1p(r), 1 + r in [sqrt(1/2), sqrt(2)); `more` is small, and added.
+    // log(2^e (1 + r)) = e ln 2 + log1p(r), 1 + r in [sqrt(1/2), sqrt(2)); `more` is small, and
+    // added.
     {"log_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
   $T p = @splat(-0.0763422549f);
   p = @fma(p, r, @splat(0.127614677f));
@@ -161,8 +162,9 @@ constexpr Piece kMathPieces[] = {
   return @log_special(y, result);
 }
 )"},
-    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took. With y = 2^e m
-    // and m = 1 + r, 1 / m is (1 - r) (1 + r^2) up to r^4, of which c's last bits see nothing.
+    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took. With
+    // y = 2^e m and m = 1 + r, 1 / m is (1 - r) (1 + r^2) up to r^4, of which c's last bits see
+    // nothing.
     {"log1p", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T y = x + @splat(1.0f);
   $T c = x - (y - @splat(1.0f));
