@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -146,19 +145,6 @@ class _Explainer(Compiler):
             self.found.break_reasons[-1].seconds = now - self._since
         self._since = now
 
-    def nanoseconds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
-        """What the guards of the outermost capture take, where it still fits the call."""
-        if not self.made or not self.made[0].guards():
-            return None
-        function, program = self.made[0].__wrapped__, self.made[0].guards()[0]
-        bound = inspect.signature(function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        names = [name for name in function.__code__.co_varnames if name in bound.arguments]
-        locals_ = tuple(bound.arguments[name] for name in names)
-        if program.check(locals_) is None:
-            return None
-        return float(program.nanoseconds(locals_, 100))
-
 
 def explain(model: Callable[..., Any], dynamic: bool | None = None) -> Callable[..., Explanation]:
     """``explain(f)(*args)`` captures and runs the call once and says what became of it.
@@ -187,8 +173,8 @@ def explain(model: Callable[..., Any], dynamic: bool | None = None) -> Callable[
                 found.guard_costs += program.costs()
                 found.dimensions += program.dimensions()
                 found.guard_stacks.append(program.log_text())
-        if not isinstance(model, torch.nn.Module) and inspect.isfunction(model):
-            found.guard_nanoseconds = explainer.nanoseconds(args, kwargs)
+        for function in functions[:1]:  # the outermost
+            found.guard_nanoseconds = function.guard_nanoseconds(*args, **kwargs)
         return found
 
     return run

@@ -1,6 +1,7 @@
 // Calls of compiled functions: which capture fits, what is captured, what runs.
 
 #include <algorithm>
+#include <chrono>
 #include <unordered_set>
 
 #include "python/artefact.h"
@@ -640,6 +641,25 @@ PyObject* guards(PyObject* o, PyObject*) {
   return boundary(body, nullptr);
 }
 
+PyObject* guard_nanoseconds(PyObject* o, PyObject* const* args, Py_ssize_t n, PyObject* names) {
+  auto body = [=]() -> PyObject* {
+    const CompiledFunction& self = Object::of(o);
+    BoundArguments bound(as_function(self.function), args, static_cast<size_t>(n), names);
+    if (!bound.valid || self.entries.empty()) return Py_NewRef(Py_None);
+    const std::shared_ptr<Artefact> e = self.entries.front();
+    if (e->code.ptr() != bound.code) return Py_NewRef(Py_None);
+    constexpr int kRounds = 100;
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRounds; ++i) {
+      Fetched fetched;
+      if (!e->guards->check(bound.locals.data(), fetched)) return Py_NewRef(Py_None);
+    }
+    const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+    return PyFloat_FromDouble(spent.count() / kRounds);
+  };
+  return boundary(body, nullptr);
+}
+
 PyObject* resumed(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
@@ -669,6 +689,11 @@ PyMethodDef methods[] = {
     {"reset", forget, METH_NOARGS, "Forgets every capture."},
     {"resumed", resumed, METH_NOARGS, "The functions behind graph breaks, compiled."},
     {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
+    {"guard_nanoseconds",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(guard_nanoseconds)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "What one check of the most recently used capture's guards takes for these arguments; None "
+     "where they do not hold."},
     {nullptr, nullptr, 0, nullptr}};
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeHead, vectorcall), READONLY, nullptr},

@@ -55,6 +55,19 @@ def test_the_page():
     assert text.index(first) == min(text.index(h) for h in [first, " ms of the first call"])
 
 
+def test_guards_of_a_decorated_closure_are_timed():
+    linear, scale = torch.nn.Linear(3, 3), 2
+
+    @torch.no_grad()
+    def f(x, *rest, factor=1):
+        return linear(x) * scale * factor + sum(rest)
+
+    found = oxyfuel.explain(f)(torch.ones(2, 3), 4, factor=5)
+    assert found.guard_nanoseconds > 0
+    module = oxyfuel.explain(linear)(torch.ones(2, 3))
+    assert module.guard_nanoseconds is None or module.guard_nanoseconds > 0
+
+
 def test_recompiles_are_told_with_both_values():
     def scaled(x, n):
         return x * n
