@@ -603,7 +603,6 @@ def normalization_cases() -> None:
         case("native_batch_norm.default", x, w, b, mean, var, False, 0.1, 1e-5)
         case("native_batch_norm.default", x, None, None, mean, var, False, 0.1, 1e-5)
         case("_native_batch_norm_legit_no_training.default", x, w, b, mean, var, 0.1, 1e-5)
-        case("_batch_norm_no_update.default", x, w, b, mean, var, 0.1, 1e-5)
     half = randn(2, 6, 4, 5, dtype=BF16)
     case(
         "native_batch_norm.default",
@@ -756,6 +755,16 @@ def bounded_cases() -> None:
         case("logit.default", torch.tensor([float("nan"), -1.0, 2.0, *torch.rand(30)]), eps)
 
 
+def batch_norm_cases():
+    for x in (
+        randn(2, 6, 4, 5),
+        randn(3, 6),
+        randn(2, 6, 4, 5).to(memory_format=torch.channels_last),
+    ):
+        mean, var, w, b = randn(6), torch.rand(6) + 0.1, randn(6), randn(6)
+        case("_batch_norm_no_update.default", x, w, b, mean, var, 0.1, 1e-5)
+
+
 def all_cases() -> list[tuple[str, list]]:
     import op_cases_gradients
     import op_cases_places
@@ -776,7 +785,9 @@ def all_cases() -> list[tuple[str, list]]:
         *op_cases_special.FAMILIES,
         *op_cases_places.FAMILIES,
         *op_cases_gradients.FAMILIES,
-        bounded_cases,  # last: test_odd_layouts draws layouts in the order of all cases
+        # Last: test_odd_layouts draws layouts in the order of all cases.
+        bounded_cases,
+        batch_norm_cases,
     ):
         torch.manual_seed(0)  # a new family changes no other's numbers
         family()
