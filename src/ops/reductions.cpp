@@ -2,7 +2,6 @@
 // (mean, var, norms); scans, sorting.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "ops/families.h"
 #include "ops/rewriter.h"
@@ -124,22 +123,26 @@ bool fold_of_scalar(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return give(out, v == x ? r.unary("aten.clone.default", v) : v);
 }
 
+// Where x equals the extreme; NaN is one, wherever it stands.
+ValueId is_extreme(Rewriter& r, ValueId x, ValueId extreme) {
+  const ValueId equal = r.call("aten.eq.Tensor", {x, extreme});
+  if (!ir::is_floating(r.type(x).dtype)) return equal;
+  return r.call("aten.logical_or.default", {equal, r.unary("aten.isnan.default", x)});
+}
+
 // The first place that holds the extreme, or NaN, as two folds of values: these run along whatever
 // lies in memory, where a fold of places goes element by element. Places are counted row by row in
 // `sizes`, which broadcast against x, and so does the extreme.
 ValueId first_place(Rewriter& r, ValueId x, ValueId extreme, const Sizes& sizes, const Dims& dims,
                     bool keepdim) {
-  const TensorType t = r.type(x);
-  ValueId there = r.call("aten.eq.Tensor", {x, extreme});
-  if (ir::is_floating(t.dtype))
-    there = r.call("aten.logical_or.default", {there, r.call("aten.isnan.default", {x})});
+  const ir::Device device = r.type(x).device;
   Expr count = 1;
   for (Expr size : sizes) count *= size;
   const DType d = sym::known_less(count, INT32_MAX) == true ? DType::I32 : DType::I64;
   const ValueId places =
-      r.view(r.call("aten.arange.default", {count, d, ir::Arg(), t.device}), sizes);
-  const ValueId none = r.full({}, count, d, t.device);
-  const ValueId held = r.call("aten.where.self", {there, places, none});
+      r.view(r.call("aten.arange.default", {count, d, ir::Arg(), device}), sizes);
+  const ValueId none = r.full({}, count, d, device);
+  const ValueId held = r.call("aten.where.self", {is_extreme(r, x, extreme), places, none});
   return r.cast(r.call("aten.amin.default", {held, list_of(dims), keepdim}), DType::I64);
 }
 
@@ -174,8 +177,7 @@ bool place_in_columns(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
 ValueId place_among_all(Rewriter& r, const ir::Node& n) {
   const ValueId x = n.arg(0).value();
   const TensorType t = r.type(x);
-  Dims all(static_cast<size_t>(t.dim()));
-  std::iota(all.begin(), all.end(), 0);
+  const Dims all = *folded_dims(Args(r.graph(), n), t, 1);
   const ValueId extreme = r.call(extreme_of_place(n), {x, list_of(all), false});
   return first_place(r, x, extreme, t.sizes, all, false);
 }
@@ -453,11 +455,7 @@ bool decompose_places(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   const TensorType t = r.type(n.arg(0).value());
   if (!is_computable(t.dtype) || t.numel().is_const(0)) return false;
   const ValueId values = r.call_multi(n.target, {n.arg(0), n.arg(1)})[0];
-  ValueId extreme = r.call("aten.eq.Tensor", {n.arg(0), values});
-  if (ir::is_floating(t.dtype)) {
-    const ValueId nan = r.unary("aten.isnan.default", n.arg(0).value());
-    extreme = r.call("aten.logical_or.default", {extreme, nan});
-  }
+  const ValueId extreme = is_extreme(r, n.arg(0).value(), values);
   Sizes line(t.sizes.size(), Expr(1));
   line[*dim] = t.sizes[*dim];
   const ValueId count = r.call("aten.arange.default", {t.sizes[*dim], DType::I64});

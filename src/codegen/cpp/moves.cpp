@@ -32,7 +32,9 @@ class MoveFinder {
           return differs_.contains(a) || (is_moved(a) && made_by_[a]->dtype == DType::B8);
         }))
       return false;
-    if (lane.is_const() || !moves(c)) return c.index.is_const() || !depends(c.index, lane);
+    if (lane.is_const()) return true;
+    const bool moves_along = sym::contains(c.index, lane);
+    if (!moves(c)) return !moves_along;
     // A number, or another element, is what is stored, and what is loaded where a mask does not
     // hold; masks are those of all lanes.
     const bool masked = c.op == LoopOp::Load && !c.args.empty();
@@ -40,19 +42,13 @@ class MoveFinder {
     if (!c.args.empty() && !is_moved(c.args.back())) return false;
     const auto along = sym::linear_in(c.index, lane);
     if (!along || !(along->first.is_const(0) || along->first.is_const(1))) return false;
-    if (c.op == LoopOp::Load && (depends(c.index, lane) || masked)) differs_.insert(c.value);
+    if (c.op == LoopOp::Load && (moves_along || masked)) differs_.insert(c.value);
     const int bytes = ir::byte_size(c.dtype);
     if (bytes_ == 0) bytes_ = bytes;
     return bytes_ == bytes && bytes <= 2;
   }
 
   static bool moves(const Compute& c) { return c.op == LoopOp::Load || c.op == LoopOp::Store; }
-  static bool depends(Expr e, Expr lane) {
-    if (lane.is_const()) return false;
-    std::vector<Expr> symbols;
-    sym::collect_symbols(e, symbols);
-    return std::ranges::find(symbols, lane) != symbols.end();
-  }
   bool is_moved(uint32_t value) const {
     const Compute* c = made_by_[value];
     return c && (c->op == LoopOp::Load || c->op == LoopOp::Const);
