@@ -2,6 +2,7 @@
 #include "ir/graph.h"
 
 #include <bit>
+#include <unordered_set>
 
 #include "support/check.h"
 
@@ -251,6 +252,19 @@ void Graph::replace_uses(const std::function<ValueId(ValueId)>& f) {
   for (OutputSpec& o : outputs)
     if (o.kind == OutputSpec::Kind::Value) o.value = f(o.value);
   for (Mutation& m : mutations) m.value = f(m.value);
+}
+
+void Graph::kill_with_readers(size_t from, const std::function<bool(const Node&)>& is_wanted) {
+  std::unordered_set<uint32_t> gone;  // values
+  for (size_t i = from; i < order_.size(); ++i) {
+    Node& n = node(order_[i]);
+    if (n.dead) continue;
+    bool goes = is_wanted(n);
+    for_each_value(n, [&](ValueId v) { goes |= gone.contains(v.index); });
+    if (!goes) continue;
+    for (ValueId v : n.outputs) gone.insert(v.index);
+    n.dead = true;
+  }
 }
 
 void Graph::compact() {

@@ -267,6 +267,8 @@ class Graph {
   void replace_uses(
       const std::function<ValueId(ValueId)>& f);  // the same for many values in one walk
   void kill(NodeId id) { node(id).dead = true; }
+  // Those behind the first `from` nodes that `is_wanted` names, and all that is computed of them.
+  void kill_with_readers(size_t from, const std::function<bool(const Node&)>& is_wanted);
   void compact();  // drops dead nodes from the order
   void set_order(std::vector<NodeId> order) { order_ = std::move(order); }
 

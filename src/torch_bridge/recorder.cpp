@@ -115,17 +115,10 @@ std::vector<at::Tensor> Recorder::add_regions(const std::string& op,
 }
 
 void Recorder::forget_draws(size_t from) {
-  ir::Graph& g = recording_.graph;
-  std::unordered_set<uint32_t> gone;
-  for (size_t i = from; i < g.order().size(); ++i) {
-    const ir::Node& n = g.node(g.order()[i]);
+  recording_.graph.kill_with_readers(from, [](const ir::Node& n) {
     const ops::OpInfo* op = ops::find(n);
-    bool drawn = op && op->has(ops::Random);
-    ir::for_each_value(n, [&](ir::ValueId v) { drawn |= gone.contains(v.index); });
-    if (!drawn || n.dead) continue;
-    for (ir::ValueId v : n.outputs) gone.insert(v.index);
-    g.kill(n.id);
-  }
+    return op && op->has(ops::Random);
+  });
 }
 
 void Recorder::enter() {

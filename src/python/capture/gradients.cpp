@@ -357,16 +357,8 @@ std::pair<size_t, size_t> Graphs::position() {
 }
 
 void Graphs::forget_draws(std::pair<size_t, size_t> since) {
-  ir::Graph& g = ir_now().graph;
-  std::set<ir::ValueId> gone;
-  for (size_t i = since.first; i < g.order().size(); i++) {
-    const ir::Node& n = g.node(g.order()[i]);
-    bool drawn = draws_.contains(n.id);
-    ir::for_each_value(n, [&](ir::ValueId v) { drawn |= gone.contains(v); });
-    if (!drawn) continue;
-    gone.insert(n.outputs.begin(), n.outputs.end());
-    g.kill(n.id);
-  }
+  ir_now().graph.kill_with_readers(since.first,
+                                   [this](const ir::Node& n) { return draws_.contains(n.id); });
   recorder_now().forget_draws(since.second);
 }
 
