@@ -43,7 +43,8 @@ target_compile_options(oxyfuel_clang PRIVATE -fno-rtti -fno-exceptions -ffunctio
 target_link_libraries(oxyfuel_clang PRIVATE
   -Wl,--start-group ${clang_libraries} ${llvm_libraries} -Wl,--end-group ${llvm_system} dl pthread)
 target_link_options(oxyfuel_clang PRIVATE
-  -Wl,--as-needed -Wl,--exclude-libs,ALL -Wl,-Bsymbolic -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
+  -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/clang_jit.map -Wl,-Bsymbolic
+  -Wl,--as-needed -Wl,--gc-sections -Wl,-z,defs -s -static-libstdc++ -static-libgcc)
 # LLVM's tables are 7 MB of relative relocations, which glibc's loader takes as a bitmap from 2.36 on;
 # GNU's linker notes in the library that it asks for such a loader.
 include(CheckLinkerFlag)
@@ -53,5 +54,6 @@ if(OXYFUEL_PACKED_RELOCATIONS)
   target_link_options(oxyfuel_clang PRIVATE ${packed})
 endif()
 set_target_properties(oxyfuel_clang PROPERTIES UNITY_BUILD OFF CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-                      LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR})
+                      LIBRARY_OUTPUT_DIRECTORY ${OXYFUEL_PACKAGE_DIR}
+                      LINK_DEPENDS ${CMAKE_SOURCE_DIR}/cmake/clang_jit.map)
 install(TARGETS oxyfuel_clang LIBRARY DESTINATION oxyfuel)
