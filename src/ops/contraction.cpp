@@ -160,7 +160,7 @@ bool shape_int8_linear(const Args& a, Types& out) {
 
 // A linear layer of int8 weights with a scale a column, as ATen's kernel rounds: sums of f32 times
 // the scale. Weights are read as they lie where there are few rows, else widened in front of a gemm
-// (int8 is exact in bf16). With few rows of halves ATen's kernel is as fast as memory.
+// (int8 is exact in bf16). With few rows of bf16 ATen's kernel is as fast as memory.
 bool decompose_int8_linear(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out) {
   using ir::ValueId;
   const Args a(r.graph(), n);
@@ -174,13 +174,13 @@ bool decompose_int8_linear(Rewriter& r, const ir::Node& n, std::vector<ir::Value
   };
   const bool few = sym::hint(x->sizes[0]) < tuning::int8_few_rows;
   ValueId sums;
-  if (dtype == DType::F32 && few && x->sizes[0].is_const()) {
-    const ValueId wide = r.call("aten.unsqueeze.default", {rows, 1});
-    sums = r.sum(r.mul(wide, r.cast(weights, dtype)), {2}, false);
+  if (dtype == DType::BF16 && few) return false;
+  if (few && x->sizes[0].is_const()) {
+    const ValueId wide = r.call("aten.unsqueeze.default", {r.widen(rows), 1});
+    sums = r.sum(r.mul(wide, r.cast(weights, DType::F32)), {2}, false);
   } else if (dtype == DType::F32) {
     sums = r.call("aten.mm.default", {rows, transposed(r.cast(weights, dtype))});
   } else {
-    if (few) return false;
     auto batch = [&](ValueId v) { return r.call("aten.unsqueeze.default", {v, 0}); };
     sums = r.call(kBmmToF32, {batch(rows), batch(transposed(r.cast(weights, dtype)))});
     sums = r.call("aten.squeeze.dim", {sums, 0});
