@@ -34,14 +34,7 @@ class LayoutChooser {
 
  private:
   void convert(ir::Node& n) {
-    ir::ValueId x = n.args[0].value();
-    const ir::TensorType& type = graph_.tensor_type(x);
-    std::vector<ir::Expr> wanted = ops::channels_last_strides(type.sizes);
-    if (type.strides != wanted) {
-      auto [it, fresh] = channels_last_.try_emplace(x);
-      if (fresh) it->second = insert_copy(graph_, n.id, x, {kChannelsLast}, std::move(wanted));
-      n.args[0] = ir::Arg(it->second);
-    }
+    n.args[0] = ir::Arg(channels_last(n.args[0].value(), n.id));
     ir::TensorType out = graph_.tensor_type(n.outputs[0]);
     out.strides = ops::channels_last_strides(out.sizes);
     change(n.outputs[0], std::move(out));
@@ -60,10 +53,39 @@ class LayoutChooser {
     return any;
   }
 
+  // `v` or its one copy.
+  ir::ValueId channels_last(ir::ValueId v, ir::NodeId before) {
+    const ir::TensorType& type = graph_.tensor_type(v);
+    std::vector<ir::Expr> wanted = ops::channels_last_strides(type.sizes);
+    if (type.strides == wanted) return v;
+    auto [it, fresh] = channels_last_.try_emplace(v);
+    if (fresh) it->second = insert_copy(graph_, before, v, {kChannelsLast}, std::move(wanted));
+    return it->second;
+  }
+
+  // Where one of the operands that are as large as the result has become channels-last, all are: the
+  // first decides how the result lies, and a sum with a shortcut is read by the next convolution.
+  void align_operands(ir::Node& n) {
+    if (n.outputs.size() != 1 || !graph_.value(n.outputs[0]).type.is_tensor()) return;
+    const std::vector<ir::Expr> sizes = graph_.tensor_type(n.outputs[0]).sizes;
+    if (sizes.size() != 4) return;
+    auto whole = [&](ir::ValueId v) {
+      return graph_.value(v).type.is_tensor() && graph_.tensor_type(v).sizes == sizes;
+    };
+    bool changed = false;
+    for_each_value(n, [&](ir::ValueId v) {
+      changed |= whole(v) && old_type_.contains(v) && ops::is_channels_last(graph_.tensor_type(v));
+    });
+    if (!changed) return;
+    for (ir::Arg& a : n.args)
+      a = ir::map_values(a, [&](ir::ValueId v) { return whole(v) ? channels_last(v, n.id) : v; });
+  }
+
   // The node on operands in their new layouts, if its shape rule knows what comes out; else on
   // copies in the old ones.
   void propagate(ir::Node& n) {
     const ops::OpInfo* info = ops::find(n);
+    if (info && info->has(ops::Pointwise)) align_operands(n);
     std::vector<ir::Type> types;
     bool known = info && info->shape && info->element && !n.outputs.empty() &&
                  info->shape(ops::Args(graph_, n), types) && types.size() == n.outputs.size();

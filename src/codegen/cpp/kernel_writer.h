@@ -142,7 +142,7 @@ class KernelWriter {
   struct LaneOffsets {
     std::string own, shared;
   };
-  // A tile of a buffer that has been transposed onto the stack.
+  // A tile of a buffer, transposed, on the stack.
   struct Tile {
     std::string name;
     std::string row, column;  // the tile's first iteration
@@ -234,7 +234,7 @@ class KernelWriter {
   void write_square(const For& outer, const Span& rows, const Span& columns);
   void prefetch_next(const For& outer, const Span& rows, const Span& columns,
                      const std::string& row);
-  std::optional<std::string> tile_load(const Compute& c, const Scope& scope) const;
+  std::optional<std::string> in_tile(const Compute& c, const Scope& scope) const;
 
   // row_lanes.cpp
   bool lies_along(const Compute& c, const For& loop, const Scope& scope) const;

@@ -68,7 +68,7 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   const std::string from = cat(buffer(c.buffer), " + ", a.offset);
   if (const auto column = columns_.find(&c); column != columns_.end()) {
     text = column->second;
-  } else if (const auto tile = tile_load(c, scope)) {
+  } else if (const auto tile = in_tile(c, scope)) {
     text = cat(fn("load", c.dtype, scope), '(', *tile, ')');
   } else if (a.kind == Access::Kind::Uniform) {
     text = cat(fn("splat", c.dtype, scope), '(', buffer(c.buffer), '[', a.offset, "])");
@@ -213,7 +213,9 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   }
   if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
-  if (a.kind == Access::Kind::Strided) {
+  if (const auto tile = in_tile(c, scope)) {
+    out_.line(partly("store", dtype, cat(*tile, ", ", v), scope), ';');
+  } else if (a.kind == Access::Kind::Strided) {
     out_.line(partly("store_strided", dtype, cat(to, ", ", a.stride, ", ", v), scope), ';');
   } else if (scope.active.empty() && streams(c)) {
     streams_ = true;

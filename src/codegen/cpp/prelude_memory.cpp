@@ -227,40 +227,42 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
 
-    // tile[64 * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
-    {"transpose_squares", "4", 2, 64, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+    // to[pitch * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
+    {"transpose_squares", "4", 2, 64,
+     R"(OXY_INLINE void @@($t* to, i64 pitch, const $t* from, i64 stride) {
   $T r[16];
   OXY_UNROLL
   for (int k = 0; k < 16; ++k) r[k] = @load(from + stride * k);
   @transpose_lanes(r);
   OXY_UNROLL
-  for (int k = 0; k < 16; ++k) @store(tile + 64 * k, r[k]);
+  for (int k = 0; k < 16; ++k) @store(to + pitch * k, r[k]);
 }
 )"},
-    {"transpose_squares", "", 2, 0, R"(OXY_INLINE void @@($t* tile, const $t* from, i64 stride) {
+    {"transpose_squares", "", 2, 0,
+     R"(OXY_INLINE void @@($t* to, i64 pitch, const $t* from, i64 stride) {
   $T8 r[8];
   OXY_UNROLL
   for (int k = 0; k < 8; ++k) r[k] = @load.8(from + stride * k);
   @transpose_lanes.8(r);
   OXY_UNROLL
-  for (int k = 0; k < 8; ++k) @store.8(tile + 64 * k, r[k]);
+  for (int k = 0; k < 8; ++k) @store.8(to + pitch * k, r[k]);
 }
 )"},
     {"transpose", "", 2, 0,
-     R"(static void @@($t* tile, const $t* from, i64 stride, i64 rows, i64 columns) {
+     R"(static void @@($t* to, i64 pitch, const $t* from, i64 stride, i64 rows, i64 columns) {
   const i64 side = sizeof($t) == 4 ? $N : 8;
   i64 j = 0;
   for (; j + side <= columns; j += side) {
     i64 i = 0;
     for (; i + side <= rows; i += side) {
-      @transpose_squares(tile + 64 * i + j, from + i + stride * j, stride);
+      @transpose_squares(to + pitch * i + j, pitch, from + i + stride * j, stride);
     }
     for (; i < rows; ++i) {
-      for (i64 k = j; k < j + side; ++k) tile[64 * i + k] = from[i + stride * k];
+      for (i64 k = j; k < j + side; ++k) to[pitch * i + k] = from[i + stride * k];
     }
   }
   for (; j < columns; ++j) {
-    for (i64 i = 0; i < rows; ++i) tile[64 * i + j] = from[i + stride * j];
+    for (i64 i = 0; i < rows; ++i) to[pitch * i + j] = from[i + stride * j];
   }
 }
 )"},

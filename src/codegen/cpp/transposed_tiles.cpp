@@ -1,5 +1,6 @@
 // Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64
-// elements at a time, onto the stack; the rest of the body then runs on rows as ever.
+// elements at a time, onto the stack; the rest of the body then runs on rows as ever; stores that
+// are contiguous in the outer variable go to the stack too, and from there transposed to memory.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -33,13 +34,35 @@ bool is_known_before(const Compute& c, const For& loop) {
   });
 }
 
-// One whose index is `row + stride * column + rest`.
-bool is_transposed(const Compute& c, const For& outer, const For& inner) {
-  if (!is_known_before(c, inner)) return false;
-  const auto by_row = sym::linear_in(c.index, outer.var);
-  if (!by_row || !by_row->first.is_const(1)) return false;
+// The stride of a column, where an index is `row + stride * column + rest`.
+std::optional<Expr> stride_across(Expr index, const For& outer, const For& inner) {
+  const auto by_row = sym::linear_in(index, outer.var);
+  if (!by_row || !by_row->first.is_const(1)) return std::nullopt;
   const auto by_column = sym::linear_in(by_row->second, inner.var);
-  return by_column && !by_column->first.is_const(0) && !by_column->first.is_const(1);
+  if (!by_column || by_column->first.is_const(0) || by_column->first.is_const(1))
+    return std::nullopt;
+  return by_column->first;
+}
+
+bool is_transposed_load(const Compute& c, const For& outer, const For& inner) {
+  return is_known_before(c, inner) && stride_across(c.index, outer, inner);
+}
+
+// The stores that a square on the stack can take: those at each iteration, of what the loop does not
+// read.
+std::vector<const Compute*> transposed_stores(const For& outer, const For& inner) {
+  std::vector<const Compute*> stores;
+  for (const Stmt& s : inner.body) {
+    const Compute* store = std::get_if<Compute>(&s.v);
+    if (!store || store->op != LoopOp::Store || !stride_across(store->index, outer, inner))
+      continue;
+    const bool apart = std::ranges::none_of(all<Compute>(inner.body), [&](const Compute& c) {
+      return &c != store && (c.op == LoopOp::Symbol ? sym::contains(store->index, c.index)
+                                                    : c.buffer == store->buffer);
+    });
+    if (apart) stores.push_back(store);
+  }
+  return stores;
 }
 
 }  // namespace
@@ -49,11 +72,13 @@ bool KernelWriter::can_tile(const For& outer) const {
     return false;
   const For* inner = tiled_inner(outer);
   if (!inner || sym::contains(inner->size, outer.var)) return false;
-  return std::ranges::any_of(all<Compute>(inner->body),
-                             [&](const Compute& c) { return is_transposed(c, outer, *inner); });
+  return !transposed_stores(outer, *inner).empty() ||
+         std::ranges::any_of(all<Compute>(inner->body), [&](const Compute& c) {
+           return is_transposed_load(c, outer, *inner);
+         });
 }
 
-std::optional<std::string> KernelWriter::tile_load(const Compute& c, const Scope& scope) const {
+std::optional<std::string> KernelWriter::in_tile(const Compute& c, const Scope& scope) const {
   const auto it = tiles_.find(&c);
   if (it == tiles_.end()) return std::nullopt;
   const Tile& t = it->second;
@@ -98,7 +123,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   for (const Compute& c : all<Compute>(inner.body)) {
     if (!is_known_before(c, inner)) continue;
     const auto by_column = sym::linear_in(c.index, inner.var);
-    const bool transposed = is_transposed(c, outer, inner);
+    const bool transposed = is_transposed_load(c, outer, inner);
     const bool along_columns = by_column && by_column->first.is_const(1);
     if (!transposed && ((only && !next_iteration) || !along_columns)) continue;
     const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", kTile, ')');
@@ -119,19 +144,30 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
   const For& inner = *tiled_inner(outer);
   const auto size = [](const Span& s) { return s.from == "0" ? s.to : cat(s.to, " - ", s.from); };
   const std::string row = new_loop_var();
-  for (const Compute& c : all<Compute>(inner.body)) {
-    if (!is_transposed(c, outer, inner)) continue;
-    const std::string element = memory_type(c.dtype);
+  const std::string in_square = rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')');
+  names_[outer.var] = rows.from;
+  names_[inner.var] = columns.from;
+  const auto add_tile = [&](const Compute& c, const std::string& element) {
     const std::string tile = cat("tile", tiles_.size());
-    names_[outer.var] = rows.from;
-    names_[inner.var] = columns.from;
-    const auto by_row = sym::linear_in(c.index, outer.var);
-    const Expr stride = sym::linear_in(by_row->second, inner.var)->first;
     out_.line("alignas(64) ", element, ' ', tile, '[', kTile * kTile, "];");
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', tile, ", ", buffer(c.buffer), " + ",
-              index(c.index), ", ", index(stride), ", ", size(rows), ", ", size(columns), ");");
-    tiles_[&c] =
-        Tile{tile, rows.from == "0" ? row : cat('(', row, " - ", rows.from, ')'), columns.from};
+    tiles_[&c] = Tile{tile, in_square, columns.from};
+    return tile;
+  };
+  for (const Compute& c : all<Compute>(inner.body)) {
+    if (!is_transposed_load(c, outer, inner)) continue;
+    const std::string element = memory_type(c.dtype);
+    out_.line(prelude_.fn("transpose", element, lanes_), '(', add_tile(c, element), ", ", kTile,
+              ", ", buffer(c.buffer), " + ", index(c.index), ", ",
+              index(*stride_across(c.index, outer, inner)), ", ", size(rows), ", ", size(columns),
+              ");");
+  }
+  std::vector<std::string> at_end;  // squares go to memory
+  for (const Compute* c : transposed_stores(outer, inner)) {
+    const std::string element = memory_type(buffer_dtype(c->buffer));
+    at_end.push_back(cat(prelude_.fn("transpose", element, lanes_), '(', buffer(c->buffer), " + ",
+                         index(c->index), ", ", index(*stride_across(c->index, outer, inner)), ", ",
+                         add_tile(*c, element), ", ", kTile, ", ", size(columns), ", ", size(rows),
+                         ");"));
   }
   out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");
   prefetch_next(outer, rows, columns, row);
@@ -140,6 +176,7 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
     if (!stands_elsewhere(c)) write_compute(c, Scope{});
   write_vector_loop(inner, columns.from, columns.to);
   out_.close();
+  for (const std::string& line : at_end) out_.line(line);
   names_[outer.var] = rows.from;
 }
 

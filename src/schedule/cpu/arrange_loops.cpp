@@ -159,7 +159,7 @@ Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes
   return contiguous;
 }
 
-// A load contiguous along another axis than the one that is stored along: both axes in tiles.
+// A load or store contiguous along another axis than the innermost: both axes in tiles.
 bool Arranger::tile_transposed() {
   std::vector<Axis>& axes = group_.parallel;
   const size_t vector = place_of(axes, innermost_);
@@ -172,7 +172,7 @@ bool Arranger::tile_transposed() {
     return var;
   };
   for (const Inst& i : instructions(group_.nests)) {
-    if (i.op != LoopOp::Load) continue;
+    if (i.op != LoopOp::Load && i.op != LoopOp::Store) continue;
     auto along = coefficient(i.index[0], innermost_);
     if (!along || along->is_const(0) || along->is_const(1)) continue;
     for (const Axis& other : axes) {
