@@ -63,8 +63,8 @@ class LayoutChooser {
     return it->second;
   }
 
-  // Where one of the operands that are as large as the result has become channels-last, all are: the
-  // first decides how the result lies, and a sum with a shortcut is read by the next convolution.
+  // Where one of the operands that are as large as the result has become channels-last, all are:
+  // the first decides how the result lies, and a sum with a shortcut is read by a convolution.
   void align_operands(ir::Node& n) {
     if (n.outputs.size() != 1 || !graph_.value(n.outputs[0]).type.is_tensor()) return;
     const std::vector<ir::Expr> sizes = graph_.tensor_type(n.outputs[0]).sizes;

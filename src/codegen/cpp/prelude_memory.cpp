@@ -227,7 +227,7 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
 
-    // to[pitch * i + j] = from[i + stride * j] for i < rows, j < columns; squares of 16 or 8 a side.
+    // to[pitch * i + j] = from[i + stride * j] for i < rows, j < columns; in squares of 16 or 8.
     {"transpose_squares", "4", 2, 64,
      R"(OXY_INLINE void @@($t* to, i64 pitch, const $t* from, i64 stride) {
   $T r[16];

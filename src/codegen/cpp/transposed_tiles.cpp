@@ -48,8 +48,8 @@ bool is_transposed_load(const Compute& c, const For& outer, const For& inner) {
   return is_known_before(c, inner) && stride_across(c.index, outer, inner);
 }
 
-// The stores that a square on the stack can take: those at each iteration, of what the loop does not
-// read.
+// The stores that a square on the stack can take: those at each iteration, to what the loop does
+// not read.
 std::vector<const Compute*> transposed_stores(const For& outer, const For& inner) {
   std::vector<const Compute*> stores;
   for (const Stmt& s : inner.body) {
