@@ -6,6 +6,17 @@
 
 namespace oxy::codegen::cpp {
 
+namespace {
+
+// Whether computing an index takes a division, which a lane at a time is slow.
+bool divides(Expr e) {
+  if (e.is_const()) return false;
+  return e.kind() == sym::Kind::FloorDiv || e.kind() == sym::Kind::Mod ||
+         std::ranges::any_of(e.operands(), divides);
+}
+
+}  // namespace
+
 bool KernelWriter::varies(Expr e, const Scope& scope) const {
   if (!scope.vector() || e.is_const()) return false;
   std::vector<Expr> symbols;
@@ -85,38 +96,82 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   return c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', text, ')') : text;
 }
 
+// An index as a vector of i32: sums, products, quotients and remainders by constants, extremes;
+// nothing where it is something else, or what is computed on the way may not fit.
+std::optional<std::string> KernelWriter::lane_vector(Expr e, const Scope& scope) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const sym::Range range = sym::range_of(e);
+  if (range.lo < -kMost || range.hi > kMost) return std::nullopt;
+  const auto splat = [&](const char* type, Expr x) {
+    return cat(prelude_.fn("splat", type, scope.lanes), "((", type, ')', index(x), ')');
+  };
+  if (!varies(e, scope)) return splat("i32", e);
+  const std::span<const Expr> operands = e.operands();
+  const auto joined = [&](const char* sign) -> std::optional<std::string> {
+    std::string text;
+    for (Expr x : operands) {
+      const auto part = lane_vector(x, scope);
+      if (!part) return std::nullopt;
+      cat_to(text, text.empty() ? "(" : sign, *part);
+    }
+    return cat(text, ')');
+  };
+  switch (e.kind()) {
+    case sym::Kind::Symbol: {
+      if (e == scope.var)
+        return cat('(', prelude_.fn("iota", "i32", scope.lanes), "() + ",
+                   prelude_.fn("splat", "i32", scope.lanes), "((i32)", scope.first, "))");
+      return cat("__builtin_convertvector(", lane_names_.at(e), ", ",
+                 prelude_.type("i32", scope.lanes), ')');
+    }
+    case sym::Kind::Add:
+      return joined(" + ");
+    case sym::Kind::Mul:
+      return joined(" * ");
+    case sym::Kind::FloorDiv:
+    case sym::Kind::Mod: {
+      const auto part = lane_vector(operands[0], scope);
+      if (!part || !operands[1].is_const() || operands[1].value() <= 0 ||
+          sym::range_of(operands[0]).lo < 0)
+        return std::nullopt;
+      return cat("((", prelude_.type("i32", scope.lanes), ")((", prelude_.type("u32", scope.lanes),
+                 ')', *part, e.kind() == sym::Kind::Mod ? " % " : " / ", splat("u32", operands[1]),
+                 "))");
+    }
+    case sym::Kind::Min:
+    case sym::Kind::Max: {
+      std::optional<std::string> text;
+      for (Expr x : operands) {
+        const auto part = lane_vector(x, scope);
+        if (!part) return std::nullopt;
+        const char* less = e.kind() == sym::Kind::Min ? " < " : " > ";
+        text = text ? cat('(', *text, less, *part, " ? ", *text, " : ", *part, ')') : *part;
+      }
+      return text;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
 // The lanes' own part of an index, in elements, as a vector of signed integers as wide as the
-// element, and what all lanes share; nothing where it is not a sum of their symbols or too large.
+// element, and what all lanes share; nothing where `lane_vector` has nothing.
 std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int bytes,
                                                                     const Scope& scope) {
-  const std::string integers = bytes == 8 ? "i64" : "i32";
-  const std::string type = prelude_.type(integers, scope.lanes);
-  const std::string splat = prelude_.fn("splat", integers, scope.lanes);
-  LaneOffsets offsets;
   Expr own = 0;
-  std::vector<Expr> symbols;
-  sym::collect_symbols(e, symbols);
-  for (Expr s : symbols) {
-    if (!varies(s, scope)) continue;
-    const auto linear = sym::linear_in(e, s);
-    if (!linear || !linear->first.is_const()) return std::nullopt;
-    own += linear->first * s;
-    std::string lane;
-    if (s == scope.var)
-      lane = cat(prelude_.fn("iota", integers, scope.lanes), "() + ", splat, "((", integers, ')',
-                 scope.first, ')');
-    else
-      lane = bytes == 8 ? lane_names_.at(s)
-                        : cat("__builtin_convertvector(", lane_names_.at(s), ", ", type, ')');
-    if (!linear->first.is_const(1))
-      lane = cat('(', lane, ") * ", splat, '(', linear->first.value(), ')');
-    cat_to(offsets.own, offsets.own.empty() ? "" : " + ", lane);
-  }
-  const sym::Range range = sym::range_of(own);
-  constexpr int64_t kMost = int64_t{1} << 30;
-  if (bytes == 4 && (range.lo < -kMost || range.hi > kMost)) return std::nullopt;
-  offsets.shared = index(e - own);
-  return offsets;
+  const auto add = [&](Expr x) {
+    if (varies(x, scope)) own += x;
+  };
+  if (e.kind() == sym::Kind::Add)
+    for (Expr x : e.operands()) add(x);
+  else
+    add(e);
+  const auto vector = lane_vector(own, scope);
+  if (!vector) return std::nullopt;
+  const std::string wide = prelude_.type("i64", scope.lanes);
+  return LaneOffsets{
+      bytes == 8 ? cat("__builtin_convertvector(", *vector, ", ", wide, ')') : *vector,
+      index(e - own)};
 }
 
 // A load at places that differ by lane, by the instruction for it; empty where there is none.
@@ -136,9 +191,14 @@ void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& 
                                 const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
   out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", initial, ';');
+  std::string memory = cat(buffer(c.buffer), '[', a.offset, ']');
+  if (const auto offsets = divides(c.index) ? lane_offsets(c.index, 4, scope) : std::nullopt) {
+    out_.line("const ", prelude_.type("i32", scope.lanes), ' ', v.name, "_at = ", offsets->own,
+              ';');
+    memory = cat(buffer(c.buffer), '[', offsets->shared, " + ", v.name, "_at[l]]");
+  }
   if (scope.active.empty()) out_.line("OXY_UNROLL");
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
-  const std::string memory = cat(buffer(c.buffer), '[', a.offset, ']');
   const std::string loaded = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
   out_.line(condition.empty() ? "" : cat("if (", condition, ") "), v.name, "[l] = ", loaded, ';');
   out_.close();
@@ -296,7 +356,10 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
     return;
   }
   const std::string type = value_type_name(DType::I64, scope.lanes);
-  if (a.kind == Access::Kind::Gather) {
+  const std::string splat = prelude_.fn("splat", "i64", scope.lanes);
+  if (const auto offsets = divides(c.index) ? lane_offsets(c.index, 8, scope) : std::nullopt) {
+    write_value(c, scope.lanes, cat(offsets->own, " + ", splat, "((i64)", offsets->shared, ')'));
+  } else if (a.kind == Access::Kind::Gather) {
     const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = {};");
     out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
@@ -304,7 +367,6 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
     out_.close();
   } else {
     const std::string iota = cat(prelude_.fn("iota", "i64", scope.lanes), "()");
-    const std::string splat = prelude_.fn("splat", "i64", scope.lanes);
     const std::string step =
         a.stride.empty() ? iota : cat(iota, " * ", splat, "((i64)", a.stride, ')');
     write_value(c, scope.lanes, cat(splat, "((i64)", a.offset, ") + ", step));
