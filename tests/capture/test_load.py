@@ -303,3 +303,76 @@ def test_threads_that_wait_for_each_other_inside_captures(mark):
     for t in threads:
         t.join()
     assert {k: v.tolist() for k, v in found.items()} == {k: [3.0 * k] * 2 for k in range(count)}
+
+
+STATE = {"mode": "slow"}
+CACHED = []
+
+
+def cached_by_keyword(typed):
+    @functools.lru_cache(None, typed=typed)
+    def pick(name, *, strict=False):
+        CACHED.append(name)
+        return len(name) + (100 if strict else 0) if STATE["mode"] == "slow" else -1
+
+    return pick
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_cached_function_behind_a_change_of_globals(typed, warm):
+    """Where what has been written does not matter to it, it is a constant."""
+    found = []
+    pick = cached_by_keyword(typed)
+
+    def f(x):
+        STATE["calls"] = STATE.get("calls", 0) + 1
+        return x * pick("abc", strict=True) + pick("de")
+
+    x = torch.randn(3)
+    for run in (f, oxyfuel.compile(f)):
+        STATE.pop("calls", None)
+        pick.cache_clear()
+        if warm:
+            pick("abc", strict=True), pick("de")
+        found.append([run(x), run(x), STATE["calls"], pick.cache_info().currsize])
+    torch.testing.assert_close(found[0], found[1])
+    assert (oxyfuel.stats()["graph_breaks"] == 0) == (warm and not typed)
+
+
+def test_a_cached_function_that_reads_what_was_written():
+    @functools.lru_cache(None)
+    def pick(name):
+        return len(name) if STATE["mode"] == "slow" else -1
+
+    def f(x):
+        STATE["mode"] = "fast"
+        return x * pick("abc")
+
+    compiled = oxyfuel.compile(f)
+    x = torch.randn(3)
+    for run in (f, compiled, compiled):
+        STATE["mode"] = "slow"
+        pick.cache_clear()
+        torch.testing.assert_close(run(x), -x)
+        STATE["mode"] = "slow"
+        torch.testing.assert_close(run(x), -x)
+    STATE["mode"] = "slow"
+
+
+def test_a_pure_cached_function_behind_a_change_of_globals():
+    @functools.lru_cache(None)
+    def at_least(version, *, dev=False):
+        return tuple(map(int, version.split("."))) <= (2, 13, 0)
+
+    def f(x):
+        STATE["calls"] = STATE.get("calls", 0) + 1
+        return x + 1 if at_least("2.10.0", dev=True) else x - 1
+
+    x = torch.randn(3)
+    compiled = oxyfuel.compile(f)
+    STATE.pop("calls", None)
+    torch.testing.assert_close([compiled(x), compiled(x)], [x + 1, x + 1])
+    assert STATE.pop("calls") == 2 and at_least.cache_info().currsize == 1
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["plans"] == 1

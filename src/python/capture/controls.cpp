@@ -71,21 +71,41 @@ bool goes_by_elements(const ir::Graph& graph, size_t first) {
   return true;
 }
 
+// Whether a key of a functools.lru_cache that does not tell types apart is that of these arguments:
+// one text or int itself, else a tuple of the arguments, behind a mark the keywords and their
+// values.
+bool is_key_of(py::handle key, const Arguments& args, const Keywords& kwargs) {
+  const auto equal = [](py::handle a, py::handle b) {
+    return PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ) == 1;
+  };
+  if (!PyTuple_CheckExact(key.ptr()))
+    return args.size() == 1 && kwargs.empty() && equal(key, args[0]);
+  const size_t size = args.size() + (kwargs.empty() ? 0 : 1 + 2 * kwargs.size());
+  if (PyTuple_GET_SIZE(key.ptr()) != static_cast<Py_ssize_t>(size)) return false;
+  const auto item = [&](size_t i) { return py::handle(PyTuple_GET_ITEM(key.ptr(), i)); };
+  for (size_t i = 0; i < args.size(); i++)
+    if (!equal(item(i), args[i])) return false;
+  if (!kwargs.empty() && !Py_IS_TYPE(item(args.size()).ptr(), &PyBaseObject_Type)) return false;
+  for (size_t i = 0; i < kwargs.size(); i++) {
+    const size_t at = args.size() + 1 + 2 * i;
+    if (!equal(item(at), kwargs[i].first) || !equal(item(at + 1), kwargs[i].second)) return false;
+  }
+  return true;
+}
+
 // Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what
 // the garbage collector finds in it.
 bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs) {
-  if (!kwargs.empty() || py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True)
-    return false;
-  const bool itself =
-      args.size() == 1 && (PyUnicode_CheckExact(args[0].ptr()) || PyLong_CheckExact(args[0].ptr()));
-  const py::object key = itself ? args[0] : py::object(tuple_of(args));
+  if (py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True) return false;
   const py::object own = py::getattr(cached, "__dict__", py::none());
-  for (py::handle held : py::module_::import("gc").attr("get_referents")(cached))
-    if (PyDict_CheckExact(held.ptr()) && !held.is(own) &&
-        PyDict_Contains(held.ptr(), key.ptr()) == 1)
-      return true;
+  bool found = false;
+  for (py::handle held : py::module_::import("gc").attr("get_referents")(cached)) {
+    if (!PyDict_CheckExact(held.ptr()) || held.is(own)) continue;
+    for (auto entry : py::reinterpret_borrow<py::dict>(held))
+      found |= is_key_of(entry.first, args, kwargs);
+  }
   PyErr_Clear();
-  return false;
+  return found;
 }
 
 // Of a module of ours, which hooks of the user's may import.
@@ -266,11 +286,14 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
 }
 
 // A function with a cache, of constants: what it gives now, later calls are given as well. It runs
-// for real where the cache has nothing, and must not see what the captured code has written and
-// nobody has done yet.
+// for real where the cache has nothing, and must not depend on what the captured code has written
+// and nobody has done yet: then it is captured first, to see what it reads.
 py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwargs) {
   sizes().make_plain(args, kwargs);
   require_plain(args, kwargs, callable);
+  const auto refuse = [] {
+    throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
+  };
   auto rooted_in_globals = [this](const py::object& o) {
     Tracked* k = heap().tracked(o);
     return k == nullptr || !k->source.valid() ||
@@ -278,12 +301,19 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   };
   const bool changed = !effects().no_type_is_written() ||
                        std::ranges::any_of(effects().all_written(), rooted_in_globals);
-  if (changed && !is_cached(callable, args, kwargs))
-    throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
+  py::object here;  // what it gives to the captured code
+  if (changed && !is_cached(callable, args, kwargs)) {
+    const auto touched = [this] { return std::pair(effects().count(), heap().met_written()); };
+    const auto before = touched();
+    here = call(borrow(callable.attr("__wrapped__")), args, kwargs);
+    if (touched() != before || !is_constant(here.ptr())) refuse();
+  }
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
   if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
+  if (here && !(is_constant(out.ptr()) && here.get_type().is(out.get_type()) && here.equal(out)))
+    refuse();
   return out;
 }
 
