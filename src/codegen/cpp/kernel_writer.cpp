@@ -365,9 +365,14 @@ const Compute* KernelWriter::unaligned_stream(const For& loop) const {
 // stream.
 void KernelWriter::keep_ragged_rows(const For& loop) {
   for (const Compute& c : all<Compute>(loop.body)) {
-    if (!streams(c) || !is_unaligned(c, loop)) continue;
-    const int64_t bytes = ir::byte_size(buffer_dtype(c.buffer));
-    if (lanes_ * bytes < kLine && schedule::count_of(loop.size) * bytes < tuning::stream_ragged_row)
+    if (!streams(c)) continue;
+    const int64_t bytes = ir::byte_size(buffer_dtype(c.buffer)), line = kLine / bytes;
+    const auto along = sym::linear_in(c.index, loop.var);
+    const bool whole_lines =
+        !along || !along->first.is_const(1) ||
+        (sym::divisible(along->second, line) && sym::divisible(loop.size, line));
+    if (!whole_lines && lanes_ < line &&
+        schedule::count_of(loop.size) * bytes < tuning::stream_ragged_row)
       kept_.insert(&c);
   }
 }
