@@ -294,9 +294,7 @@ struct Finish {
   }
 
   // The others are remainders: text for them takes time to compile and saves little.
-  bool is_unrolled(int rows, int vectors) const {
-    return rows >= kUnrolledRows && vectors == vectors_;
-  }
+  bool is_unrolled(int rows) const { return rows >= kUnrolledRows; }
 
   // The first tile, that is.
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
@@ -326,15 +324,15 @@ struct Finish {
     for (int i = 0; i < rows; i++)
       cat_to(body_, "    const unit* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
     cat_to(body_, "    unit* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
-    if (is_unrolled(rows, vectors)) {
+    if (is_unrolled(rows)) {
+      const char* ahead = vectors == vectors_ ? "prefetch(&next);\n      " : "";
       if (can_pack(rows, vectors)) {
         body_ += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
         step(rows, vectors, "k", true);
         body_ += "      }\n";
       }
-      cat_to(body_, "    for (; k + ", kSteps, " <= count; k += ", kSteps,
-             ") {\n      prefetch(&next);\n      OXY_UNROLL\n      for (int j = 0; j < ", kSteps,
-             "; ++j) {\n");
+      cat_to(body_, "    for (; k + ", kSteps, " <= count; k += ", kSteps, ") {\n      ", ahead,
+             "OXY_UNROLL\n      for (int j = 0; j < ", kSteps, "; ++j) {\n");
       step(rows, vectors, "k + j");
       body_ += "      }\n    }\n";
     }
@@ -478,6 +476,16 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
                   const unit** to, i64 step) {
   const i64 y = pixel / s->out_w * s->stride_h - s->pad_h;
   const i64 x = pixel % s->out_w * s->stride_w - s->pad_w;
+  const i64 across = s->dilation_w * s->a_row, down = s->dilation_h * s->in_w * s->a_row;
+  if (y >= 0 && y + (s->kernel_h - 1) * s->dilation_h < s->in_h && x >= 0 &&
+      x + (s->kernel_w - 1) * s->dilation_w < s->in_w) {
+    const element* row = image + (y * s->in_w + x) * s->a_row;
+    for (i64 h = 0; h < s->kernel_h; ++h, row += down) {
+      const element* at = row;
+      for (i64 w = 0; w < s->kernel_w; ++w, at += across, to += step) *to = (const unit*)at;
+    }
+    return;
+  }
   for (i64 h = 0; h < s->kernel_h; ++h)
     for (i64 w = 0; w < s->kernel_w; ++w) {
       const i64 iy = y + h * s->dilation_h, ix = x + w * s->dilation_w;
