@@ -368,7 +368,8 @@ Providers providers_on(const Machine& m, std::string_view setting) {
   return {.own = (any || setting == "own") && m.vector_bytes > 0,
           .onednn = setting == "onednn" && m.onednn,
           .fast_bf16 = any && m.onednn && (m.amx_bf16 || (m.avx512_bf16 && m.vector_bytes < 64)),
-          .fast_f16 = any && m.onednn && m.amx_fp16};
+          .fast_f16 = any && m.onednn && m.amx_fp16,
+          .lanes = any && m.onednn ? m.vector_bytes / 4 : 0};
 }
 
 ContractionTypes ContractionNode::types(const ir::Graph& g, const ir::Node& n) const {
@@ -394,8 +395,11 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
     if (x && !is_sized(*x, dtype)) return Provider::Aten;
   if (!is_sized(*t.c, t.c->dtype) || (t.c->dtype != dtype && t.c->dtype != DType::F32))
     return Provider::Aten;
-  if (what.kind == Kind::Convolution)
-    return available.own && is_convolution_of_ours(what, t) ? Provider::Own : Provider::Aten;
+  if (what.kind == Kind::Convolution) {
+    const bool narrow = sym::range_of(t.c->sizes[1]).hi <= available.lanes;
+    const bool own = available.own && !narrow && is_convolution_of_ours(what, t);
+    return own ? Provider::Own : Provider::Aten;
+  }
   // Where nothing is summed, ours write nothing.
   if (!is_gemm_of_ours(t) || sym::range_of(t.a->sizes.back()).lo < 1) return Provider::Aten;
   if (const auto few = provider_of_few_rows(layout_of(what, t))) return *few;
