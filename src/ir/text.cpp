@@ -75,6 +75,7 @@ void describe(Form& t, Is<OutputSpec> auto& o) {
   using enum OutputSpec::Kind;
   t.flag("neg ", o.neg);
   t.flag("conj ", o.conj);
+  t.flag("piece ", o.piece);
   t.word(o.kind, kOutputs, "");
   if (o.kind == None) return;
   if (o.kind == Value) return t.result(o.value);

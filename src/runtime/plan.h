@@ -128,6 +128,7 @@ struct PlanOutput {
   std::optional<TensorSlots> meta;  // views
   std::optional<Slot> number;       // Value that is a size
   bool conj = false, neg = false;   // marked as to be conjugated, negated
+  bool piece = false;               // a view: of an op that gives several
 };
 
 struct PlanMutation {

@@ -140,6 +140,7 @@ void describe(Form& t, Is<PlanOutput> auto& o) {
   using enum PlanOutput::Kind;
   t.flag("neg ", o.neg);
   t.flag("conj ", o.conj);
+  t.flag("piece ", o.piece);
   t.word(o.kind, kOutputKinds, "no such result");
   if (o.kind == None) return;
   if (o.kind == Value) return t.value(o);

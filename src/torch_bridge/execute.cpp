@@ -15,6 +15,7 @@
 #include "torch_bridge/backward.h"
 #include "torch_bridge/measured_way.h"
 #include "torch_bridge/tensor_meta.h"
+#include "torch_bridge/view_replay.h"
 
 namespace oxy::bridge {
 
@@ -59,8 +60,7 @@ at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
 at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t base_offset) {
   auto dtype = static_cast<c10::ScalarType>(m.dtype);
   const int64_t shift = base.storage_offset() - base_offset;
-  if (base.scalar_type() == dtype)
-    return at::as_strided(base, m.sizes, m.strides, m.offset + shift);
+  if (base.scalar_type() == dtype) return view_at(base, {m.sizes, m.strides, m.offset + shift});
   const auto in = static_cast<int64_t>(base.element_size()),
              out = static_cast<int64_t>(c10::elementSize(dtype));
   return at::as_strided(as_dtype(base, dtype), m.sizes, m.strides, m.offset + shift * in / out);
@@ -691,21 +691,48 @@ void Executable::prepare_writes(Call& c) const {
   }
 }
 
+// Of what a result is a view, and the offset that its place counts with.
+std::pair<at::Tensor, int64_t> Executable::base_of(const Call& c, const PlanOutput& o) const {
+  if (o.kind == OutputKind::ViewOfInput)
+    return {*c.inputs[o.index].tensor, c.sizes.inputs[o.index].offset};
+  const auto b = static_cast<size_t>(plan_.outputs[o.index].buffer);
+  return {c.outputs[o.index], c.sizes.buffers[b].meta.offset};
+}
+
+// The results that are pieces of what result `first` is a piece of.
+void Executable::make_pieces(Call& c, size_t first) const {
+  const PlanOutput& one = plan_.outputs[first];
+  const auto [base, offset] = base_of(c, one);
+  if (!base.requires_grad() || !c10::GradMode::is_enabled()) return;
+  std::vector<size_t> at;
+  std::vector<ViewPlace> places;
+  for (size_t i = first; i < plan_.outputs.size(); i++) {
+    const PlanOutput& o = plan_.outputs[i];
+    const TensorMeta& m = c.sizes.outputs[i];
+    if (!o.piece || o.kind != one.kind || o.index != one.index) continue;
+    if (is_detached(i) || static_cast<c10::ScalarType>(m.dtype) != base.scalar_type()) return;
+    at.push_back(i);
+    places.push_back({m.sizes, m.strides, m.offset + base.storage_offset() - offset});
+  }
+  const auto pieces = pieces_at(base, places);
+  if (!pieces) return;
+  for (size_t i = 0; i < at.size(); i++) c.outputs[at[i]] = (*pieces)[i];
+}
+
+bool Executable::is_detached(size_t output) const {
+  return output < options_.requires_grad.size() && !options_.requires_grad[output];
+}
+
 void Executable::make_views(Call& c) const {
-  const std::vector<bool>& required = options_.requires_grad;
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
-    const bool detached = i < required.size() && !required[i];
-    auto view = [&](const at::Tensor& base, int64_t offset) {
-      return real_view(detached ? base.detach() : base, c.sizes.outputs[i], offset);
-    };
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
-    } else if (o.kind == OutputKind::ViewOfInput) {
-      c.outputs[i] = view(*c.inputs[o.index].tensor, c.sizes.inputs[o.index].offset);
-    } else if (o.kind == OutputKind::ViewOfOutput) {
-      const auto b = static_cast<size_t>(plan_.outputs[o.index].buffer);
-      c.outputs[i] = view(c.outputs[o.index], c.sizes.buffers[b].meta.offset);
+    } else if (o.kind == OutputKind::ViewOfInput || o.kind == OutputKind::ViewOfOutput) {
+      if (o.piece && !c.outputs[i].defined()) make_pieces(c, i);
+      if (c.outputs[i].defined()) continue;
+      const auto [base, offset] = base_of(c, o);
+      c.outputs[i] = real_view(is_detached(i) ? base.detach() : base, c.sizes.outputs[i], offset);
     }
   }
   for (size_t i = 0; i < plan_.outputs.size(); i++) {

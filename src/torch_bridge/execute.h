@@ -175,6 +175,9 @@ class Executable {
   at::Tensor own_value(Call& c, uint32_t b) const;
   void check_writable(const Call& c) const;
   void prepare_writes(Call& c) const;
+  std::pair<at::Tensor, int64_t> base_of(const Call& c, const runtime::PlanOutput& o) const;
+  bool is_detached(size_t output) const;
+  void make_pieces(Call& c, size_t first) const;
   void make_views(Call& c) const;
   void commit(Call& c) const;
   void note(std::string text);

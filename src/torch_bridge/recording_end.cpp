@@ -264,8 +264,11 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const LazyMarks marks = marks_of(t);
     out.conj = marks.conj;
     out.neg = marks.neg;
+    const bool piece =
+        std::ranges::any_of(w->view_metas(), [](const auto& m) { return m->is_multi_output; });
     if (input) {
       describe_input_alias(r, out, t, *input);
+      out.piece = piece && out.is_view();
       out.type.requires_grad = needs_grad;
       continue;
     }
@@ -281,6 +284,7 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
+    out.piece = piece;
     auto seen = std::ranges::find(hidden_storage, storage);
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
     if (seen == hidden_storage.end()) {

@@ -1,0 +1,30 @@
+// Views that a call returns, made of real tensors.
+//
+// What a graph keeps of a view is its place: sizes, strides and an offset. `as_strided` makes that,
+// and its gradient allocates, zeroes and adds up memory in an order that it has to find out first.
+// Where slices, a view and a permutation of the base give the same place, these are used: their
+// gradients are as cheap as eager's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+namespace oxy::bridge {
+
+// A view by place; offset counts from the start of the storage.
+struct ViewPlace {
+  c10::IntArrayRef sizes, strides;
+  int64_t offset = 0;
+};
+
+// `base` seen so.
+at::Tensor view_at(const at::Tensor& base, const ViewPlace& place);
+
+// Pieces that one op has cut `base` into (split, chunk, unbind), as results of one op: writes to
+// them raise as in eager. Nothing where the places are no such pieces.
+std::optional<std::vector<at::Tensor>> pieces_at(const at::Tensor& base,
+                                                 const std::vector<ViewPlace>& places);
+
+}  // namespace oxy::bridge

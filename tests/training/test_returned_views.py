@@ -1,0 +1,186 @@
+"""Views that a call returns where gradients flow: of the ops that eager would have used, or of ops
+as cheap as these."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+VIEWS = {
+    "slice": lambda x: x[:, 2:7],
+    "step": lambda x: x[1::2, ::3],
+    "select": lambda x: x[2],
+    "last": lambda x: x[..., -1],
+    "transpose": lambda x: x.transpose(0, 1),
+    "permute": lambda x: x.permute(2, 0, 1),
+    "view": lambda x: x.view(4, 2, 5, 6) if x.is_contiguous() else x[None],
+    "flatten": lambda x: x.flatten(1) if x.is_contiguous() else x[:, None],
+    "rows of all": lambda x: x.view(-1)[7:67] if x.is_contiguous() else x[1:],
+    "parts of the flattened": lambda x: x.flatten(1)[:, 5:40] if x.is_contiguous() else x[0],
+    "unfold": lambda x: x.unfold(1, 4, 2),
+    "diagonal": lambda x: x.diagonal(0, 0, 1),
+    "expand": lambda x: x[:, :1].expand(-1, 5, -1),
+    "unsqueeze": lambda x: x[1:3].unsqueeze(1).transpose(0, 2),
+    "of a view": lambda x: x[1:].transpose(1, 2)[..., 3:].unsqueeze(0),
+    "itself": lambda x: x.view(x.shape),
+    "narrow": lambda x: x.narrow(2, 1, 3).movedim(0, -1),
+    "nothing": lambda x: x[:, 3:3],
+}
+PIECES = {
+    "split": lambda x: x.split(4, 1),
+    "one of a split": lambda x: x.split(4, 1)[1],
+    "some of a split": lambda x: (x.split([3, 1, 6], 1)[2], x.split([3, 1, 6], 1)[0]),
+    "chunk": lambda x: x.chunk(3, 2),
+    "unbind": lambda x: x.unbind(0),
+    "views of a chunk": lambda x: [y.transpose(0, 1) for y in x.chunk(2, 1)],
+    "two splits": lambda x: (*x.split(4, 1), *x.split(2, 0)),
+    "beside the whole": lambda x: (x * 2, *x.split(5, 1), x[:, :3]),
+    "tensor_split": lambda x: x.tensor_split(3, 1),
+}
+LAYOUTS = {
+    "contiguous": lambda t: t,
+    "transposed": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+    "sliced": lambda t: torch.cat([t, t], 2)[..., : t.shape[2]],
+    "offset": lambda t: torch.cat([t, t])[t.shape[0] :],
+}
+
+
+def listed(out):
+    return list(out) if isinstance(out, (list, tuple)) else [out]
+
+
+def gradients(fn, x, twice=False):
+    leaf = x.clone().as_strided(x.shape, x.stride()) if x.is_contiguous() else x.detach()
+    leaf = leaf.requires_grad_()
+    out = listed(fn(leaf))
+    weights = [torch.arange(o.numel()).reshape(o.shape).sin().to(o.dtype) for o in out]
+    grad = torch.autograd.grad([o * o if twice else o for o in out], leaf, weights,
+                               create_graph=twice)  # fmt: skip
+    if twice:
+        grad += torch.autograd.grad((grad[0] * grad[0]).abs().sum(), leaf)
+    return out, grad
+
+
+def check(fn, x, twice=True):
+    compiled = oxyfuel.compile(fn)
+    for again in (False, True)[: 1 + twice]:
+        (out, grad), (expected, wanted) = gradients(compiled, x, again), gradients(fn, x, again)
+        for a, b in zip(out, expected, strict=True):
+            torch.testing.assert_close(a, b)
+            assert a.stride() == b.stride()
+            assert a.requires_grad == b.requires_grad
+        torch.testing.assert_close(grad, wanted)
+    return out
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_an_input(name, layout):
+    (out,) = check(VIEWS[name], LAYOUTS[layout](torch.randn(4, 10, 6)), name != "nothing")
+    assert out._is_view() and out.storage_offset() == VIEWS[name](out._base).storage_offset()
+    if name in ("slice", "transpose", "select", "permute"):
+        assert "AsStrided" not in type(out.grad_fn).__name__
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces_of_an_input(name, layout):
+    check(PIECES[name], LAYOUTS[layout](torch.randn(4, 10, 6)), name != "beside the whole")
+
+
+@pytest.mark.parametrize("name", [*VIEWS, *PIECES])
+def test_views_of_a_result(name):
+    view = (VIEWS | PIECES)[name]
+    check(lambda x: (*listed(view(x.sin())), x + 1), torch.randn(4, 10, 6), twice=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64], ids=str)
+def test_dtypes(dtype):
+    check(lambda x: (*x.split(4, 1), x[1:], x.transpose(0, 1)), torch.randn(4, 10, 6).to(dtype))
+
+
+@pytest.mark.parametrize("through", [lambda x: x, lambda x: x.exp()])
+@pytest.mark.parametrize("name", ["split", "one of a split", "unbind", "chunk"])
+def test_writes_to_pieces_raise(name, through):
+    """As in eager: a gradient could not flow through several results of one view op."""
+
+    def fn(x):
+        return PIECES[name](through(x))
+
+    raised = []
+    for run in (fn, oxyfuel.compile(fn)):
+        out = listed(run(torch.randn(4, 10, 6).requires_grad_() * 1))
+        with pytest.raises(RuntimeError, match="output of a function that returns multiple") as e:
+            out[0].mul_(2)
+        raised.append(type(e.value))
+    assert raised[0] is raised[1]
+
+
+@pytest.mark.parametrize("name", ["slice", "select", "transpose", "tensor_split", "of a view"])
+def test_writes_to_views(name):
+    def fn(x):
+        return (VIEWS | PIECES)[name](x)
+
+    found = []
+    for run in (fn, oxyfuel.compile(fn)):
+        leaf = torch.arange(240.0).reshape(4, 10, 6).requires_grad_()
+        base = leaf * 1
+        out = listed(run(base))[0]
+        version = out._version
+        out.mul_(3)
+        assert out._version == base._version == version + 1
+        (base * base).sum().backward()
+        found.append((out.detach(), base.detach(), leaf.grad))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_a_leaf_is_not_written():
+    def fn(x):
+        return x[1:]
+
+    for run in (fn, oxyfuel.compile(fn)):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+            run(torch.randn(3, requires_grad=True)).add_(1)
+
+
+def test_no_gradients():
+    def fn(x):
+        return x.split(2)
+
+    compiled = oxyfuel.compile(fn)
+    x = torch.randn(6, requires_grad=True)
+    with torch.no_grad():
+        a, b = compiled(x), fn(x)
+    torch.testing.assert_close(a, b)
+    assert [t.requires_grad for t in a] == [t.requires_grad for t in b]
+    y = torch.randn(6)
+    compiled(y)[0].add_(1)
+    torch.testing.assert_close(compiled(y), fn(y))
+
+
+def test_sizes_that_vary():
+    def fn(x):
+        n = x.shape[1] // 2
+        return (*x.split([n, x.shape[1] - n], 1), x[:, 1:], x.transpose(0, 1), x.flatten())
+
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    for shape in [(4, 10), (3, 7), (5, 2), (2, 30)]:
+        (out, grad), (expected, wanted) = (gradients(f, torch.randn(shape)) for f in (compiled, fn))
+        assert [o.shape for o in out] == [e.shape for e in expected]
+        torch.testing.assert_close(grad, wanted)
+    assert oxyfuel.stats()["plans"] <= 2
+
+
+def test_hooks():
+    def fn(x):
+        return x.sin().chunk(2)
+
+    found = []
+    for run in (fn, oxyfuel.compile(fn)):
+        seen = []
+        x = torch.arange(6.0, requires_grad=True)
+        a, b = run(x)
+        a.register_hook(lambda g, seen=seen: seen.append(g) or g * 2)
+        (a.sum() + (b * 3).sum()).backward()
+        found.append((x.grad, seen))
+    torch.testing.assert_close(found[0], found[1])
