@@ -18,7 +18,7 @@ namespace {
 
 bool is_inlined(LoopOp op) {
   return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log1p, LoopOp::Sin,
-                          LoopOp::Cos, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf);
+                          LoopOp::Cos, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf, LoopOp::Erfc);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {

@@ -327,6 +327,53 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
+    // 1 - x - x P(x^2) near 0, e^-(x^2) t Q(1 - 6 t) with t = 1 / (x + 3) elsewhere, what t and x^2
+    // have been rounded by carried along; 2 minus that below 0. Within 4.1 ulp, 0.4 in the mean.
+    {"erfc", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  $T s = x * x;
+  $T p = @splat(8.51339792e-05f);
+  p = @fma(p, s, @splat(-0.000817571708f));
+  p = @fma(p, s, @splat(0.00520386687f));
+  p = @fma(p, s, @splat(-0.0268605128f));
+  p = @fma(p, s, @splat(0.112837151f));
+  p = @fma(p, s, @splat(-0.376126349f));
+  p = @fma(p, s, @splat(0.128379166f));
+  $T near = @fma(-p, x, @splat(1.0f) - x);
+  $T a = size < @splat(10.5f) ? size : @splat(10.5f);
+  $T bottom = a + @splat(3.0f);
+  $T lost = a - (bottom - @splat(3.0f));
+  $T t = @splat(1.0f) / bottom;
+  $T rest = @fma(-t, lost, @fma(-t, bottom, @splat(1.0f))) * t;
+  $T z = @fma(t, @splat(-6.0f), @splat(1.0f));
+  $T q = @splat(-0.000326256384f);
+  q = @fma(q, z, @splat(-0.000483571552f));
+  q = @fma(q, z, @splat(0.00308213732f));
+  q = @fma(q, z, @splat(-0.00122546358f));
+  q = @fma(q, z, @splat(-0.0268405695f));
+  q = @fma(q, z, @splat(0.119528718f));
+  q = @fma(q, z, @splat(-0.310465902f));
+  q = @fma(q, z, @splat(0.590228319f));
+  q = @fma(q, z, @splat(-0.88339448f));
+  q = @fma(q, z, @splat(1.07400692f));
+  q = @fma(q, rest, q * t);
+  $T square = a * a;
+  $T magic = @splat(12582912.0f);
+  $T shifted = @fma(square, @splat(-1.44269504f), magic);
+  $T n = shifted - magic;
+  $T r = @fma(n, @splat(-0.693147182f), -square);
+  r = @fma(n, @splat(1.90465421e-9f), r) + @fma(-a, a, square);
+  $T e = q * @exp_reduced(r);
+  $i32 k = __builtin_bit_cast($i32, shifted) - 0x4b400000;
+  $i32 half = k >> 1;
+  e = e * __builtin_bit_cast($T, (half + 127) << 23);
+  e = e * __builtin_bit_cast($T, (k - half + 127) << 23);
+  $T far = x < @splat(0.0f) ? @splat(2.0f) - e : e;
+  $T y = size < @splat(0.5f) ? near : far;
+  return x != x ? x : y;
+}
+)"},
+
     // A function of the math table, which takes vectors of the machine's width: `f` on each part of
     // x.
     {"call1", "", 0, 0, R"(OXY_INLINE $T @@($T x, void* f) {

@@ -1,0 +1,37 @@
+"""Functions that kernels compute themselves in f32, against f64: units in the last place."""
+
+import math
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+MOST = {  # ulp where the result is no denormal
+    torch.erfc: 4.2,
+    torch.erf: 3,
+    torch.expm1: 2,
+    torch.log1p: 2,
+    torch.tanh: 3,
+    torch.exp: 2,
+    torch.log: 2,
+}
+EDGES = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 1e-30, 1e-42, 9.4, 10.0, 10.05]
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 0])
+@pytest.mark.parametrize("fn", MOST, ids=lambda f: f.__name__)
+def test_ulp(fn, vector_bytes):
+    near = torch.logspace(-30, 0, 20001)
+    x = torch.cat([torch.linspace(-12, 12, 100001), near, -near, torch.tensor(EDGES)])
+    got = oxyfuel.compile(fn, options={"vector_bytes": vector_bytes})(x)
+    exact = fn(x.double())
+    assert torch.equal(got.isnan(), exact.isnan())
+    known = exact.isfinite() & (exact.abs() >= torch.finfo(torch.float32).tiny)
+    whole = exact[known]
+    unit = torch.exp2(whole.abs().log2().floor() - 23)
+    assert float(((got[known].double() - whole).abs() / unit).max()) <= MOST[fn]
+    rest = ~known & ~exact.isnan()
+    torch.testing.assert_close(got[rest].double(), exact[rest], rtol=0, atol=3e-45)
