@@ -258,4 +258,54 @@ def test_module_compile():
     assert same(module(X), expected)
     assert same(pickle.loads(pickle.dumps(module))(X), expected)
     assert same(copy.deepcopy(module)(X), expected)
-    assert same(oxyfuel.compile(torch.nn.Sequential(module), fullgraph=True)(X), expected)
+    assert same(oxyfuel.compile(torch.torch.nn.Sequential(module), fullgraph=True)(X), expected)
+
+
+@pytest.mark.parametrize("to", [
+    lambda m, x: m.to(x.dtype),
+    lambda m, x: m.to("cpu"),
+    lambda m, x: m.to(device="cpu", dtype=torch.float32),
+    lambda m, x: m.float(),
+    lambda m, x: m.to(memory_format=torch.contiguous_format),
+])  # fmt: skip
+@pytest.mark.parametrize("training", [False, True])
+def test_a_module_moved_to_where_it_is(to, training):
+    """As a router in transformers asks for its dtype in each call."""
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).train(training)
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            self.inner = to(self.inner, x)
+            return self.inner(x) * 2
+
+    outer = Outer()
+    before = list(inner.parameters())
+    x = torch.randn(3, 4)
+    state = {k: v.clone() for k, v in inner.state_dict().items()}
+    expected = outer(x)
+    inner.load_state_dict(state)
+    with torch.enable_grad():
+        got = oxyfuel.compile(outer)(x)
+        got.sum().backward()
+    torch.testing.assert_close(got, expected)
+    assert outer.inner is inner
+    assert all(a is b and a.grad is not None for a, b in zip(inner.parameters(), before))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["fallbacks"] == 0
+
+
+def test_a_module_moved_to_another_dtype():
+    def f(m, x):
+        return m.to(torch.float64)(x.double())
+
+    x = torch.randn(3, 4)
+    for run in (f, oxyfuel.compile(f)):
+        torch.manual_seed(0)
+        m = torch.nn.Linear(4, 4)
+        out = run(m, x)
+        assert out.dtype == m.weight.dtype == torch.float64
+        torch.testing.assert_close(out, m(x.double()))

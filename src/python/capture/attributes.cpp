@@ -533,7 +533,11 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
     graphs().require_gradient(borrow(o), value.ptr() == Py_True);
     return;
   }
-  if (heap().is_tensor(o)) throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
+  if (heap().is_tensor(o)) {
+    // As Module.to assigns what has been there before.
+    if (value.is(o) && is_text(name.ptr(), "data")) return;
+    throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
+  }
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));
   if (PyType_Check(p)) return effects().write_type(o, name, value);

@@ -207,6 +207,9 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
   if (auto it = folded_functions().find(name); it != folded_functions().end())
     return ask_torch(it->second, name, callable, args, kwargs);
+  // What Module.to has been given.
+  if (name == "torch._C._nn._parse_to" && !any_argument(args, kwargs, mentions_tensor))
+    return call_real(callable, args, kwargs);
   // Under a mode of the user's nothing is captured, and the recorder's own is not to be seen.
   if (name == "torch._C._len_torch_dispatch_stack") return py::int_(0);
   if (makes_numbers_tensors(name) && std::ranges::all_of(args, is_plain_number)) {
