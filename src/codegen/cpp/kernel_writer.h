@@ -184,7 +184,7 @@ class KernelWriter {
   void write_scalar_load(const Compute& c);
   void write_masked_load(const Compute& c, const Scope& scope);
   std::string vector_load(const Compute& c, const Access& a, const Scope& scope);
-  std::optional<std::string> lane_vector(Expr e, const Scope& scope);
+  std::optional<std::string> lane_vector(Expr e, int bytes, const Scope& scope);
   std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
   std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,

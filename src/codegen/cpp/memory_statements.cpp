@@ -96,62 +96,54 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   return c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', text, ')') : text;
 }
 
-// An index as a vector of i32: sums, products, quotients and remainders by constants, extremes;
-// nothing where it is something else, or what is computed on the way may not fit.
-std::optional<std::string> KernelWriter::lane_vector(Expr e, const Scope& scope) {
+// An index as a vector of signed integers of 4 or 8 bytes: sums, products, extremes; quotients and
+// remainders by constants, in 4 bytes. Nothing where it is something else, or where what is computed
+// in 4 bytes may not fit.
+std::optional<std::string> KernelWriter::lane_vector(Expr e, int bytes, const Scope& scope) {
   constexpr int64_t kMost = int64_t{1} << 30;
   const sym::Range range = sym::range_of(e);
-  if (range.lo < -kMost || range.hi > kMost) return std::nullopt;
-  const auto splat = [&](const char* type, Expr x) {
-    return cat(prelude_.fn("splat", type, scope.lanes), "((", type, ')', index(x), ')');
+  if (bytes == 4 && (range.lo < -kMost || range.hi > kMost)) return std::nullopt;
+  const std::string integer = bytes == 8 ? "i64" : "i32";
+  const std::string type = prelude_.type(integer, scope.lanes);
+  const auto splat = [&](const std::string& of, const std::string& x) {
+    return cat(prelude_.fn("splat", of, scope.lanes), "((", of, ')', x, ')');
   };
-  if (!varies(e, scope)) return splat("i32", e);
+  const auto converted = [&](const std::string& x) {
+    return cat("__builtin_convertvector(", x, ", ", type, ')');
+  };
+  if (!varies(e, scope)) return splat(integer, index(e));
+  if (e == scope.var)
+    return cat('(', prelude_.fn("iota", integer, scope.lanes), "() + ", splat(integer, scope.first),
+               ')');
+  if (e.kind() == sym::Kind::Symbol)
+    return bytes == 8 ? lane_names_.at(e) : converted(lane_names_.at(e));
   const std::span<const Expr> operands = e.operands();
-  const auto joined = [&](const char* sign) -> std::optional<std::string> {
-    std::string text;
-    for (Expr x : operands) {
-      const auto part = lane_vector(x, scope);
-      if (!part) return std::nullopt;
-      cat_to(text, text.empty() ? "(" : sign, *part);
-    }
-    return cat(text, ')');
-  };
-  switch (e.kind()) {
-    case sym::Kind::Symbol: {
-      if (e == scope.var)
-        return cat('(', prelude_.fn("iota", "i32", scope.lanes), "() + ",
-                   prelude_.fn("splat", "i32", scope.lanes), "((i32)", scope.first, "))");
-      return cat("__builtin_convertvector(", lane_names_.at(e), ", ",
-                 prelude_.type("i32", scope.lanes), ')');
-    }
-    case sym::Kind::Add:
-      return joined(" + ");
-    case sym::Kind::Mul:
-      return joined(" * ");
-    case sym::Kind::FloorDiv:
-    case sym::Kind::Mod: {
-      const auto part = lane_vector(operands[0], scope);
-      if (!part || !operands[1].is_const() || operands[1].value() <= 0 ||
-          sym::range_of(operands[0]).lo < 0)
-        return std::nullopt;
-      return cat("((", prelude_.type("i32", scope.lanes), ")((", prelude_.type("u32", scope.lanes),
-                 ')', *part, e.kind() == sym::Kind::Mod ? " % " : " / ", splat("u32", operands[1]),
-                 "))");
-    }
-    case sym::Kind::Min:
-    case sym::Kind::Max: {
-      std::optional<std::string> text;
-      for (Expr x : operands) {
-        const auto part = lane_vector(x, scope);
-        if (!part) return std::nullopt;
-        const char* less = e.kind() == sym::Kind::Min ? " < " : " > ";
-        text = text ? cat('(', *text, less, *part, " ? ", *text, " : ", *part, ')') : *part;
-      }
-      return text;
-    }
-    default:
+  const bool remainder = e.kind() == sym::Kind::Mod;
+  if (remainder || e.kind() == sym::Kind::FloorDiv) {
+    const auto part = lane_vector(operands[0], 4, scope);
+    if (!part || !operands[1].is_const() || operands[1].value() <= 0 ||
+        sym::range_of(operands[0]).lo < 0)
       return std::nullopt;
+    const std::string u32 = prelude_.type("u32", scope.lanes);
+    const std::string result = cat("((", u32, ')', *part, remainder ? " % " : " / ",
+                                   splat("u32", index(operands[1])), ')');
+    return bytes == 8 ? converted(result) : cat("((", type, ')', result, ')');
   }
+  std::vector<std::string> parts;
+  for (Expr x : operands) {
+    auto part = lane_vector(x, bytes, scope);
+    if (!part) return std::nullopt;
+    parts.push_back(std::move(*part));
+  }
+  const auto append = [](std::string& s, const std::string& part) { s += part; };
+  if (e.kind() == sym::Kind::Add) return cat('(', join(parts, " + ", append), ')');
+  if (e.kind() == sym::Kind::Mul) return cat('(', join(parts, " * ", append), ')');
+  if (e.kind() != sym::Kind::Min && e.kind() != sym::Kind::Max) return std::nullopt;
+  std::string text = parts[0];
+  const char* better = e.kind() == sym::Kind::Min ? " < " : " > ";
+  for (size_t i = 1; i < parts.size(); ++i)
+    text = cat('(', text, better, parts[i], " ? ", text, " : ", parts[i], ')');
+  return text;
 }
 
 // The lanes' own part of an index, in elements, as a vector of signed integers as wide as the
@@ -166,12 +158,9 @@ std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int 
     for (Expr x : e.operands()) add(x);
   else
     add(e);
-  const auto vector = lane_vector(own, scope);
+  auto vector = lane_vector(own, bytes, scope);
   if (!vector) return std::nullopt;
-  const std::string wide = prelude_.type("i64", scope.lanes);
-  return LaneOffsets{
-      bytes == 8 ? cat("__builtin_convertvector(", *vector, ", ", wide, ')') : *vector,
-      index(e - own)};
+  return LaneOffsets{std::move(*vector), index(e - own)};
 }
 
 // A load at places that differ by lane, by the instruction for it; empty where there is none.

@@ -57,8 +57,9 @@ std::vector<const Compute*> transposed_stores(const For& outer, const For& inner
     if (!store || store->op != LoopOp::Store || !stride_across(store->index, outer, inner))
       continue;
     const bool apart = std::ranges::none_of(all<Compute>(inner.body), [&](const Compute& c) {
-      return &c != store && (c.op == LoopOp::Symbol ? sym::contains(store->index, c.index)
-                                                    : c.buffer == store->buffer);
+      if (c.op == LoopOp::Symbol) return sym::contains(store->index, c.index);
+      const bool memory = schedule::is_any(c.op, LoopOp::Load, LoopOp::Store, LoopOp::StoreAdd);
+      return &c != store && memory && c.buffer == store->buffer;
     });
     if (apart) stores.push_back(store);
   }
