@@ -351,8 +351,9 @@ bool shape_upsample(const Args& a, Types& out) {
   if (!t || !a.exprs(1, size) || size.empty() || t->sizes.size() != size.size() + 2) return false;
   const auto good = [](Expr e) { return sym::known_less(0, e).value_or(false); };
   if (!std::ranges::all_of(t->sizes, good) || !std::ranges::all_of(size, good)) return false;
-  if (t->sizes[1].is_const(1)) return false;  // both formats may be meant
-  const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
+  // With one channel rows of one element may be channels-last as well.
+  const bool plain = t->is_row_major() && !t->sizes[1].is_const(1);
+  const auto last = plain ? std::optional(false) : suggests_channels_last(*t);
   if (!last) return false;
   size.insert(size.begin(), t->sizes.begin(), t->sizes.begin() + 2);
   TensorType r = fresh(*t, std::move(size));
