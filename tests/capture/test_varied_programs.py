@@ -292,8 +292,21 @@ def normalised_by_size(x):
     return centred.t() @ centred / max(n - 1, 1), n**-0.5 if n > 0 else 0.0
 
 
+def resized_mask(mask):
+    """Of one channel, to a shape of its own and back."""
+    small = F.interpolate(mask[:, None], scale_factor=0.5)
+    size = (int(mask.shape[1] * 1.5), mask.shape[2])
+    return F.interpolate(small, size, mode="bilinear")[:, 0]
+
+
+def places_one_hot(x):
+    order = x[:, 0].argsort()
+    return F.one_hot(order, x.shape[0]).float() @ x
+
+
 PAIRS = ((3, 5), (4, 9), (2, 7), (5, 6), (1, 4))
 LENGTHS = (6, 9, 2, 17, 1)
+MASKS = ((2, 8, 12), (3, 10, 14), (3, 16, 6), (4, 9, 9))
 IMAGES = ((2, 8, 10), (3, 12, 9), (2, 17, 20), (4, 16, 13), (1, 9, 8))
 
 
@@ -410,6 +423,8 @@ PROGRAMS = {
     ),
     "pairwise": (pairwise, rows, (6, 9, 4, 15, 3), 1),
     "normalised_by_size": (normalised_by_size, rows, LENGTHS, 2),
+    "resized_mask": (resized_mask, lambda b, h, w: (R(b, h, w),), MASKS, 1),
+    "places_one_hot": (places_one_hot, rows, LENGTHS, 2),
 }
 
 

@@ -239,12 +239,13 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
   py::object classes = args.size() == 2 ? args[1] : py::object();
   for (const auto& [key, value] : kwargs)
     if (text(key) == "num_classes") classes = value;
-  if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !heap().is_tensor(args[0]) ||
-      !PyLong_CheckExact(classes.ptr()))
+  if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !heap().is_tensor(args[0]))
     return std::nullopt;
+  const bool some = is_symbolic_int(classes)
+                        ? sym::range_of(expr_of(classes)).lo > 0
+                        : PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0;
   const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
-  if (t.scalar_type() != at::kLong || t.sym_numel() == 0 || PyLong_AsLong(classes.ptr()) <= 0)
-    return std::nullopt;
+  if (!some || t.scalar_type() != at::kLong || t.sym_numel() == 0) return std::nullopt;
   py::list sizes;
   for (const c10::SymInt& size : t.sym_sizes()) sizes.append(from_torch(py::cast(size)));
   sizes.append(classes);
