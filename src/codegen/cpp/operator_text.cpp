@@ -169,7 +169,7 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
 std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a,
                                          const std::string& b) {
   const std::string r =
-      cat(fn("call2", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
+      cat(fn("fmod_of", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
   if (op == LoopOp::Fmod) return r;
   return call(op == LoopOp::Mod ? "fmod_mod" : "fmod_floordiv", dtype, cat(a, ", ", b, ", ", r));
 }

@@ -335,6 +335,15 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     {"mod", "", 2, 0, kFromQuotient, "r + (($T)inexact & b)"},
     {"fmod", "", 2, 0, kFromQuotient, "r"},
 
+    // The function of the math table, which goes on for long where a lane is divided by 0, as those
+    // that a mask leaves out are.
+    {"fmod_of", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, void* f) {
+  $T zero = {};
+  auto none = b == zero;
+  $T r = @call2(a, none ? @splat(1) : b, f);
+  return none ? @splat(__builtin_nanf("")) : r;
+}
+)"},
     // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
   $T zero = {};
