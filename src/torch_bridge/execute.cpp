@@ -709,14 +709,14 @@ void Executable::make_pieces(Call& c, size_t first) const {
   for (size_t i = first; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     const TensorMeta& m = c.sizes.outputs[i];
-    if (!o.piece || o.kind != one.kind || o.index != one.index) continue;
-    if (is_detached(i) || static_cast<c10::ScalarType>(m.dtype) != base.scalar_type()) return;
+    if (!o.piece || o.kind != one.kind || o.index != one.index || is_detached(i) ||
+        static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
+      continue;
     at.push_back(i);
     places.push_back({m.sizes, m.strides, m.offset + base.storage_offset() - offset});
   }
   const auto pieces = pieces_at(base, places);
-  if (!pieces) return;
-  for (size_t i = 0; i < at.size(); i++) c.outputs[at[i]] = (*pieces)[i];
+  for (size_t i = 0; i < at.size(); i++) c.outputs[at[i]] = pieces[i];
 }
 
 bool Executable::is_detached(size_t output) const {

@@ -7,7 +7,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace oxy::bridge {
 namespace {
@@ -104,6 +103,7 @@ at::Tensor shaped(const at::Tensor& t, c10::IntArrayRef sizes) {
   return t.sizes() == sizes ? t : t.view(sizes);
 }
 
+// But for one dimension.
 at::Tensor cut(at::Tensor t, const Steps& s, int64_t but = -1) {
   for (int64_t d = 0; d < t.dim(); d++) {
     const Cut& c = s.cuts[d];
@@ -118,6 +118,31 @@ at::Tensor arranged(const at::Tensor& t, const Steps& s) {
   const at::Tensor viewed = shaped(t, s.viewed);
   if (std::ranges::is_sorted(s.order)) return viewed;
   return viewed.permute(s.order);
+}
+
+// The only dimension that the two cut otherwise, if the second begins there behind the first.
+int64_t next_piece_along(const Steps& a, const Steps& b) {
+  if (a.sizes != b.sizes) return -1;
+  int64_t found = -1;
+  for (size_t d = 0; d < a.sizes.size(); d++) {
+    const Cut &one = a.cuts[d], &two = b.cuts[d];
+    if (one == two) continue;
+    const bool follows = one.step == 1 && two.step == 1 && two.start >= one.start + one.length;
+    if (found >= 0 || !follows) return -1;
+    found = static_cast<int64_t>(d);
+  }
+  return found;
+}
+
+// Where a single piece may have been cut.
+int64_t dimension_of_piece(const Steps& s) {
+  int64_t whole = -1;
+  for (size_t d = 0; d < s.sizes.size(); d++) {
+    if (s.cuts[d].step != 1) continue;
+    whole = static_cast<int64_t>(d);
+    if (s.cuts[d].length != s.sizes[d]) break;
+  }
+  return whole;
 }
 
 bool is_at(const at::Tensor& t, const ViewPlace& place) {
@@ -138,46 +163,38 @@ at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
   return at::as_strided(base, place.sizes, place.strides, place.offset);
 }
 
-std::optional<std::vector<at::Tensor>> pieces_at(const at::Tensor& base,
-                                                 const std::vector<ViewPlace>& places) {
-  std::vector<Steps> all;
-  for (const ViewPlace& place : places) {
-    auto steps = steps_to(base, place);
-    if (!steps || (!all.empty() && steps->sizes != all[0].sizes)) return std::nullopt;
-    all.push_back(std::move(*steps));
-  }
-  // The dimension that is cut into pieces: the only one whose cuts differ or are not whole.
-  int64_t across = -1;
-  const Sizes& sizes = all[0].sizes;
-  for (size_t d = 0; d < sizes.size(); d++) {
-    const bool whole =
-        std::ranges::all_of(all, [&](const Steps& s) { return s.cuts[d] == Cut{0, sizes[d], 1}; });
-    if (whole) continue;
-    if (across >= 0) return std::nullopt;
-    across = static_cast<int64_t>(d);
-  }
-  if (across < 0) return std::nullopt;
-  std::vector<size_t> order(places.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto cut_of = [&](size_t i) -> const Cut& { return all[i].cuts[across]; };
-  std::ranges::stable_sort(order, {}, [&](size_t i) { return cut_of(i).start; });
-  std::vector<int64_t> lengths;
-  std::vector<size_t> piece(places.size());
-  int64_t end = 0;
-  for (size_t i : order) {
-    const Cut& c = cut_of(i);
-    if (c.step != 1 || c.start < end) return std::nullopt;
-    if (c.start > end) lengths.push_back(c.start - end);  // pieces that nobody returns
-    piece[i] = lengths.size();
-    lengths.push_back(c.length);
-    end = c.start + c.length;
-  }
-  if (end < sizes[across]) lengths.push_back(sizes[across] - end);
-  const auto cuts = at::split_with_sizes(shaped(base, sizes), lengths, across);
-  std::vector<at::Tensor> out;
-  for (size_t i = 0; i < places.size(); i++) {
-    out.push_back(arranged(cuts[piece[i]], all[i]));
-    if (!is_at(out.back(), places[i])) return std::nullopt;
+std::vector<at::Tensor> pieces_at(const at::Tensor& base, const std::vector<ViewPlace>& places) {
+  std::vector<std::optional<Steps>> steps;
+  for (const ViewPlace& place : places) steps.push_back(steps_to(base, place));
+  std::vector<at::Tensor> out(places.size());
+  for (size_t first = 0, end = 0; first < places.size(); first = end) {
+    end = first + 1;
+    if (!steps[first]) continue;
+    int64_t across = -1;  // the dimension that is cut into pieces
+    for (; end < places.size() && steps[end]; ++end) {
+      const int64_t d = next_piece_along(*steps[end - 1], *steps[end]);
+      if (d < 0 || (across >= 0 && d != across)) break;
+      across = d;
+    }
+    if (across < 0) across = dimension_of_piece(*steps[first]);
+    if (across < 0) continue;
+    const Steps& one = *steps[first];
+    std::vector<int64_t> lengths, piece;
+    int64_t last = 0;
+    for (size_t i = first; i < end; i++) {
+      const Cut& c = steps[i]->cuts[across];
+      if (c.start > last) lengths.push_back(c.start - last);  // what nobody returns
+      piece.push_back(static_cast<int64_t>(lengths.size()));
+      lengths.push_back(c.length);
+      last = c.start + c.length;
+    }
+    if (last < one.sizes[across]) lengths.push_back(one.sizes[across] - last);
+    const auto cuts =
+        at::split_with_sizes(cut(shaped(base, one.sizes), one, across), lengths, across);
+    for (size_t i = first; i < end; i++) {
+      at::Tensor t = arranged(cuts[piece[i - first]], *steps[i]);
+      if (is_at(t, places[i])) out[i] = std::move(t);
+    }
   }
   return out;
 }

@@ -8,7 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <vector>
 
 namespace oxy::bridge {
@@ -22,9 +21,9 @@ struct ViewPlace {
 // `base` seen so.
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place);
 
-// Pieces that one op has cut `base` into (split, chunk, unbind), as results of one op: writes to
-// them raise as in eager. Nothing where the places are no such pieces.
-std::optional<std::vector<at::Tensor>> pieces_at(const at::Tensor& base,
-                                                 const std::vector<ViewPlace>& places);
+// Pieces that ops have cut `base` into (split, chunk, unbind), as results of such ops: writes to
+// them raise as in eager. Those that follow each other are results of one. Undefined where a place
+// is no piece.
+std::vector<at::Tensor> pieces_at(const at::Tensor& base, const std::vector<ViewPlace>& places);
 
 }  // namespace oxy::bridge

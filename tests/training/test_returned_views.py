@@ -34,6 +34,12 @@ PIECES = {
     "unbind": lambda x: x.unbind(0),
     "views of a chunk": lambda x: [y.transpose(0, 1) for y in x.chunk(2, 1)],
     "two splits": lambda x: (*x.split(4, 1), *x.split(2, 0)),
+    "one chunk": lambda x: x.chunk(1, 1),
+    "a split as long": lambda x: x.split(x.shape[1], 1),
+    "unbind of one": lambda x: x[:1].unbind(0),
+    "parts of chunks": lambda x: [y[1:] for y in x.chunk(2, 1)],
+    "steps of chunks": lambda x: [y[::2] for y in x.chunk(2, 1)],
+    "backwards": lambda x: x.split(2, 1)[::-1],
     "beside the whole": lambda x: (x * 2, *x.split(5, 1), x[:, :3]),
     "tensor_split": lambda x: x.tensor_split(3, 1),
 }
@@ -43,6 +49,14 @@ LAYOUTS = {
     "sliced": lambda t: torch.cat([t, t], 2)[..., : t.shape[2]],
     "offset": lambda t: torch.cat([t, t])[t.shape[0] :],
 }
+
+
+def itself(x):
+    return x
+
+
+def exp(x):
+    return x.exp()
 
 
 def listed(out):
@@ -99,21 +113,26 @@ def test_dtypes(dtype):
     check(lambda x: (*x.split(4, 1), x[1:], x.transpose(0, 1)), torch.randn(4, 10, 6).to(dtype))
 
 
-@pytest.mark.parametrize("through", [lambda x: x, lambda x: x.exp()])
-@pytest.mark.parametrize("name", ["split", "one of a split", "unbind", "chunk"])
+@pytest.mark.parametrize("through", [itself, exp])
+@pytest.mark.parametrize(
+    "name", [n for n in PIECES if n not in ("tensor_split", "beside the whole")]
+)
 def test_writes_to_pieces_raise(name, through):
     """As in eager: a gradient could not flow through several results of one view op."""
+
+    if name in ("one chunk", "a split as long", "unbind of one") and through is exp:
+        pytest.skip("a result of its own: nothing else is in its memory")
 
     def fn(x):
         return PIECES[name](through(x))
 
     raised = []
     for run in (fn, oxyfuel.compile(fn)):
-        out = listed(run(torch.randn(4, 10, 6).requires_grad_() * 1))
-        with pytest.raises(RuntimeError, match="output of a function that returns multiple") as e:
-            out[0].mul_(2)
-        raised.append(type(e.value))
-    assert raised[0] is raised[1]
+        for piece in listed(run(torch.randn(4, 10, 6).requires_grad_() * 1)):
+            with pytest.raises(RuntimeError, match="output of a function that returns multi") as e:
+                piece.mul_(2)
+            raised.append(type(e.value))
+    assert set(raised) == {RuntimeError}
 
 
 @pytest.mark.parametrize("name", ["slice", "select", "transpose", "tensor_split", "of a view"])
