@@ -168,8 +168,9 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
 
 std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a,
                                          const std::string& b) {
-  const std::string r =
-      cat(fn("fmod_of", dtype), '(', a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype), ')');
+  const bool inlined = lanes_ > 1 && prelude_.target().vector_bytes > 0;
+  const std::string r = call(inlined ? "fmod_near" : "fmod_of", dtype,
+                             cat(a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype)));
   if (op == LoopOp::Fmod) return r;
   return call(op == LoopOp::Mod ? "fmod_mod" : "fmod_floordiv", dtype, cat(a, ", ", b, ", ", r));
 }

@@ -41,6 +41,25 @@ constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status
 }
 )";
 
+// |x| - q |y| with the whole quotient q. A rounded quotient is never too small, and too large by
+// one at most; what either leaves of |x| has no more digits than x and y have, so that the fma and
+// the sum have no error. Where an infinity or NaN is divided, or 0 or NaN divides, NaN comes of
+// itself. Quotients from $OP on, and infinite divisors, go to the function of the table, all lanes.
+constexpr std::string_view kFloatRest = R"(OXY_INLINE $T @@($T x, $T y, void* f) {
+  $T zero = {};
+  $T a = @abs(x), b = @abs(y);
+  $T inf = @splat(__builtin_inff());
+  $T ratio = a / b;
+  $S far = ((ratio >= @splat($OP)) & (a < inf) & (b > zero)) | (b == inf);
+  b8 is_far = @any.i32(__builtin_convertvector(far, $i32));
+  if (__builtin_expect(is_far, 0)) return @fmod_of(x, y, f);
+  $T r = @fma(-@trunc(ratio), b, a);
+  $T raised = r + b;
+  r = r < zero ? raised : r;
+  return @copysign(r, x);
+}
+)";
+
 constexpr std::string_view kFromQuotient = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
   $T q = @div(a, b, status, n);
   $T r = ($T)(($u)a - ($u)q * ($u)b);
@@ -344,6 +363,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return none ? @splat(__builtin_nanf("")) : r;
 }
 )"},
+    {"fmod_near", "f32", 2, 0, kFloatRest, "4194304.0f"},
+    {"fmod_near", "f64", 2, 0, kFloatRest, "1125899906842624.0"},
     // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
   $T zero = {};

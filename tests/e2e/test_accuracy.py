@@ -1,0 +1,84 @@
+"""Functions that kernels compute by themselves, against the true values: to 30 digits by mpmath
+(a dependency of torch), or exactly."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def compiled(function):
+    return oxyfuel.compile(function, options={"strict": True, "measured_ways": False})
+
+
+def ulps(got, true):
+    return abs((mpmath.mpf(got) - true) / mpmath.mpf(math.ulp(float(true))))
+
+
+def test_erfinv_of_double():
+    f64 = torch.float64
+    small = 10 ** (-300 * torch.rand(100, dtype=f64))
+    near_one = 1 - 10 ** (-15.9 * torch.rand(300, dtype=f64))
+    edges = torch.tensor([0.85, 0.8500001, 1 - 2.8e-11, 1 - 2.7e-11, 1 - 2**-53, 5e-324], dtype=f64)
+    y = torch.cat([torch.rand(500, dtype=f64), small, near_one, edges])
+    y = torch.cat([y, -y])
+    y = y[y.abs() < 1]
+    with mpmath.workdps(30):
+        pairs = zip(y.tolist(), compiled(torch.erfinv)(y).tolist(), strict=True)
+        assert max(ulps(x, mpmath.erfinv(mpmath.mpf(v))) for v, x in pairs) < 6
+
+
+def test_ends_of_erfinv():
+    y = torch.tensor([0.0, -0.0, 1.0, -1.0, 1.5, -2.0, math.nan, math.inf], dtype=torch.float64)
+    x = compiled(torch.erfinv)(y)
+    torch.testing.assert_close(x, torch.erfinv(y), equal_nan=True, rtol=0, atol=0)
+    assert torch.equal(x[:2].signbit(), y[:2].signbit())
+
+
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 5e-324, 1e-45, 3.0, 1e38]
+
+
+def dividends(dtype):
+    """Pairs: of special values, at multiples of the divisor and beside them, of quotients up to the
+    largest one that an fma serves and beyond, and of any bits."""
+    special = torch.tensor(SPECIAL, dtype=torch.float64).to(dtype)
+    yield special.repeat(len(SPECIAL)), special.repeat_interleave(len(SPECIAL))
+    y = torch.randn(20003, dtype=dtype)
+    multiples = torch.randint(1, 5000, y.shape).to(dtype) * y
+    for x in (multiples, multiples.nextafter(torch.zeros((), dtype=dtype))):
+        yield x, y
+    for scale in (10, 2.0**21, 2.0**24, 2.0**48, 2.0**54):
+        yield torch.randn_like(y) * scale, y
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    info = torch.iinfo(bits)
+    x, y = torch.randint(info.min, info.max, (2, 20003), dtype=bits).view(dtype)
+    yield x, y
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("function", [torch.fmod, torch.remainder, torch.floor_divide])
+def test_division_with_a_rest_has_eagers_bits(function, dtype):
+    bits = torch.int32 if dtype == torch.float32 else torch.int64
+    ours = compiled(function)
+    for x, y in dividends(dtype):
+        for a, b in ((x, y), (x[1::3], y[1::3])):
+            got, expected = ours(a, b), function(a, b)
+            differs = got.contiguous().view(bits) != expected.contiguous().view(bits)
+            differs &= ~(got.isnan() & expected.isnan())
+            # Eager has NaN or the true rest there, as the layout lets it take vectors or not.
+            differs &= ~((a / b).isinf() & a.isfinite() & (b != 0))
+            assert not differs.any(), (a[differs][:5], b[differs][:5])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fmod_is_exact(dtype):
+    for x, y in dividends(dtype):
+        got = compiled(torch.fmod)(x, y)
+        for a, b, r in list(zip(x.tolist(), y.tolist(), got.tolist(), strict=True))[:3000]:
+            if math.isfinite(a) and math.isfinite(b) and b and abs(a) < 2.0**50 * abs(b):
+                assert r == math.fmod(a, b), (a, b, r)
