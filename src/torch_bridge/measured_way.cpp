@@ -1,8 +1,11 @@
 // The calls that are timed, and the file of what was found.
 #include "torch_bridge/measured_way.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -14,6 +17,7 @@
 #include "jit/cache/tombstone.h"
 #include "ops/op_table.h"
 #include "support/content_hash.h"
+#include "support/log.h"
 #include "support/machine.h"
 #include "torch_bridge/symbolic_shapes.h"
 
@@ -24,13 +28,32 @@ constexpr size_t kMostOps = 3;
 constexpr double kGain = 0.95;  // of the kernels' time, from which on the ops are taken
 constexpr std::string_view kOps = "ops", kKernels = "kernels";
 
+// The processor's name: others of the same caches and instructions take other times. Empty where
+// the system does not tell.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line;
+  return "";
+}
+
+// Of the library that makes the kernels: another build may make better ones.
+std::string build() {
+  Dl_info found{};
+  struct stat of{};
+  if (dladdr(reinterpret_cast<const void*>(&host_machine), &found) == 0 ||
+      stat(found.dli_fname, &of) != 0)
+    return "";
+  return cat(of.st_size, ' ', of.st_mtim.tv_sec);
+}
+
 // What is known, in memory and in a file of lines "KEY WAY" that processes append to.
 class Ways {
  public:
   Ways() {
     const auto folder = jit::cache::writable_directory();
     if (!folder) return;
-    const std::string about = cat(print(host_machine()), TORCH_VERSION);
+    const std::string about = cat(print(host_machine()), processor(), TORCH_VERSION, '\n', build());
     path_ = cat(*folder, "/ways-", print(content_hash(about)), ".txt");
     std::ifstream file(path_);
     std::string key, way;
@@ -84,8 +107,9 @@ bool has_symbols(const ir::Graph& graph) {
 }  // namespace
 
 std::string way_key(const ir::Graph& graph, bool gradients) {
-  if (gradients || graph.stage != ir::Stage::Aten || !graph.mutations.empty() ||
-      !is_few_ops(graph) || has_symbols(graph))
+  if (gradients || at::globalContext().deterministicAlgorithms() ||
+      graph.stage != ir::Stage::Aten || !graph.mutations.empty() || !is_few_ops(graph) ||
+      has_symbols(graph))
     return "";
   return print(content_hash(cat(at::get_num_threads(), '\n', ir::print(graph))));
 }
@@ -122,6 +146,12 @@ bool MeasuredWay::timed(std::span<const Input> inputs, Outputs& outputs, std::st
 
 void MeasuredWay::decide(Way way) {
   ways().keep(key_, way);
+  if (by_ops_ && least_[1] < kNotTimed && log_enabled(Artifact::autotuning)) {
+    char times[80];
+    std::snprintf(times, sizeof(times), "kernels %.4f ms, ATen's ops %.4f ms: ", least_[0] * 1e3,
+                  least_[1] * 1e3);
+    log(Artifact::autotuning, key_, cat(times, way == Way::Ops ? kOps : kKernels));
+  }
   if (way == Way::Kernels) by_ops_.reset();
   state_.store(way == Way::Ops ? State::Ops : State::Kernels, std::memory_order_release);
 }

@@ -3,8 +3,10 @@
 //
 // After a few calls, the next ones run one way and the other in turn and are timed: either way
 // gives the call's result, so that nothing is computed for the measurement alone. What is found is
-// kept in the user's cache folder by graph, machine and number of threads, so that later processes
-// need neither measure nor compile. Larger graphs are not asked: there fusion has won before.
+// kept in the user's cache folder by graph, processor, number of threads, torch and build of this
+// library, so that later processes need neither measure nor compile; the log artefact "autotuning"
+// tells it. Larger graphs are not asked: there fusion has won before. Nor are those that are
+// captured under torch.use_deterministic_algorithms: the ways' results may differ in last bits.
 #pragma once
 
 #include "ir/graph.h"
@@ -15,7 +17,7 @@ namespace oxy::bridge {
 enum class Way : uint8_t { Kernels, Ops };
 
 // The name under which the way of a graph is kept; empty where it is not measured: it has more than
-// a few ops, varying sizes, writes to inputs, regions or gradients.
+// a few ops, varying sizes, writes to inputs, regions or gradients, or is to be deterministic.
 std::string way_key(const ir::Graph& graph, bool gradients);
 // What was found in this process or an earlier one.
 std::optional<Way> known_way(const std::string& key);
@@ -56,7 +58,8 @@ class MeasuredWay {
   std::atomic<State> state_{State::Open};
   std::atomic<bool> timing_{false};
   int calls_ = 0;
-  double least_[2] = {1e9, 1e9};  // seconds, by way
+  static constexpr double kNotTimed = 1e9;
+  double least_[2] = {kNotTimed, kNotTimed};  // seconds, by way
   std::unique_ptr<Executable> by_ops_;
 };
 

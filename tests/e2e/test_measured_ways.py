@@ -81,3 +81,18 @@ def test_a_damaged_file_is_measured_again(tmp_path):
 def test_switched_off(tmp_path):
     run(tmp_path, KERNELS, OXYFUEL_MEASURED_WAYS="0")
     assert not lines(tmp_path)
+
+
+def test_the_log_tells_what_was_found(tmp_path):
+    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(tmp_path), "OXYFUEL_MEASURED_WAYS": "1"}
+    env["OXYFUEL_LOGS"] = "autotuning"
+    done = subprocess.run([sys.executable, "-c", KERNELS], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    ((key, way),) = lines(tmp_path)
+    assert f"[oxyfuel autotuning] {key}\nkernels " in done.stderr
+    assert done.stderr.rstrip().endswith(f" ms: {way}")
+
+
+def test_deterministic_algorithms_are_not_measured(tmp_path):
+    run(tmp_path, "import torch; torch.use_deterministic_algorithms(True)" + KERNELS)
+    assert not lines(tmp_path)
