@@ -97,8 +97,8 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
 }
 
 // An index as a vector of signed integers of 4 or 8 bytes: sums, products, extremes; quotients and
-// remainders by constants, in 4 bytes. Nothing where it is something else, or where what is computed
-// in 4 bytes may not fit.
+// remainders by constants, in 4 bytes. Nothing where it is something else, or where what is
+// computed in 4 bytes may not fit.
 std::optional<std::string> KernelWriter::lane_vector(Expr e, int bytes, const Scope& scope) {
   constexpr int64_t kMost = int64_t{1} << 30;
   const sym::Range range = sym::range_of(e);
