@@ -160,6 +160,22 @@ def test_as_pythons_doubles(factor):
     assert oxyfuel.stats()["recompiles"] == 1
 
 
+@pytest.mark.parametrize("factor", [f for f in FACTORS if f > 0])
+def test_more_than_one_added(factor):
+    """As Python's doubles; a sum just below an integer may have a capture of its own."""
+
+    def program(x, n):
+        f = factor
+        return x + 1, (int(n * f + 1), math.floor(n / f + 2.5), int(3 + n * f), int(n / f + 100))
+
+    compiled = oxyfuel.compile(program)
+    random.seed(int(factor * 1000))
+    x, least = R(2), 30_000 if factor < 0.01 else 300
+    for n in (40, 41, *range(50, 250), *(random.randint(99, 10**6) for _ in range(40)), 100, 290):
+        assert compiled(x, n + least)[1] == program(x, n + least)[1], n
+    assert oxyfuel.stats()["recompiles"] <= 8
+
+
 COMPARISONS = {
     "product": lambda n, f: n * f > 300,
     "sizes": lambda n, f: n / f <= n + 1,

@@ -140,12 +140,17 @@ std::optional<SizeFloat> SizeFloat::plus(double number) const {
   }
   // The sum of a double from 1 on and less than 1 may be rounded where it passes a power of 2, but
   // to no integer from below; what is taken off one that is not less is exact.
-  if (form_ == Form::Root || offset_ != 0 || number >= 1 || !lies_within(facts_, x_, kMostParts))
+  if (form_ == Form::Root || offset_ != 0 || !lies_within(facts_, x_, kMostParts))
     return std::nullopt;
   const sym::Expr whole = down(0);
   if (!facts_->decide(sym::at_most(1, whole)) ||
       !facts_->decide(sym::at_most(whole, int64_t{1} << 40)) ||
       !facts_->decide(sym::at_most(-*parts, down(kDigits))))
+    return std::nullopt;
+  // More than that is rounded by less than one of the last two parts, which the sum must not reach.
+  constexpr int64_t kParts = int64_t{1} << kDigits;
+  if (number >= 1 &&
+      !facts_->decide(sym::at_most(sym::mod(down(kDigits) + *parts, kParts), kParts - 2)))
     return std::nullopt;
   SizeFloat out = *this;
   out.offset_ = *parts;
