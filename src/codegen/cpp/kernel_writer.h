@@ -187,6 +187,8 @@ class KernelWriter {
   std::optional<std::string> lane_vector(Expr e, int bytes, const Scope& scope);
   std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
   std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
+  bool write_run(const Compute& c, const Scope& scope, const std::string& mask,
+                 const std::string& other);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,
                     const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);

@@ -57,6 +57,7 @@ void KernelWriter::write_load(const Compute& c, const Scope& scope) {
   const bool apart = a.kind == Access::Kind::Gather;
   const std::string type = value_type_name(c.dtype, scope.lanes);
   std::string loaded = apart ? table_gathered(c, scope) : vector_load(c, a, scope);
+  if (loaded.empty() && write_run(c, scope, "", cat('(', type, "){}"))) return;
   if (loaded.empty()) loaded = gathered(c, scope, "");
   if (loaded.empty()) return write_gather(c, a, scope, cat('(', type, "){}"), "");
   const Value& v = write_value(c, scope.lanes, loaded);
@@ -176,6 +177,47 @@ std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const s
              lanes.empty() ? "" : ", ", lanes, ')');
 }
 
+// A load at places with quotients. Mostly these follow each other, where no lane begins the next
+// row: then it is a load of a vector. False where it is none such.
+bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::string& mask,
+                             const std::string& other) {
+  if (!divides(c.index) || !scope.active.empty() || near_) return false;
+  const int bytes = ir::byte_size(c.dtype);
+  const auto offsets = lane_offsets(c.index, bytes == 8 ? 8 : 4, scope);
+  if (!offsets) return false;
+  const std::string integer = bytes == 8 ? "i64" : "i32";
+  const std::string any = prelude_.fn("any", "i32", scope.lanes);
+  const Value& v = define(c, true);
+  const std::string at = cat(v.name, "_at"), base = cat(buffer(c.buffer), " + ", offsets->shared);
+  out_.line("const ", prelude_.type(integer, scope.lanes), ' ', at, " = ", offsets->own, ';');
+  out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", other, ';');
+  out_.open("if (!", any, "(__builtin_convertvector(", at,
+            " != ", prelude_.fn("iota", integer, scope.lanes), "() + ",
+            prelude_.fn("splat", integer, scope.lanes), '(', at, "[0]), ",
+            prelude_.type("i32", scope.lanes), "))",
+            mask.empty() ? "" : cat(" && !", any, "(~", mask, ')'), ") ");
+  const std::string run = cat(fn("load", c.dtype, scope), '(', base, " + ", at, "[0])");
+  out_.line(v.name, " = ",
+            c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', run, ')') : run, ';');
+  out_.close();
+  out_.open("else ");
+  if (bytes >= 4 && scope.lanes * bytes == prelude_.target().vector_bytes) {
+    const std::string piece = fn(mask.empty() ? "gather" : "gather_if", c.dtype, scope);
+    const std::string found = cat(piece, '(', base, ", ", at, mask.empty() ? "" : ", ", mask, ')');
+    out_.line(v.name, " = ",
+              mask.empty() ? found : operators(scope).select(mask, found, v.name, c.dtype), ';');
+  } else {
+    out_.line("OXY_UNROLL");
+    out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+    const std::string memory = cat('(', base, ")[", at, "[l]]");
+    out_.line(mask.empty() ? "" : cat("if (", mask, "[l]) "), v.name,
+              "[l] = ", c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory, ';');
+    out_.close();
+  }
+  out_.close();
+  return true;
+}
+
 void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope,
                                 const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
@@ -210,6 +252,7 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     out_.line("if (", guard, ") ", v.name, " = ", loaded, ';');
     return;
   }
+  if (a.kind == Access::Kind::Gather && write_run(c, scope, mask.name, other)) return;
   const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
   std::string some;  // the lanes of the mask at once
   if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
