@@ -81,9 +81,7 @@ std::optional<Steps> steps_to(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 // The same on the base as it is, or with neighbours joined that follow each other in memory.
 std::optional<Steps> steps_to(const at::Tensor& base, const ViewPlace& place) {
   const int64_t rest = place.offset - base.storage_offset();
-  if (rest < 0 || base.numel() == 0 || base.scalar_type() == at::ScalarType::Undefined ||
-      std::ranges::count(place.sizes, 0) != 0)
-    return std::nullopt;
+  if (rest < 0 || base.numel() == 0 || std::ranges::count(place.sizes, 0) != 0) return std::nullopt;
   if (auto steps = steps_to(base.sizes(), base.strides(), place, rest)) return steps;
   Sizes sizes, strides;
   for (int64_t d = 0; d < base.dim(); d++) {
