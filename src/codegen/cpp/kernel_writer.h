@@ -187,6 +187,9 @@ class KernelWriter {
   std::optional<std::string> lane_vector(Expr e, int bytes, const Scope& scope);
   std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
   std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
+  bool has_gather(DType dtype, const Scope& scope) const;
+  std::string gather_text(DType dtype, const std::string& base, const std::string& at,
+                          const std::string& mask, const Scope& scope);
   bool write_run(const Compute& c, const Scope& scope, const std::string& mask,
                  const std::string& other);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,

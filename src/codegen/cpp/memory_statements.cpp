@@ -167,14 +167,23 @@ std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int 
 // A load at places that differ by lane, by the instruction for it; empty where there is none.
 // `mask`: of which lanes.
 std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const std::string& mask) {
-  const int bytes = ir::byte_size(c.dtype);
-  if (bytes < 4 || scope.lanes * bytes != prelude_.target().vector_bytes) return "";
-  const auto offsets = lane_offsets(c.index, bytes, scope);
+  if (!has_gather(c.dtype, scope)) return "";
+  const auto offsets = lane_offsets(c.index, ir::byte_size(c.dtype), scope);
   if (!offsets) return "";
-  const std::string lanes = in_use(mask, scope);
-  const std::string piece = fn(lanes.empty() ? "gather" : "gather_if", c.dtype, scope);
-  return cat(piece, '(', buffer(c.buffer), " + ", offsets->shared, ", ", offsets->own,
-             lanes.empty() ? "" : ", ", lanes, ')');
+  return gather_text(c.dtype, cat(buffer(c.buffer), " + ", offsets->shared), offsets->own,
+                     in_use(mask, scope), scope);
+}
+
+bool KernelWriter::has_gather(DType dtype, const Scope& scope) const {
+  const int bytes = ir::byte_size(dtype);
+  return bytes >= 4 && scope.lanes * bytes == prelude_.target().vector_bytes;
+}
+
+// The elements `at` behind `base`, of the lanes in a mask, or of all.
+std::string KernelWriter::gather_text(DType dtype, const std::string& base, const std::string& at,
+                                      const std::string& mask, const Scope& scope) {
+  const std::string piece = fn(mask.empty() ? "gather" : "gather_if", dtype, scope);
+  return cat(piece, '(', base, ", ", at, mask.empty() ? "" : ", ", mask, ')');
 }
 
 // A load at places with quotients. Mostly these follow each other, where no lane begins the next
@@ -201,9 +210,8 @@ bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::st
             c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', run, ')') : run, ';');
   out_.close();
   out_.open("else ");
-  if (bytes >= 4 && scope.lanes * bytes == prelude_.target().vector_bytes) {
-    const std::string piece = fn(mask.empty() ? "gather" : "gather_if", c.dtype, scope);
-    const std::string found = cat(piece, '(', base, ", ", at, mask.empty() ? "" : ", ", mask, ')');
+  if (has_gather(c.dtype, scope)) {
+    const std::string found = gather_text(c.dtype, base, at, mask, scope);
     out_.line(v.name, " = ",
               mask.empty() ? found : operators(scope).select(mask, found, v.name, c.dtype), ';');
   } else {
