@@ -21,6 +21,10 @@ std::vector<int> covering_ranges(const Bytecode& bytecode) {
   return covering;
 }
 
+// Where an instruction may go instead of to the next one; -1 for none. END_ASYNC_FOR of 3.14 names
+// the SEND of its loop, and does not go there.
+int goes_to(const Instruction& in) { return in.op == END_ASYNC_FOR ? -1 : in.target; }
+
 void unite(std::vector<bool>& into, const std::vector<bool>& from) {
   for (size_t i = 0; i < into.size(); ++i)
     if (from[i]) into[i] = true;
@@ -51,7 +55,7 @@ StackDepths stack_depths(const Bytecode& bytecode, int flags) {
     }
     const Instruction& in = bytecode.instructions[at];
     const int depth = depths.before[at];
-    if (in.target >= 0) reach(in.target, depth + stack_effect(in.op, in.arg, true));
+    if (const int to = goes_to(in); to >= 0) reach(to, depth + stack_effect(in.op, in.arg, true));
     if (falls_through(in.op)) reach(at + 1, depth + stack_effect(in.op, in.arg, false));
   }
   return depths;
@@ -104,7 +108,7 @@ std::vector<std::vector<bool>> live_locals(const Bytecode& bytecode, PyCodeObjec
     const Instruction& in = bytecode.instructions[at];
     std::vector<bool> result = always;
     if (falls_through(in.op) && at + 1 < count) unite(result, live[at + 1]);
-    if (in.target >= 0) unite(result, live[in.target]);
+    if (const int to = goes_to(in); to >= 0) unite(result, live[to]);
     const LocalUse use = local_use(in.op, in.arg);
     for (int slot : use.written)
       if (slot >= 0) result[slot] = always[slot];

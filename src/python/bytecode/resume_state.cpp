@@ -26,10 +26,11 @@ std::vector<bool> nulls_after(const Bytecode& bytecode, int index, const FrameSt
     depth += static_cast<size_t>(
         stack_effect(bytecode.instructions[at].op, bytecode.instructions[at].arg, false));
   // The NULLs that it takes away.
-  size_t taken = in.op == CALL || in.op == CALL_METHOD         ? in.arg + 2
-                 : in.op == CALL_KW                            ? in.arg + 3
-                 : in.op == CALL_FUNCTION_EX && kCallsTakeNull ? 3 + (in.arg & 1)
-                                                               : 0;
+  size_t taken = in.op == CALL || in.op == CALL_METHOD ? in.arg + 2
+                 : in.op == CALL_KW                    ? in.arg + 3
+                 : in.op == CALL_FUNCTION_EX && kCallsTakeNull
+                     ? 3 + (kKeywordsOrNull || (in.arg & 1))
+                     : 0;
   if (in.op == SWAP) {
     const bool top = before.back(), other = before[depth - in.arg];
     before.back() = other;

@@ -30,7 +30,8 @@ std::string binary_text(uint32_t arg) {
   static const char* const operators[] = {"+", "&",  "//", "<<", "@", "*", "%",
                                           "|", "**", ">>", "-",  "/", "^"};
   constexpr uint32_t count = std::size(operators);
-  if (arg >= 2 * count) return "?";
+  if (arg == 2 * count) return "[]";
+  if (arg > 2 * count) return "?";
   return arg < count ? operators[arg] : cat(operators[arg - count], "=");
 }
 
@@ -49,9 +50,10 @@ std::string format_text(uint32_t arg) {
 }
 
 std::string function_text(uint32_t arg) {
-  static const char* const parts[] = {"defaults", "kwdefaults", "annotations", "closure"};
+  static const char* const parts[] = {"defaults", "kwdefaults", "annotations", "closure",
+                                      "annotate"};
   std::string text;
-  for (int bit = 0; bit < 4; ++bit)
+  for (size_t bit = 0; bit < std::size(parts); ++bit)
     if (arg >> bit & 1) cat_to(text, text.empty() ? "" : ", ", parts[bit]);
   return text;
 }
@@ -93,7 +95,7 @@ std::string argument_text(PyCodeObject* code, const Instruction& in, const Layou
     case Argument::binary:
       return binary_text(in.arg);
     case Argument::jump:
-      return cat("to ", 2 * layout.start[named_target(in)]);
+      return cat(in.op == END_ASYNC_FOR ? "from " : "to ", 2 * layout.start[named_target(in)]);
     default:
       break;
   }

@@ -53,7 +53,8 @@ class OpcodeModule {
   Jump jump(int op, std::string_view name) const {
     if (is_in("hasjabs", op)) return Jump::absolute;
     if (!is_in("hasjrel", op)) return Jump::none;
-    return name.find("BACKWARD") == name.npos ? Jump::forward : Jump::backward;
+    const bool back = name.find("BACKWARD") != name.npos || op == END_ASYNC_FOR;
+    return back ? Jump::backward : Jump::forward;
   }
 
   Argument argument(int op) const {
@@ -61,7 +62,8 @@ class OpcodeModule {
     if (op == LOAD_GLOBAL && kGlobalsPushNull) return Argument::global_name;
     if (op == LOAD_ATTR && kAttributesCall) return Argument::attribute;
     if (op == LOAD_SUPER_ATTR) return Argument::super_attribute;
-    if (op == LOAD_FAST_LOAD_FAST || op == STORE_FAST_LOAD_FAST || op == STORE_FAST_STORE_FAST)
+    if (op == LOAD_FAST_LOAD_FAST || op == LOAD_FAST_BORROW_LOAD_FAST_BORROW ||
+        op == STORE_FAST_LOAD_FAST || op == STORE_FAST_STORE_FAST)
       return Argument::two_locals;
     constexpr std::pair<const char*, Argument> kSets[] = {
         {"hasjrel", Argument::jump},      {"hasjabs", Argument::jump},
@@ -117,7 +119,7 @@ uint8_t jump_towards(uint8_t op, bool backward) {
 }
 
 int binary_operator_of(uint8_t op, uint32_t arg) {
-  if (op == BINARY_OP) return static_cast<int>(arg);
+  if (plain_opcode(op, arg) == BINARY_OP) return static_cast<int>(arg);
 #ifdef BINARY_ADD  // 3.10 has an opcode for each
   constexpr int kOperators[] = {BINARY_ADD,
                                 BINARY_AND,
@@ -157,11 +159,13 @@ LocalUse local_use(uint8_t op, uint32_t arg) {
     case STORE_FAST:
       return {.written = {slot, -1}};
     case LOAD_FAST:
+    case LOAD_FAST_BORROW:
     case LOAD_FAST_CHECK:
     case LOAD_FAST_AND_CLEAR:
     case DELETE_FAST:  // it raises where there is nothing to delete
       return {.read = {slot, -1}};
     case LOAD_FAST_LOAD_FAST:
+    case LOAD_FAST_BORROW_LOAD_FAST_BORROW:
       return {.read = {high, low}};
     case STORE_FAST_STORE_FAST:
       return {.written = {high, low}};
@@ -175,7 +179,14 @@ LocalUse local_use(uint8_t op, uint32_t arg) {
 PlainSteps plain_steps(uint8_t op, uint32_t arg) {
   const uint32_t high = arg >> 4, low = arg & 15;
   switch (op) {
+    case LOAD_FAST_BORROW:
+      return {{LOAD_FAST}, {arg}, 1};
+    case NOT_TAKEN:
+      return {{NOP}, {0}, 1};
+    case POP_ITER:
+      return {{POP_TOP}, {0}, 1};
     case LOAD_FAST_LOAD_FAST:
+    case LOAD_FAST_BORROW_LOAD_FAST_BORROW:
       return {{LOAD_FAST, LOAD_FAST}, {high, low}, 2};
     case STORE_FAST_LOAD_FAST:
       return {{STORE_FAST, LOAD_FAST}, {high, low}, 2};
@@ -190,7 +201,7 @@ PlainSteps plain_steps(uint8_t op, uint32_t arg) {
 }
 
 int stack_effect(uint8_t op, uint32_t arg, bool jumps) {
-  if (kForIterSkips > 0 && op == FOR_ITER && jumps) return -1;
+  if (kForIterSkips > 0 && op == FOR_ITER && jumps) return kForIterKeepsIterator ? 0 : -1;
   // An argument where there should be none is refused.
   int operand = op >= HAVE_ARGUMENT ? static_cast<int>(arg) : 0;
   int effect = PyCompile_OpcodeStackEffectWithJump(op, operand, jumps);

@@ -6,6 +6,12 @@
 
 #include <cstdint>
 
+// The version whose bytecode is meant: the running interpreter's, unless a test looks at what another
+// one has made.
+#ifndef OXY_BYTECODE_HEX
+#define OXY_BYTECODE_HEX PY_VERSION_HEX
+#endif
+
 // Opcodes by name that our code mentions and some version of CPython lacks. Such a name has a
 // number there that no code object contains, so that a switch may name them all. Where a version
 // has the opcode, its macro hides ours.
@@ -40,18 +46,24 @@ inline constexpr int CACHE = 166, PUSH_NULL = 167, PUSH_EXC_INFO = 168, CHECK_EX
                      BEFORE_WITH = 170, RETURN_GENERATOR = 171, COPY = 172, SWAP = 173, SEND = 174,
                      MAKE_CELL = 175, COPY_FREE_VARS = 176, RESUME = 190, CALL = 192;
 
+// Those that 3.14 alone lacks, and those that it alone has.
+inline constexpr int BINARY_SUBSCR = 150, BEFORE_ASYNC_WITH = 151, BUILD_CONST_KEY_MAP = 152,
+                     LOAD_ASSERTION_ERROR = 153;
+inline constexpr int LOAD_FAST_BORROW = 193, LOAD_FAST_BORROW_LOAD_FAST_BORROW = 194,
+                     NOT_TAKEN = 195, POP_ITER = 196, LOAD_COMMON_CONSTANT = 197;
+
 }  // namespace oxy::python
 
 #include <opcode.h>
 
 // Numbers above 255 are of CPython's own compiler.
-#if PY_VERSION_HEX >= 0x030C0000
+#if OXY_BYTECODE_HEX >= 0x030C0000
 #undef LOAD_METHOD
 #undef POP_BLOCK
 #undef SETUP_FINALLY
 #undef SETUP_WITH
 #endif
-#if PY_VERSION_HEX >= 0x030D0000
+#if OXY_BYTECODE_HEX >= 0x030D0000
 #undef LOAD_CLOSURE
 #endif
 
@@ -92,58 +104,65 @@ bool falls_through(uint8_t op);
 
 // The loop's iterator is exhausted: FOR_ITER of 3.12 jumps to END_FOR, and skips it, that of 3.13
 // also the POP_TOP that follows. Here its target is what lies behind.
-inline constexpr int kForIterSkips = PY_VERSION_HEX >= 0x030D0000   ? 2
-                                     : PY_VERSION_HEX >= 0x030C0000 ? 1
-                                                                    : 0;
+inline constexpr int kForIterSkips = OXY_BYTECODE_HEX >= 0x030E0000   ? 1
+                                     : OXY_BYTECODE_HEX >= 0x030D0000 ? 2
+                                     : OXY_BYTECODE_HEX >= 0x030C0000 ? 1
+                                                                      : 0;
+
+// It leaves the iterator on the stack: POP_ITER, where it goes on, takes that away.
+inline constexpr bool kForIterKeepsIterator = OXY_BYTECODE_HEX >= 0x030E0000;
 
 // What a handler finds on the stack above the values that are kept: the exception; before 3.11 the
 // exception that was being handled and the new one, with three values each.
-inline constexpr int kRaisedValues = PY_VERSION_HEX >= 0x030B0000 ? 1 : 6;
+inline constexpr int kRaisedValues = OXY_BYTECODE_HEX >= 0x030B0000 ? 1 : 6;
 
 // The line table has one entry for neighbours at the same place. CPython 3.11 writes one an
 // instruction.
 inline constexpr bool kMergesLocations =
-    PY_VERSION_HEX >= 0x030C0000 || PY_VERSION_HEX < 0x030B0000;
+    OXY_BYTECODE_HEX >= 0x030C0000 || OXY_BYTECODE_HEX < 0x030B0000;
 
 // What SEND leaves below the result when the inner iterator has returned: END_SEND takes it away.
-inline constexpr bool kSendKeepsIterator = PY_VERSION_HEX >= 0x030C0000;
+inline constexpr bool kSendKeepsIterator = OXY_BYTECODE_HEX >= 0x030C0000;
 
 // A generator's code begins with the value on the stack that it is sent, where no instruction
 // pushes that.
-inline constexpr bool kEntersWithSent = PY_VERSION_HEX < 0x030D0000;
+inline constexpr bool kEntersWithSent = OXY_BYTECODE_HEX < 0x030D0000;
 
 // The evaluator makes a frame's cells and copies its free variables, and no instructions do so.
-inline constexpr bool kCellsMadeAtEntry = PY_VERSION_HEX < 0x030B0000;
+inline constexpr bool kCellsMadeAtEntry = OXY_BYTECODE_HEX < 0x030B0000;
 
 // A call of a function takes a NULL below it, or self above.
-inline constexpr bool kCallsTakeNull = PY_VERSION_HEX >= 0x030B0000;
+inline constexpr bool kCallsTakeNull = OXY_BYTECODE_HEX >= 0x030B0000;
 
 // Code begins with RESUME, that of a generator with RETURN_GENERATOR; in 3.10 with GEN_START.
-inline constexpr bool kHasResume = PY_VERSION_HEX >= 0x030B0000;
+inline constexpr bool kHasResume = OXY_BYTECODE_HEX >= 0x030B0000;
 
 // MATCH_KEYS and MATCH_CLASS say above the values whether it matched; with none of them MATCH_CLASS
 // leaves the subject.
-inline constexpr bool kMatchesPushBool = PY_VERSION_HEX < 0x030B0000;
+inline constexpr bool kMatchesPushBool = OXY_BYTECODE_HEX < 0x030B0000;
 
 // A call is announced by an instruction of its own.
-inline constexpr bool kHasPrecall = PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000;
+inline constexpr bool kHasPrecall = OXY_BYTECODE_HEX >= 0x030B0000 && OXY_BYTECODE_HEX < 0x030C0000;
 
 // What is called lies below the NULL or self that is pushed for it, not above.
-inline constexpr bool kNullFollows = PY_VERSION_HEX >= 0x030D0000;
+inline constexpr bool kNullFollows = OXY_BYTECODE_HEX >= 0x030D0000;
+
+// CALL_FUNCTION_EX takes a dict of keywords in any case, or a NULL for none.
+inline constexpr bool kKeywordsOrNull = OXY_BYTECODE_HEX >= 0x030E0000;
 
 // Jumps and `not` take bools; TO_BOOL makes them.
-inline constexpr bool kConditionsAreBools = PY_VERSION_HEX >= 0x030D0000;
+inline constexpr bool kConditionsAreBools = OXY_BYTECODE_HEX >= 0x030D0000;
 inline bool takes_bool(uint8_t op) {
   return kConditionsAreBools &&
          (op == POP_JUMP_IF_TRUE || op == POP_JUMP_IF_FALSE || op == UNARY_NOT);
 }
 
 // The handler of what a called frame raises is that of the code unit in front of the call.
-inline constexpr bool kRaisesInFront = PY_VERSION_HEX >= 0x030D0000;
+inline constexpr bool kRaisesInFront = OXY_BYTECODE_HEX >= 0x030D0000;
 
 // The lowest bit of the arguments of LOAD_GLOBAL and LOAD_ATTR says whether a call follows.
-inline constexpr bool kGlobalsPushNull = PY_VERSION_HEX >= 0x030B0000;
-inline constexpr bool kAttributesCall = PY_VERSION_HEX >= 0x030C0000;
+inline constexpr bool kGlobalsPushNull = OXY_BYTECODE_HEX >= 0x030B0000;
+inline constexpr bool kAttributesCall = OXY_BYTECODE_HEX >= 0x030C0000;
 
 // The index of the name that an instruction's argument holds.
 inline uint32_t name_index(uint8_t op, uint32_t arg) {
@@ -158,13 +177,15 @@ inline uint32_t name_index(uint8_t op, uint32_t arg) {
   }
 }
 
-// CALL_INTRINSIC_1 or CALL_INTRINSIC_2 as the instruction of 3.11 that it stands for. A generator
+// An instruction whose argument says what it does as the one of 3.11 that it stands for. A generator
 // that lets a StopIteration out is found by whoever runs it, so turning that into an error is
 // nothing to do.
 inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
   constexpr uint32_t kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
-  constexpr uint32_t kPrepareReraiseStar = 1;
+  constexpr uint32_t kPrepareReraiseStar = 1, kSubscript = 26, kAssertionError = 0;
   if (op == CALL_INTRINSIC_2 && arg == kPrepareReraiseStar) return PREP_RERAISE_STAR;
+  if (op == BINARY_OP && arg == kSubscript) return BINARY_SUBSCR;
+  if (op == LOAD_COMMON_CONSTANT && arg == kAssertionError) return LOAD_ASSERTION_ERROR;
   if (op != CALL_INTRINSIC_1) return op;
   return arg == kStopIterationError ? NOP
          : arg == kUnaryPositive    ? UNARY_POSITIVE
@@ -188,11 +209,13 @@ constexpr bool opens_block(uint8_t op) {
 
 // The comparison (Py_LT ...) that a COMPARE_OP makes.
 inline uint32_t compared_as(uint32_t arg) {
-  return PY_VERSION_HEX >= 0x030D0000 ? arg >> 5 : PY_VERSION_HEX >= 0x030C0000 ? arg >> 4 : arg;
+  return OXY_BYTECODE_HEX >= 0x030D0000   ? arg >> 5
+         : OXY_BYTECODE_HEX >= 0x030C0000 ? arg >> 4
+                                          : arg;
 }
 
 // The comparison's result is turned into a bool.
-inline bool compares_to_bool(uint32_t arg) { return PY_VERSION_HEX >= 0x030D0000 && (arg & 16); }
+inline bool compares_to_bool(uint32_t arg) { return OXY_BYTECODE_HEX >= 0x030D0000 && (arg & 16); }
 
 // Pushes two values for a call: a NULL and the attribute, or a function and its self.
 inline bool loads_method(uint8_t op, uint32_t arg) {
@@ -208,7 +231,7 @@ struct LocalUse {
 };
 LocalUse local_use(uint8_t op, uint32_t arg);
 
-// The plain instructions that one of 3.13 stands for: itself, or two.
+// The plain instructions that one of 3.13 or 3.14 stands for: itself, another, or two.
 struct PlainSteps {
   uint8_t op[2];
   uint32_t arg[2];
