@@ -1,6 +1,7 @@
-"""What CPython itself says of its bytecode: `dis`, its stack effects, and where functions really go.
-check.py holds the layer against it. tools/record_bytecode.py runs this in a CPython that the
-machine lacks."""
+"""What CPython itself says of its bytecode: `dis`, stack effects, and where functions really go.
+
+check.py holds the layer against it; recording.py writes it down in a CPython that the machine
+lacks."""
 
 import dis
 import sys

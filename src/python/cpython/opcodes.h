@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-// The version whose bytecode is meant: the running interpreter's, unless a test looks at what another
-// one has made.
+// The version whose bytecode is meant: the running interpreter's, unless a test looks at what
+// another one has made.
 #ifndef OXY_BYTECODE_HEX
 #define OXY_BYTECODE_HEX PY_VERSION_HEX
 #endif
@@ -177,9 +177,9 @@ inline uint32_t name_index(uint8_t op, uint32_t arg) {
   }
 }
 
-// An instruction whose argument says what it does as the one of 3.11 that it stands for. A generator
-// that lets a StopIteration out is found by whoever runs it, so turning that into an error is
-// nothing to do.
+// An instruction whose argument says what it does, as the one of 3.11 that it stands for. A
+// generator that lets a StopIteration out is found by whoever runs it, so turning that into an error
+// is nothing to do.
 inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
   constexpr uint32_t kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
   constexpr uint32_t kPrepareReraiseStar = 1, kSubscript = 26, kAssertionError = 0;
