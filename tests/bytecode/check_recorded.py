@@ -70,30 +70,20 @@ def code_of(hexadecimal):
 
 def check_seen(module, code, seen):
     lines = [reference.Shown(*line) for line in seen["lines"]]
-    check.check_instructions(
-        module,
-        code,
-        lines,
-        {line.offset // 2: tuple(at) for line, at in zip(lines, seen["places"])},
-    )
+    offsets = [line.offset for line in lines]
+    places = {offset // 2: tuple(place) for offset, place in zip(offsets, seen["places"])}
+    ranges = [tuple(row) for row in seen["ranges"]]
+    depths = {at: depth for at, depth in zip(offsets, seen["depths"]) if depth is not None}
+    check.check_instructions(module, code, lines, places)
     check.check_text(module, code, lines)
-    check.check_ranges(module, code, [tuple(row) for row in seen["ranges"]])
-    depths = zip((line.offset for line in lines), seen["depths"])
-    check.check_depths(module, code, {at: depth for at, depth in depths if depth is not None})
-    check_reads(module, code, lines)
+    check.check_ranges(module, code, ranges)
+    check.check_depths(module, code, depths)
+    check.check_liveness(module, code, lines, ranges)
     check_plain(module, code, lines)
 
 
 def locals_of(line):
     return line.text.split(", ") if "_FAST" in line.name else []
-
-
-def check_reads(module, code, lines):
-    """A local is live where it is read."""
-    live = dict(module.bytecode_live(code))
-    for line in lines:
-        if line.name.startswith(("LOAD_FAST", "DELETE_FAST")):
-            assert {*locals_of(line)} <= {*live[line.offset]}, line
 
 
 def check_plain(module, code, lines):
@@ -140,6 +130,7 @@ def main():
     for run in recorded["runs"]:
         raised = [tuple(pair) for pair in run["raised"]]
         check.check_handlers(module, code_of(run["code"]), raised, {*run["offsets"]})
+    check.check_habits(module, known["habits"])
     check.check_live(module, code_of(recorded["written_twice"]))
     real = known["opname"][: known["opname"].index("RESUME") + 1]
     real = {name for name in real if name[0] != "<"} - known["_specialized_opmap"].keys()

@@ -12,9 +12,8 @@ import sys
 import reference
 
 # Of the standard library. `dis` is written down for one of their code objects in so many.
-MODULES = (
-    "asyncio.taskgroups asyncio.timeouts contextlib functools string.templatelib textwrap".split()
-)
+MODULES = ["asyncio.taskgroups", "asyncio.timeouts", "contextlib", "functools"]
+MODULES += ["string.templatelib", "textwrap"]
 STRIDE = 7
 
 # With these there is every instruction. Too new a syntax for the machine's own Python.
@@ -48,7 +47,7 @@ def groups(call):
 async def each(source, lock):
     async with lock:
         async for item in source:
-            if await item:
+            if await item is not lock:
                 yield [x async for x in item]
 
 def delegate(a, b):
@@ -95,7 +94,7 @@ def long(items):
                 continue
 """
 )
-LISTS = "hascompare hasconst hasfree hasjabs hasjrel haslocal hasname".split()
+LISTS = ["hascompare", "hasconst", "hasfree", "hasjabs", "hasjrel", "haslocal", "hasname"]
 
 
 def tables():
@@ -189,6 +188,7 @@ def recorded():
         codes.append(function.__code__)
     codes.append(reference.written_twice.__code__)
     facts = {"version": sys.version.split()[0], "hexversion": sys.hexversion, **tables()}
+    facts["habits"] = reference.habits()
     lines = [line for code in codes for line in reference.shown(code)]
     jumps = [line for line in lines if line.target is not None]
     facts["stack_effects"] = stack_effects(lines, False)

@@ -65,17 +65,14 @@ def depths(code):
     """{offset: the stack's depth in front of it} of what can be reached; only where exceptions have
     a table."""
     lines = shown(code)
-    index = {line.offset: i for i, line in enumerate(lines)}
-    extended, first = [], 0  # the offset of the first EXTENDED_ARG belongs to its instruction
-    for i in dis.get_instructions(code):
-        extended.append(i.offset)
-        if i.opcode != dis.EXTENDED_ARG:
-            index.update(dict.fromkeys(extended, index[i.offset]))
-            extended.clear()
+    index, first = {}, 0
+    for i, line in enumerate(lines):  # a jump may go to the first EXTENDED_ARG
+        index.update(dict.fromkeys(range(first, line.offset + 2, 2), i))
+        first = line.offset + 2
     handlers = ranges(code)
-    entered_with_sent = stack_effect("RETURN_GENERATOR", None, False) == 0
-    first = int(entered_with_sent and code.co_flags & GENERATORS != 0)
-    found, waiting = {}, [(0, first)]
+    # A generator begins with what it is sent, unless an instruction pushes that.
+    pushed = stack_effect("RETURN_GENERATOR", None, False)
+    found, waiting = {}, [(0, 1 - pushed if code.co_flags & GENERATORS else 0)]
     while waiting:
         at, depth = waiting.pop()
         line = lines[at]
@@ -91,6 +88,46 @@ def depths(code):
         if line.name not in NO_NEXT:
             waiting.append((at + 1, depth + stack_effect(line.name, line.argument, False)))
     return found
+
+
+def varints(numbers):
+    return bytes(number | (128 if place == 0 else 0) for place, number in enumerate(numbers))
+
+
+def raises_in_front():
+    """What a called frame raises goes to the handler of the code unit in front of the call."""
+
+    def raises():
+        raise ValueError
+
+    def catches():
+        try:
+            raises()
+        except ValueError:
+            return True
+
+    code = catches.__code__
+    call = next(line.offset for line in shown(code) if line.name == "CALL")
+    target, depth = next(entry[2:4] for entry in ranges(code) if entry[0] <= call < entry[1])
+    table = varints([call // 2 - 1, 1, target // 2, depth << 1])
+    catches.__code__ = code.replace(co_exceptiontable=table)
+    try:
+        return catches()
+    except ValueError:
+        return False
+
+
+def habits():
+    """What of the constants in opcodes.h shows only when code around a graph break runs."""
+    keywords = {stack_effect("CALL_FUNCTION_EX", argument, False) for argument in (0, 1)}
+    return {
+        "raises_in_front": HAS_TABLE and raises_in_front(),
+        "keywords_or_null": len(keywords) == 1,
+        "conditions_are_bools": "TO_BOOL" in dis.opmap,
+        "calls_take_null": "PUSH_NULL" in dis.opmap,
+        "has_resume": "RESUME" in dis.opmap,
+        "cells_made_at_entry": "MAKE_CELL" not in dis.opmap,
+    }
 
 
 def handled(values):

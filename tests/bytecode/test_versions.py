@@ -1,5 +1,5 @@
 """The bytecode layer on each version of CPython that this machine has: built without torch, checked
-by check.py."""
+by check.py. For a version that it lacks, against a record of it: check_recorded.py."""
 
 import os
 import pathlib
@@ -44,11 +44,12 @@ def run(*command, **more):
     return done.stdout
 
 
-def built(version):
+def built(version, bytecode_of=""):
     """(interpreter, folder with the module oxyfuel_bytecode for it)"""
     python, cmake, ninja = interpreter(version), program("cmake"), program("ninja")
-    folder = ROOT / "build" / "bytecode-{}.{}".format(*version)
+    folder = ROOT / "build" / "bytecode-{}".format(bytecode_of or "{}.{}".format(*version))
     options = ["-DOXYFUEL_BYTECODE_ONLY=ON", f"-DPython_EXECUTABLE={python}"]
+    options += [f"-DOXYFUEL_BYTECODE_OF={bytecode_of}"]
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     run(cmake, "-S", str(ROOT), "-B", str(folder), *generator, *options)
     run(cmake, "--build", str(folder))
@@ -62,18 +63,27 @@ def test_the_standard_library_of(minor):
     assert "code objects" in said
 
 
+def test_the_record_of_3_14():
+    python, folder = built((3, 11), "3.14")
+    said = run(python, str(ROOT / "tests/bytecode/check_recorded.py"), "check", "3.14", str(folder))
+    assert "code objects of 3.14" in said
+
+
+def imported(python, program):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    command = [python, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode != 0
+    return done.stderr
+
+
 @pytest.mark.parametrize("minor", [9])
 def test_importing_oxyfuel_says_which_versions_it_captures(minor):
-    python = interpreter((3, minor))
-    done = subprocess.run(
-        [python, "-c", "import oxyfuel"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-    )
-    assert done.returncode != 0
-    assert (
-        f"ImportError: Oxyfuel captures code of CPython 3.10 to 3.13; this is 3.{minor}"
-        in done.stderr
-    )
+    said = imported(interpreter((3, minor)), "import oxyfuel")
+    assert f"ImportError: Oxyfuel captures code of CPython 3.10 to 3.13; this is 3.{minor}" in said
+
+
+def test_importing_oxyfuel_says_that_it_does_not_capture_3_14():
+    pretend = "import sys; sys.version_info, sys.version = (3, 14, 0), '3.14.0'"
+    said = imported(sys.executable, f"{pretend}; import oxyfuel")
+    assert "ImportError: Oxyfuel captures code of CPython 3.10 to 3.13; this is 3.14.0" in said
