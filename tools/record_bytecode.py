@@ -1,8 +1,8 @@
 """Records the bytecode of a CPython that the machine lacks: what tests/bytecode/check_recorded.py
 holds the bytecode layer against.
 
-The PyPI package componentize-py carries a CPython for WebAssembly, 3.14 since version 0.23; wasmtime
-runs it. In an environment of its own:
+The PyPI package componentize-py has a CPython for WebAssembly in it, which wasmtime runs: 3.14 in
+version 0.25. In an environment of its own:
 
     pip install componentize-py wasmtime && python tools/record_bytecode.py
 """

@@ -1,7 +1,7 @@
 """The bytecode layer, built for a version of CPython that is not there, against what was recorded
 of that version (recording.py).
 
-usage: python check_recorded.py check VERSION FOLDER   (of the module oxyfuel_bytecode; CPython 3.11)
+usage: python check_recorded.py check VERSION FOLDER   (of oxyfuel_bytecode; in CPython 3.11)
        python check_recorded.py header VERSION FILE    (writes that version's opcode.h)
 """
 

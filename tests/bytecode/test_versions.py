@@ -56,7 +56,7 @@ def built(version, bytecode_of=""):
     return python, folder
 
 
-@pytest.mark.parametrize("minor", [10, 11, 12, 13])
+@pytest.mark.parametrize("minor", [10, 11, 12, 13, 14])
 def test_the_standard_library_of(minor):
     python, folder = built((3, minor))
     said = run(python, str(ROOT / "tests/bytecode/check.py"), str(folder))

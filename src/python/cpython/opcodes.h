@@ -78,7 +78,7 @@ enum class Argument : uint8_t {
                 // call
   super_attribute,  // the same above two bits; the second says that super() has its arguments
                     // written out
-  local,            // an index into localsplus
+  local,            // an index into localsplus; in 3.14 also LOAD_DEREF's
   two_locals,       // two of them below 16, the first in the higher bits
   cell,             // the same, of a cell or free variable; slot_of() gives the index
   compare,
@@ -178,8 +178,8 @@ inline uint32_t name_index(uint8_t op, uint32_t arg) {
 }
 
 // An instruction whose argument says what it does, as the one of 3.11 that it stands for. A
-// generator that lets a StopIteration out is found by whoever runs it, so turning that into an error
-// is nothing to do.
+// generator that lets a StopIteration out is found by whoever runs it, so turning that into an
+// error is nothing to do.
 inline uint8_t plain_opcode(uint8_t op, uint32_t arg) {
   constexpr uint32_t kStopIterationError = 3, kUnaryPositive = 5, kListToTuple = 6;
   constexpr uint32_t kPrepareReraiseStar = 1, kSubscript = 26, kAssertionError = 0;
