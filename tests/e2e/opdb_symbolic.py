@@ -75,6 +75,7 @@ NOT_SYMBOLIC = by_name(
     }
 )
 PIN = re.compile(r"s\d+ == \d+|\d+ == s\d+")
+OF_DATA = re.compile(r"\bu\d+\b")
 
 
 class Recorded(NamedTuple):
@@ -106,13 +107,18 @@ class Recorded(NamedTuple):
 
 
 def record(case: FxCase) -> Recorded:
-    """Records a call, every dimension of its inputs symbolic."""
+    """Records a call, every dimension of its inputs symbolic.
+
+    RuntimeError where a size depends on data: other inputs do not tell it.
+    """
     args = copy_all(case.tensors)
     ir = _C.TorchGraph.from_fx(case.module)
     dynamic = {i: list(range(t.dim())) for i, t in enumerate(args)}
     torch.manual_seed(1)
     recording = _C.record(ir, args, dynamic=dynamic)
     recording.verify()
+    if OF_DATA.search(recording.text(stacks=False)):
+        raise RuntimeError("a size depends on data")
     return Recorded(case.module, ir, recording)
 
 
