@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._functorch.autograd_function import VmapInfo, custom_function_call
+
+# A recording listens there too. Under transforms it is a level of theirs that is called.
+custom_function_call.fallthrough(torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode"))
 
 
 class Context:
@@ -14,6 +18,7 @@ class Context:
         self.needs_input_grad = (False,) * count
         self.saved_tensors: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
+        self.materializes = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps them for whoever reads `saved_tensors`."""
@@ -30,7 +35,8 @@ class Context:
         """Nothing is differentiated."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """There are no gradients."""
+        """Whether the backward gets zeros for gradients that are not there."""
+        self.materializes = value
 
     if hasattr(torch.autograd.function.FunctionCtx, "set_output_grad_dtype"):
 
@@ -45,6 +51,7 @@ def forward(function: Any, *args: Any) -> Any:
         if function.setup_context is torch.autograd.Function.setup_context:
             out = function.forward(ctx, *args)
         else:
+            args = _with_defaults(function.forward, args)
             out = function.forward(*args)
             function.setup_context(ctx, args, out)
             if any(a is s for a in args for s in ctx.saved_tensors if _is_among(a, out)):
@@ -54,25 +61,57 @@ def forward(function: Any, *args: Any) -> Any:
         return _as_result(out, args, ctx)
 
 
-def rehearse_forward(function: Any, *args: Any) -> Any:
-    """Follows the forward of `function` for what it relies on; what its backward is called with."""
+def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Follows the forward of `function` for what it relies on; what its backward is called with, and
+    whether it gets zeros for gradients that are not there.
+    """
+    with_setup = function.setup_context is not torch.autograd.Function.setup_context
+    if with_setup:
+        if kwargs:
+            raise TypeError("named arguments")
+        args = _with_defaults(function.forward, args)
     ctx = Context(len(args))
     ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
     with torch.no_grad():
-        if function.setup_context is torch.autograd.Function.setup_context:
-            out = function.forward(ctx, *args)
-        else:
+        if with_setup:
             out = function.forward(*args)
             function.setup_context(ctx, args, out)
+        else:
+            out = function.forward(ctx, *args, **kwargs)
         results = out if isinstance(out, tuple) else (out,)
-        return ctx, [torch.zeros_like(o) for o in results if isinstance(o, torch.Tensor)]
+        gradients = [torch.zeros_like(o) if isinstance(o, torch.Tensor) else None for o in results]
+        return ctx, gradients, ctx.materializes
 
 
-def rehearse_backward(function: Any, made: Any) -> None:
-    """Follows the backward of `function` for what it relies on."""
-    ctx, gradients = made
+def rehearse_backward(function: Any, made: Any) -> Any:
+    """Follows the backward of `function` for what it relies on; its results."""
+    ctx, gradients, _ = made
     with torch.no_grad():
-        function.backward(ctx, *gradients)
+        found = function.backward(ctx, *gradients)
+        return found if isinstance(found, tuple) else (found,)
+
+
+def rehearse_vmap(
+    function: Any, batch_size: int, randomness: str, places: tuple[Any, ...], *args: Any
+) -> None:
+    """Follows the rule of `function` for `vmap`, where it has its own."""
+    if function.generate_vmap_rule or function.vmap is torch.autograd.Function.vmap:
+        return
+    given = tuple([_batch_of(a, p, batch_size) for a, p in zip(args, places)])
+    function.vmap(VmapInfo(batch_size, randomness), places, *given)
+
+
+def _batch_of(arg: Any, place: int | None, batch_size: int) -> Any:
+    if place is None:
+        return arg
+    sizes = list(arg.shape)
+    sizes.insert(place, batch_size)
+    return torch.zeros(sizes, dtype=arg.dtype, device=arg.device)
+
+
+def _with_defaults(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    missing = function.__code__.co_argcount - len(args)
+    return args + function.__defaults__[-missing:] if missing > 0 else args
 
 
 def _is_among(a: Any, out: Any) -> bool:

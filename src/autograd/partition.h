@@ -77,4 +77,9 @@ std::string print(const std::vector<Saved>& saved);
 ir::Graph without_tangents(const ir::Graph& backward, size_t tangents,
                            const std::vector<bool>& defined, size_t gradients);
 
+// Whether `results` are all undefined, by the same rules, where `gradients` are: of what the nodes
+// from position `from` compute.
+bool vanish_with(const ir::Graph& graph, size_t from, const std::vector<ir::ValueId>& gradients,
+                 const std::vector<ir::ValueId>& results);
+
 }  // namespace oxy::autograd

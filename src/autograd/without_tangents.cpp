@@ -19,6 +19,24 @@ using ir::TensorType;
 using ir::ValueId;
 using Kind = ir::OutputSpec::Kind;
 
+bool is_sum(const Node& n) {
+  return n.target == "aten.add.Tensor" || n.target == "aten.sub.Tensor";
+}
+
+// It is not linear in what is undefined: it has an effect, gives no real numbers (a comparison),
+// looks at sizes alone, or adds what is no gradient.
+bool needs_values(const Graph& g, const Node& n, const auto& is_undefined) {
+  const ops::OpInfo* info = ops::find(n);
+  if (!passes::is_removable(n) || (info && info->has(ops::Creation))) return true;
+  if (is_sum(n))
+    for (size_t i = 0; i < 2; ++i)
+      if (!n.arg(i).is_value() || !is_undefined(n.arg(i).value())) return true;
+  return std::ranges::any_of(n.outputs, [&](ValueId v) {
+    const ir::Type& t = g.value(v).type;
+    return t.is_tensor() && !ir::is_floating(t.tensor.dtype) && !ir::is_complex(t.tensor.dtype);
+  });
+}
+
 class Remover {
  public:
   Remover(const Graph& backward, size_t tangents, const std::vector<bool>& defined,
@@ -64,13 +82,14 @@ class Remover {
   }
 
   void visit(Node& n) {
+    const auto is_undefined = [this](ValueId v) { return this->is_undefined(v); };
     for (ir::Arg& a : n.args) a = map_values(a, [&](ValueId v) { return resolve(v); });
     bool undefined = false, of_tangents = false;
     for_each_value(n, [&](ValueId v) {
       undefined |= is_undefined(v);
       of_tangents |= is_of_tangents(v);
     });
-    if (undefined && !of_tangents && !needs_values(n)) {
+    if (undefined && !of_tangents && !needs_values(g_, n, is_undefined)) {
       for (ValueId v : n.outputs) mark(v, false);
       g_.kill(n.id);
       return;
@@ -78,24 +97,6 @@ class Remover {
     if (undefined && !take_other_operand(n)) read_zeros(n);
     if (!n.dead && of_tangents)
       for (ValueId v : n.outputs) mark(v, true);
-  }
-
-  static bool is_sum(const Node& n) {
-    return n.target == "aten.add.Tensor" || n.target == "aten.sub.Tensor";
-  }
-
-  // It is not linear in what is undefined: it has an effect, gives no real numbers (a comparison),
-  // looks at sizes alone, or adds what is no gradient.
-  bool needs_values(const Node& n) const {
-    const ops::OpInfo* info = ops::find(n);
-    if (!passes::is_removable(n) || (info && info->has(ops::Creation))) return true;
-    if (is_sum(n))
-      for (size_t i = 0; i < 2; ++i)
-        if (!n.arg(i).is_value() || !is_undefined(n.arg(i).value())) return true;
-    return std::ranges::any_of(n.outputs, [&](ValueId v) {
-      const ir::Type& t = g_.value(v).type;
-      return t.is_tensor() && !ir::is_floating(t.tensor.dtype) && !ir::is_complex(t.tensor.dtype);
-    });
   }
 
   // A gradient that nothing else reads may be laid out in any way, as in eager.
@@ -183,6 +184,22 @@ class Remover {
 Graph without_tangents(const Graph& backward, size_t tangents, const std::vector<bool>& defined,
                        size_t gradients) {
   return Remover(backward, tangents, defined, gradients).run();
+}
+
+bool vanish_with(const Graph& graph, size_t from, const std::vector<ValueId>& gradients,
+                 const std::vector<ValueId>& results) {
+  std::vector<bool> undefined(graph.value_count());
+  for (ValueId v : gradients) undefined[v.index] = true;
+  const auto is_undefined = [&](ValueId v) { return undefined[v.index]; };
+  const std::vector<NodeId>& order = graph.order();
+  for (size_t i = from; i < order.size(); ++i) {
+    const Node& n = graph.node(order[i]);
+    bool reads = false;
+    for_each_value(n, [&](ValueId v) { reads |= is_undefined(v); });
+    if (n.dead || !reads || needs_values(graph, n, is_undefined)) continue;
+    for (ValueId v : n.outputs) undefined[v.index] = true;
+  }
+  return std::ranges::all_of(results, is_undefined);
 }
 
 }  // namespace oxy::autograd

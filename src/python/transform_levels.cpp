@@ -28,6 +28,8 @@ at::Tensor innermost(at::Tensor t) {
   return t;
 }
 
+bool in_jvp() { return in_forward_ad; }
+
 void note_forward_ad(bool entered) { in_forward_ad = entered; }
 
 TransformsGuard::TransformsGuard()

@@ -24,6 +24,9 @@ inline bool is_wrapped(const at::Tensor& t) {
 // The tensor that no wrapper is around.
 at::Tensor innermost(at::Tensor t);
 
+// Whether a level of forward AD is there.
+bool in_jvp();
+
 // Captured code enters the level of forward AD, which the process has once, or leaves it.
 void note_forward_ad(bool entered);
 

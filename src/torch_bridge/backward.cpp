@@ -1,8 +1,13 @@
 // The node of a compiled graph in autograd's graph, and the plans that it runs.
 #include "torch_bridge/backward.h"
 
+// In front of the older one, whose names it would find.
+#include <ATen/functorch/BatchedTensorImpl.h>
+
+#include <ATen/LegacyBatchedTensorImpl.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
@@ -19,6 +24,53 @@ using torch_autograd::variable_list;
 using Kind = autograd::Saved::Kind;
 
 namespace {
+
+// A gradient that vmap has batched last: torch.func's, or the older one of `is_grads_batched`.
+struct Batch {
+  bool func = false;
+  int64_t level = 0;
+  int64_t dim = 0;
+  at::BatchDims others;  // of the older one, by the dimensions of a row
+  at::Tensor value;
+
+  bool operator>(const Batch& b) const { return func != b.func ? func : level > b.level; }
+  bool is_with(const Batch& b) const { return func == b.func && level == b.level; }
+  at::Tensor row(int64_t i) const { return with_others(value.select(dim, i)); }
+  at::Tensor zeros() const { return with_others(at::zeros_like(value).sum(dim)); }
+
+ private:
+  at::Tensor with_others(at::Tensor t) const {
+    return others.empty() ? t : at::makeBatched(std::move(t), others);
+  }
+};
+
+std::optional<Batch> batch_of(const at::Tensor& t) {
+  if (!t.defined()) return std::nullopt;
+  if (at::functorch::isBatchedTensor(t)) {
+    const auto* b = at::functorch::unsafeGetBatchedImpl(t);
+    return Batch{true, b->level(), b->bdim(), {}, b->value()};
+  }
+  if (!at::isBatchedTensor(t)) return std::nullopt;
+  const auto* b = at::unsafeGetBatchedImpl(t);
+  const at::BatchDim last = b->bdims().back();  // they are sorted by level
+  Batch out{false, last.level(), last.dim(), {}, b->value()};
+  for (const at::BatchDim& d : b->bdims().slice(0, b->bdims().size() - 1))
+    out.others.emplace_back(d.level(), d.dim() - (d.dim() > last.dim() ? 1 : 0));
+  return out;
+}
+
+std::optional<Batch> last_batch(const std::vector<at::Tensor>& gradients) {
+  std::optional<Batch> last;
+  for (const at::Tensor& t : gradients)
+    if (auto b = batch_of(t); b && (!last || *b > *last)) last = std::move(b);
+  return last;
+}
+
+at::Tensor batched(const std::vector<at::Tensor>& rows, int64_t size, const Batch& as) {
+  at::Tensor all = at::stack(rows).slice(0, 0, size);
+  return as.func ? at::functorch::makeBatched(std::move(all), 0, as.level)
+                 : at::addBatchDim(std::move(all), as.level, 0);
+}
 
 // A gradient as the plan expects it: in the layout of the result that it is by.
 at::Tensor laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
@@ -105,7 +157,7 @@ class Backward::Node : public torch_autograd::Node {
   std::map<int, Handed> handed_;   // by the engine's task
   std::vector<torch_autograd::SavedVariable> tensors_;
   std::vector<int64_t> numbers_;
-  std::vector<c10::SmallVector<int64_t, 5>> strides_;  // by tangent
+  std::vector<Strides> strides_;  // by tangent
 };
 
 Backward::Node::Handed Backward::Node::take_handed() {
@@ -146,9 +198,8 @@ variable_list Backward::Node::apply(variable_list&& gradients) {
   variable_list out;
   {
     const c10::AutoGradMode off(false);
-    for (size_t i = 0; i < strides_.size(); i++)
-      if (gradients[i].defined()) gradients[i] = laid_out(gradients[i], strides_[i]);
-    Tensors found = backward_->run(piece_, std::move(saved), numbers_, std::move(gradients));
+    Tensors found =
+        backward_->run(piece_, std::move(saved), numbers_, std::move(gradients), strides_);
     for (const uint32_t i : backward_->pieces_[piece_].primals) out.push_back(std::move(found[i]));
     if (next_) hand_on(found, read);
   }
@@ -253,8 +304,31 @@ void Backward::note_run(const Which& which) {
   plans_[which].has_run = true;
 }
 
+Backward::Tensors Backward::run_batch(size_t piece, const Tensors& saved,
+                                      std::span<const int64_t> numbers, const Tensors& tangents,
+                                      std::span<const Strides> strides) {
+  const Batch last = last_batch(tangents).value();
+  const int64_t size = last.value.size(last.dim);
+  std::vector<Tensors> rows;  // by result
+  for (int64_t i = 0; i < std::max<int64_t>(size, 1); i++) {
+    Tensors row = tangents;
+    for (at::Tensor& t : row)
+      if (const auto b = batch_of(t); b && b->is_with(last)) t = size > 0 ? b->row(i) : b->zeros();
+    Tensors found = run(piece, saved, numbers, std::move(row), strides);
+    rows.resize(found.size());
+    for (size_t k = 0; k < found.size(); k++)
+      if (found[k].defined()) rows[k].push_back(std::move(found[k]));
+  }
+  Tensors out;
+  for (const Tensors& of : rows) out.push_back(of.empty() ? at::Tensor() : batched(of, size, last));
+  return out;
+}
+
 Backward::Tensors Backward::run(size_t piece, Tensors saved, std::span<const int64_t> numbers,
-                                Tensors tangents) {
+                                Tensors tangents, std::span<const Strides> strides) {
+  if (last_batch(tangents)) return run_batch(piece, saved, numbers, tangents, strides);
+  for (size_t i = 0; i < strides.size(); i++)
+    if (tangents[i].defined()) tangents[i] = laid_out(tangents[i], strides[i]);
   const ir::Graph& graph = pieces_[piece].graph;
   std::vector<Input> inputs;
   std::vector<at::Tensor*> given_up;

@@ -45,6 +45,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
  private:
   class Node;
   using Tensors = std::vector<at::Tensor>;
+  using Strides = c10::SmallVector<int64_t, 5>;
 
   struct Plan {
     std::shared_ptr<Executable> executable;
@@ -62,7 +63,12 @@ class Backward : public std::enable_shared_from_this<Backward> {
             const Outputs& outputs) const;
   // Gradients by primal, and what the next piece gets. Called by the engine. What is saved dies
   // behind its last reader, where nobody else holds it. `tangents`: what was carried, too.
-  Tensors run(size_t piece, Tensors saved, std::span<const int64_t> numbers, Tensors tangents);
+  // `strides`: of the first tangents, as the plan reads them.
+  Tensors run(size_t piece, Tensors saved, std::span<const int64_t> numbers, Tensors tangents,
+              std::span<const Strides> strides);
+  // The same of gradients that a vmap has batched, one by one.
+  Tensors run_batch(size_t piece, const Tensors& saved, std::span<const int64_t> numbers,
+                    const Tensors& tangents, std::span<const Strides> strides);
   Plan plan_for(const Which& which, std::span<const Input> inputs);
   void note_run(const Which& which);
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include "autograd/partition.h"
 #include "ir/specialize.h"
 #include "ops/args.h"
 #include "ops/op_table.h"
@@ -119,6 +120,19 @@ void Recorder::forget_draws(size_t from) {
     const ops::OpInfo* op = ops::find(n);
     return op && op->has(ops::Random);
   });
+}
+
+bool Recorder::vanish_with(size_t from, const std::vector<at::Tensor>& gradients,
+                           const std::vector<at::Tensor>& results) const {
+  auto values = [this](const std::vector<at::Tensor>& tensors) {
+    std::vector<ir::ValueId> out;
+    for (const at::Tensor& t : tensors) {
+      at::functionalization::impl::sync(t);
+      out.push_back(recording_.value_of(wrapper_of(t)->value()));
+    }
+    return out;
+  };
+  return autograd::vanish_with(recording_.graph, from, values(gradients), values(results));
 }
 
 void Recorder::enter() {

@@ -118,6 +118,10 @@ class Recorder {
   // computed of them: nothing of it may be in use.
   size_t node_count() const { return recording_.graph.order().size(); }
   void forget_draws(size_t from);
+  // Whether what the nodes behind the first `from` have made of these gradients is undefined where
+  // they are (autograd::vanish_with).
+  bool vanish_with(size_t from, const std::vector<at::Tensor>& gradients,
+                   const std::vector<at::Tensor>& results) const;
 
   void enter();
   void leave();  // a second call does nothing

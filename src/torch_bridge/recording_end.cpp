@@ -59,7 +59,7 @@ void promote_base(ir::Graph& graph, std::vector<at::Tensor>& roots, size_t i, si
     return;
   ir::OutputSpec base = graph.outputs[out.index];
   if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
-      !out.type.offset.is_const(0))
+      base.type.requires_grad != out.type.requires_grad || !out.type.offset.is_const(0))
     return;
   graph.outputs[i] = base;
   const uint32_t from = out.index;

@@ -381,3 +381,204 @@ def test_in_a_graph_of_torch_compile(last):
     stats = oxyfuel.stats()
     assert stats["graphs"] == stats["plans"] == 1
     assert stats["unsupported"] == stats["fallbacks"] == stats["graph_breaks"] == 0
+
+
+class Reversed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+class Same(Function):
+    @staticmethod
+    def forward(ctx, x, flag=True):
+        return x if flag else x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 10, None
+
+
+@pytest.mark.parametrize("function", [Reversed, Same])
+def test_a_view_with_a_gradient_of_its_own(function):
+    """It is what autograd makes of the forward's result, also where it is a view of an input."""
+    compare(lambda x: function.apply(x), leaf(4), fullgraph=False)
+    compare(lambda x: function.apply(x)[0], leaf(4), fullgraph=False)
+    compare(lambda x: function.apply(x * 2), leaf(4))
+    compare(lambda x: function.apply(x).sin(), leaf(4))
+    x = leaf(4)
+    assert oxyfuel.compile(lambda x: function.apply(x))(x).data_ptr() == x.data_ptr()
+
+
+def test_a_view_beside_what_it_is_a_view_of():
+    def f(x):
+        h = x * 2
+        return h, Reversed.apply(h)
+
+    x, other = leaf(4), leaf(4)
+    other.data.copy_(x)
+    for run, of in ((f, other), (oxyfuel.compile(f), x)):
+        h, r = run(of)
+        assert h.data_ptr() == r.data_ptr()
+        (h.sum() + r.square().sum()).backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
+class Affine(Function):
+    """Not linear in its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 3 + x
+
+
+@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: (Affine.apply(x), y.sin()),
+        lambda x, y: NotMaterialized.apply(x),
+    ],
+)
+def test_results_without_gradients(f, used):
+    """The backward of a function runs where gradients arrive, with those that do."""
+    results = []
+    for run in (f, oxyfuel.compile(f)):
+        torch.manual_seed(0)
+        x, y = leaf(4), leaf(4)
+        run(x, y)[used].sum().backward()
+        results.append((x.grad, y.grad))
+    assert [g is None for g in results[0]] == [g is None for g in results[1]]
+    for a, b in zip(*results, strict=True):
+        if a is not None:
+            torch.testing.assert_close(b, a)
+
+
+class WithNone(Function):
+    @staticmethod
+    def forward(ctx, x, y, power=2):
+        ctx.save_for_backward(x, y)
+        ctx.power = power
+        return x * y, None, x + y
+
+    @staticmethod
+    def backward(ctx, a, _, b):
+        x, y = ctx.saved_tensors
+        return a * y * ctx.power + b, a * x + b, None
+
+
+@pytest.mark.parametrize("named", [{}, {"power": 5}])
+def test_none_among_the_results_and_named_arguments(named):
+    def f(x, y):
+        product, nothing, total = WithNone.apply(x, y, **named)
+        assert nothing is None
+        return product * total
+
+    compare(f, leaf(4), leaf(4))
+
+
+class WithDefault(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, power=3):
+        return x**power
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.power = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.power * x ** (ctx.power - 1) * 2, None
+
+
+def test_defaults_of_a_forward():
+    compare(lambda x: WithDefault.apply(x), leaf(4))
+    compare(lambda x: WithDefault.apply(x), torch.randn(4))
+
+
+class Noting(Function):
+    @staticmethod
+    def forward(ctx, x, notes):
+        notes.append(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+
+
+def test_writes_to_what_the_code_has_made_happen_once():
+    def f(x):
+        notes = []
+        return Noting.apply(x, notes) * len(notes)
+
+    compare(f, leaf(4), fullgraph=False)
+
+
+class WithRule(Function):
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos() * 3
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return WithRule.apply(x) * (info.batch_size * FACTOR), in_dims[0]
+
+
+def pullback(f):
+    def run(x):
+        y, back = torch.func.vjp(f, x)
+        return back(y.cos())[0]
+
+    return run
+
+
+TRANSFORMS = {
+    "grad": lambda f: torch.func.grad(lambda x: f(x).sum()),
+    "vmap": torch.func.vmap,
+    "vmap_second": lambda f: torch.func.vmap(f, in_dims=1, out_dims=1),
+    "vmap_grad": lambda f: torch.func.vmap(torch.func.grad(lambda x: f(x).sum())),
+    "grad_vmap": lambda f: torch.func.grad(lambda x: torch.func.vmap(f)(x).sum()),
+    "vjp": pullback,
+    "jacrev": torch.func.jacrev,
+}
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+@pytest.mark.parametrize("function", [WithDefault, WithRule])
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_in_a_transform(transform, function, needs_gradients):
+    """One graph; the rule of a function for vmap is its own or made of its forward."""
+    inner = TRANSFORMS[transform](lambda x: function.apply(x) * 2)
+    compare(lambda x: inner(x + 1), torch.randn(3, 2).requires_grad_(needs_gradients))
+
+
+def test_a_global_of_a_rule_is_guarded(monkeypatch):
+    f = oxyfuel.compile(lambda x: torch.func.vmap(WithRule.apply)(x))
+    x = torch.randn(3, 2)
+    for factor in (2.0, 5.0):
+        monkeypatch.setattr(f"{__name__}.FACTOR", factor)
+        torch.testing.assert_close(f(x), x.sin() * (3 * factor))

@@ -74,7 +74,11 @@ class Calls : public Part {
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
+  bool rehearse(const std::string& name, const Arguments& args,
+                const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow);
+  void rehearse_vmap(py::handle type, const Arguments& args);
   py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);
+  py::object register_hook(const py::object& tensor, const py::object& hook);
   py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);

@@ -10,6 +10,7 @@
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
+#include "python/transform_levels.h"
 #include "support/check.h"
 
 namespace oxy::python {
@@ -322,13 +323,17 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
 py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywords kwargs) {
   static const py::object& forward =
       *new py::object(own_function("oxyfuel.autograd_function", "forward"));
-  Graphs::refuse_in_transform("an autograd.Function");
+  const bool hooks = type.is(member_of<"torch.nn.modules._functions", "BackwardHookFunction">());
+  if (is_transformed()) {
+    if (hooks) Graphs::refuse_in_transform("a backward hook of a module");
+    if (in_jvp()) Graphs::refuse_in_transform("an autograd.Function of forward AD");
+    return call_differentiable(type, args, kwargs);
+  }
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
         THPVariable_Unpack(a.ptr()).requires_grad()) {
       // A module's backward hooks, which torch puts on autograd's nodes.
-      if (type.is(member_of<"torch.nn.modules._functions", "BackwardHookFunction">()))
-        throw Break(BreakId::autograd_function, "a backward hook of a module");
+      if (hooks) throw Break(BreakId::autograd_function, "a backward hook of a module");
       return call_differentiable(type, args, kwargs);
     }
   args.insert(args.begin(), borrow(type));

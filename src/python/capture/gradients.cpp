@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
@@ -73,6 +74,12 @@ bool is_accumulation(const Node& node) {
 // It stands for an input's history in front of the captured code (torch_bridge/joint_recording).
 bool is_entrance(const Node& node) { return node.num_outputs() == 0 && !is_accumulation(node); }
 
+// A view that a custom function has given, or a view of one.
+bool is_custom_view(const at::Tensor& t) {
+  return t.is_view() && engine::impl::get_view_autograd_meta(t)->get_creation_meta() ==
+                            engine::CreationMeta::IN_CUSTOM_FUNCTION;
+}
+
 // What was given for a parameter, by position or name; null where nothing was.
 py::object given(const Arguments& args, const Keywords& kwargs, size_t position,
                  std::string_view name) {
@@ -84,9 +91,13 @@ py::object given(const Arguments& args, const Keywords& kwargs, size_t position,
 
 bool is_none(const py::object& o) { return !o || o.is_none(); }
 
-py::object autograd_member(const char* name) {
+py::object own_member(const char* module, const char* name) {
   const RefusedFrames allowed(nullptr);
-  return py::module_::import("oxyfuel.autograd_function").attr(name);
+  return py::module_::import(module).attr(name);
+}
+
+py::object autograd_member(const char* name) {
+  return own_member("oxyfuel.autograd_function", name);
 }
 
 // Whether the checkpoint of the torch at hand keeps what is given by this name for itself.
@@ -166,6 +177,91 @@ py::object* Graphs::gradient_of_made_leaf(py::handle tensor) {
   return it == made_leaves_.end() ? nullptr : &it->second.gradient;
 }
 
+// `results`: of an autograd.Function. `materializes`: its backward gets zeros for what is
+// undefined; `vanishes`: what it gives is undefined where all it gets is.
+void Graphs::note_custom_function(const py::object& results, bool materializes, bool vanishes) {
+  if (inner_ != nullptr) return;
+  CustomFunction f;
+  size_t differentiable = 0;
+  const bool one = heap().is_tensor(results);
+  for (py::handle r : one ? py::object(py::make_tuple(results)) : heap().contents(results)) {
+    if (!heap().is_tensor(r) || is_wrapped(THPVariable_Unpack(r.ptr())) ||
+        !THPVariable_Unpack(r.ptr()).requires_grad())
+      continue;
+    const at::Tensor& t = THPVariable_Unpack(r.ptr());
+    if (!vanishes || !materializes) f.node = engine::impl::gradient_edge(t).function;
+    differentiable++;
+    if (is_custom_view(t)) f.viewed.push_back(t.storage().unsafeGetStorageImpl());
+  }
+  f.sees_undefined = differentiable > 1 && !materializes;
+  if (vanishes && !f.sees_undefined) f.node.reset();
+  if (f.viewed.empty() && !f.node) return;
+  f.stack = frames().user_stack().frames();
+  f.steps = frames().places_to_stop();
+  custom_functions_.push_back(std::move(f));
+}
+
+void Graphs::note_hook(const py::object& tensor, bool vanishes) {
+  CustomFunction f;
+  if (!vanishes) f.node = engine::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
+  f.hooked = tensor;
+  f.stack = frames().user_stack().frames();
+  f.steps = frames().places_to_stop();
+  custom_functions_.push_back(std::move(f));
+}
+
+// What no graph can give: a view whose gradient is the user's, together with what it is a view of;
+// a tensor with hooks; and gradients that are no linear function of those that arrive, where some
+// may not arrive.
+void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
+  if (custom_functions_.empty()) return;
+  std::vector<at::Tensor> outside = outputs;
+  for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
+  for (const CustomFunction& f : custom_functions_) {
+    auto viewed = [&](const at::Tensor& t) {
+      return std::ranges::find(f.viewed, t.storage().unsafeGetStorageImpl()) != f.viewed.end();
+    };
+    auto given = [&](const at::Tensor& t) {
+      return t.requires_grad() && is_custom_view(t) && viewed(t);
+    };
+    const char* why = nullptr;
+    if (std::ranges::any_of(outputs, given) && std::ranges::count_if(outside, viewed) > 1)
+      why = "a view with a gradient of its own lives on beside what it is a view of";
+    if (f.hooked && std::ranges::any_of(outputs, [&](const at::Tensor& t) {
+          return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
+        }))
+      why = "a tensor with a hook lives on";
+    size_t roots = 0, reaching = 0;
+    if (f.node)
+      for (const at::Tensor& t : outside) {
+        if (!t.requires_grad()) continue;
+        const auto behind = nodes_behind({t});
+        if (behind.size() == 1 && (is_accumulation(*behind[0]) || is_entrance(*behind[0])))
+          continue;  // an input as it came
+        roots++;
+        reaching += static_cast<size_t>(std::ranges::count(behind, f.node));
+      }
+    if (reaching > 0 && roots > 1 && (f.sees_undefined ? reaching > 1 : reaching < roots))
+      why = "its gradients depend on which of the results have some";
+    if (why == nullptr) continue;
+    Break b(BreakId::autograd_function, why);
+    b.stack = f.stack;
+    b.steps = f.steps;
+    throw b;
+  }
+}
+
+// The handle of a hook that was recorded.
+void Graphs::refuse_removal(const py::object& tensor) const {
+  for (const CustomFunction& f : custom_functions_)
+    if (f.hooked.is(tensor)) {
+      Break b(BreakId::torch_call, "a hook that is removed");
+      b.stack = f.stack;
+      b.steps = f.steps;
+      throw b;
+    }
+}
+
 // `tensor.requires_grad_(wanted)`
 py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   if (THPVariable_Unpack(tensor.ptr()).requires_grad() == wanted) return tensor;
@@ -187,7 +283,19 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
     const py::object o = given(args, kwargs, position, name);
     return !is_none(o) && objects().truth(o);
   };
-  if (flag(7, "is_grads_batched")) throw Break(BreakId::torch_call, "gradients of a batch");
+  if (flag(7, "is_grads_batched")) {
+    Arguments all{given(args, kwargs, 0, "outputs"), given(args, kwargs, 1, "inputs"),
+                  given(args, kwargs, 2, "grad_outputs")};
+    if (!all[0] || !all[1] || is_none(all[2]))
+      throw Break(BreakId::torch_call, "gradients of a batch");
+    for (const auto& [position, name] : {std::pair(3, "retain_graph"),
+                                         {4, "create_graph"},
+                                         {6, "allow_unused"},
+                                         {8, "materialize_grads"}})
+      all.push_back(py::bool_(flag(static_cast<size_t>(position), name)));
+    if (is_none(given(args, kwargs, 3, "retain_graph"))) all[3] = all[4];
+    return calls().call(own_member("oxyfuel.gradients", "batched_gradients"), std::move(all), {});
+  }
   const py::object outputs = given(args, kwargs, 0, "outputs"),
                    inputs = given(args, kwargs, 1, "inputs");
   if (!outputs || !inputs || inner_ != nullptr)
@@ -344,6 +452,8 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
     return call_checkpoint(args, kwargs);
+  if (module == "oxyfuel.gradients" && name == "remove")
+    graphs().refuse_removal(objects().load_attr(args[0], py::str("tensor")));
   if (module != "torch.autograd") return std::nullopt;
   if (name == "grad") return graphs().record_gradients(args, kwargs);
   if (name != "backward" || args.empty() || args.size() > 4) return std::nullopt;
@@ -362,12 +472,11 @@ void Graphs::forget_draws(std::pair<size_t, size_t> since) {
   recorder_now().forget_draws(since.second);
 }
 
-// Function.apply where a gradient is needed. Its forward and its backward are followed once for
-// what they rely on, with nothing kept of it; then torch itself calls them on the fakes, the
-// backward when gradients arrive, and the recording hears both.
-py::object Calls::call_differentiable(py::handle type, const Arguments& args,
-                                      const Keywords& kwargs) {
-  if (!kwargs.empty()) throw Break(BreakId::autograd_function, "named arguments");
+// Follows code that torch will call on the fakes, for what it relies on; nothing is kept of it.
+// Whether what it has made of gradients is undefined where they are. `follow` gives both.
+bool Calls::rehearse(
+    const std::string& name, const Arguments& args,
+    const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
   const size_t writes = effects().count(), met = heap().met_written();
   const size_t inputs = graphs().example_inputs.size();
   const auto begin = graphs().position();
@@ -380,34 +489,134 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   for (const py::object& a : args)
     if (heap().is_tensor(a))
       versions.emplace_back(THPVariable_Unpack(a.ptr()), THPVariable_Unpack(a.ptr())._version());
+  const Graphs::Snapshot before = graphs().snapshot(args, false);
+  std::pair<py::object, py::object> made;
+  try {
+    made = follow(draws);
+  } catch (const Break& b) {  // inside of it nothing can be left
+    throw Break(BreakId::autograd_function, name, ": ", b.what());
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;
+    throw Break(BreakId::autograd_function, name, " raises");
+  }
+  const bool writes_tensors = std::ranges::any_of(
+      versions, [](const auto& known) { return known.first._version() != known.second; });
+  const char* why = nullptr;
+  if (effects().count() != writes || writes_tensors ||
+      !graphs().is_unchanged(before, graphs().snapshot(args, false)))
+    why = ": it writes to what it has not made";
+  else if (heap().met_written() != met || !effects().no_type_is_written())
+    why = ": it reads what was written, which is not done yet";  // torch's calls would not see it
+  else if (bridge::heard().draws != draws)
+    why = ": it draws random numbers in its backward";
+  else if (graphs().example_inputs.size() != inputs)
+    why = ": it reads a tensor that is no argument";
+  if (why != nullptr) throw Break(BreakId::autograd_function, name, why);
+  const bool vanishes = graphs().vanish_with(begin, made.first, made.second);
+  graphs().forget_draws(begin);
+  return vanishes;
+}
+
+bool Graphs::vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
+                         const py::object& results) {
+  auto tensors = [this](const py::object& o) {
+    std::vector<at::Tensor> out;
+    for (py::handle item : heap().contents(o))
+      if (heap().is_tensor(item)) out.push_back(innermost(THPVariable_Unpack(item.ptr())));
+    return out;
+  };
+  return recorder_now().vanish_with(since.second, tensors(gradients), tensors(results));
+}
+
+// The rule of a custom function for the innermost vmap that has batched its arguments.
+void Calls::rehearse_vmap(py::handle type, const Arguments& args) {
+  const py::object& is_batched = member_of<"torch._C._functorch", "is_batchedtensor">();
+  const py::object& inside = member_of<"torch._C._functorch", "get_unwrapped">();
+  int64_t level = 0, size = 0;
+  Arguments all;
+  std::vector<std::pair<int64_t, int64_t>> places;  // level and dimension, by argument
+  for (const py::object& a : args) {
+    auto& [at, dim] = places.emplace_back();
+    if (!heap().is_tensor(a)) continue;
+    py::object t = a;
+    while (is_wrapped(THPVariable_Unpack(t.ptr())) && !objects().truth(is_batched(t)))
+      t = inside(t);
+    if (!is_wrapped(THPVariable_Unpack(t.ptr()))) continue;
+    at = member_of<"torch._C._functorch", "maybe_get_level">()(t).cast<int64_t>();
+    dim = member_of<"torch._C._functorch", "maybe_get_bdim">()(t).cast<int64_t>();
+    t = inside(t);
+    const auto length = THPVariable_Unpack(t.ptr()).sym_sizes()[static_cast<size_t>(dim)];
+    bool several = level != 0 && at != level;
+    for (; is_wrapped(THPVariable_Unpack(t.ptr())); t = inside(t))
+      several |= objects().truth(is_batched(t));
+    if (several || length.is_heap_allocated())
+      throw Break(BreakId::functional_transform, "an autograd.Function in several, or of a symbol");
+    level = at;
+    size = length.expect_int();
+  }
+  if (level == 0) return;
+  const py::object interpreters = member_of<"torch._C._functorch", "get_interpreter_stack">()();
+  py::object randomness = py::str("error");
+  for (py::handle i : interpreters)
+    if (i.attr("level")().cast<int64_t>() == level)
+      randomness =
+          member_of<"torch._C._functorch", "CVmapInterpreterPtr">()(i).attr("randomness")();
+  py::tuple dims(args.size());
+  for (size_t i = 0; i < args.size(); i++)
+    dims[i] = places[i].first == 0 ? py::object(py::none()) : py::int_(places[i].second);
+  Arguments given{borrow(type), py::int_(size), py::str(randomness.attr("name").attr("lower")()),
+                  dims};
+  given.insert(given.end(), args.begin(), args.end());
+  static const py::object& follow = *new py::object(autograd_member("rehearse_vmap"));
+  call(follow, std::move(given), {});
+}
+
+// Function.apply where a gradient is needed, or in a transform. Its forward and its backward are
+// followed once for what they rely on, with nothing kept of it; then torch itself calls them on the
+// fakes, the backward when gradients arrive, and the recording hears both.
+py::object Calls::call_differentiable(py::handle type, const Arguments& args,
+                                      const Keywords& kwargs) {
   static const py::object& forward = *new py::object(autograd_member("rehearse_forward"));
   static const py::object& backward = *new py::object(autograd_member("rehearse_backward"));
   Arguments with_type{borrow(type)};
   with_type.insert(with_type.end(), args.begin(), args.end());
-  try {
-    const py::object made = call(forward, std::move(with_type), {});
+  bool materializes = true;
+  const bool vanishes = rehearse(as_type(type)->tp_name, args, [&](size_t& draws) {
+    const py::object made = call(forward, with_type, kwargs);
+    materializes = objects().truth(borrow(PyTuple_GET_ITEM(made.ptr(), 2)));
+    if (is_transformed()) rehearse_vmap(type, args);
     draws = bridge::heard().draws;
-    call(backward, {borrow(type), made}, {});
-  } catch (const Break& b) {  // inside of it nothing can be left
-    throw Break(BreakId::autograd_function, as_type(type)->tp_name, ": ", b.what());
-  } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_Exception)) throw;
-    throw Break(BreakId::autograd_function, as_type(type)->tp_name, " raises");
-  }
-  const bool writes_tensors = std::ranges::any_of(
-      versions, [](const auto& known) { return known.first._version() != known.second; });
-  // What was written before is not done yet: torch's calls would not see it.
-  const bool reads_written = heap().met_written() != met || !effects().no_type_is_written();
-  if (effects().count() != writes || reads_written || writes_tensors ||
-      graphs().example_inputs.size() != inputs || bridge::heard().draws != draws)
-    throw Break(BreakId::autograd_function, as_type(type)->tp_name,
-                ": it writes, reads what was written, draws random numbers in its backward, or "
-                "reads a tensor that is no argument");
-  graphs().forget_draws(begin);
+    const py::object found = call(backward, {borrow(type), made}, {});
+    return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
+  });
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
-  py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, {});
+  py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, kwargs);
   graphs().recorder().note_grad_mode();  // its ops ran without it
+  graphs().note_custom_function(out, materializes, vanishes);
   return out;
+}
+
+// `tensor.register_hook(hook)` of what the code has made.
+py::object Calls::register_hook(const py::object& tensor, const py::object& hook) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
+      graphs().inner() != nullptr || is_transformed() || !PyFunction_Check(hook.ptr()))
+    throw Break(BreakId::torch_call, "Tensor.register_hook");
+  static const py::object& follow =
+      *new py::object(own_member("oxyfuel.gradients", "hook_results"));
+  const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
+                                   {{py::str("requires_grad"), py::bool_(false)}});
+  const bool vanishes = rehearse("a hook", {tensor, gradient, hook}, [&](size_t& draws) {
+    const py::object found = call(follow, {hook, gradient}, {});
+    draws = bridge::heard().draws;
+    return std::pair(py::object(py::make_tuple(gradient)), found);
+  });
+  static const py::object& function =
+      *new py::object(own_member("oxyfuel.gradients", "register_hook"));
+  graphs().note_hook(tensor, vanishes);
+  graphs().record(ir::NodeKind::CallFunction, "", function, {tensor, hook}, {});
+  static const py::object& handle = *new py::object(own_member("oxyfuel.gradients", "HookHandle"));
+  return call(handle, {tensor}, {});
 }
 
 }  // namespace oxy::python

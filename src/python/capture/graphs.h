@@ -44,12 +44,22 @@ class Graphs : public Part {
   py::object require_gradient(const py::object& tensor, bool wanted);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
+  void note_custom_function(const py::object& results, bool materializes, bool vanishes);
+  void note_hook(const py::object& tensor, bool vanishes);
+  void refuse_removal(const py::object& tensor) const;
+  bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
+                   const py::object& results);
   // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
+  // What code can reach and change that the capture has made itself; `written`: also by what was
+  // written.
+  using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
+  Snapshot snapshot(const Arguments& roots, bool written = true);
+  bool is_unchanged(const Snapshot& before, const Snapshot& after);
   // The levels of torch.func (transforms.cpp).
   void enter_transform();
   py::object switch_transform(const std::string& target, const py::object& function,
@@ -91,13 +101,22 @@ class Graphs : public Part {
     std::vector<py::object> given;  // to its inputs
   };
 
-  using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
-
   // A leaf of autograd that the captured code has made.
   struct MadeLeaf {
     py::object gradient;           // by a backward that was recorded, or None
     std::vector<ir::Frame> stack;  // where it was made
     std::vector<size_t> steps;     // in front of which a capture may stop instead
+  };
+
+  // A call of an autograd.Function of the user's, or a hook.
+  struct CustomFunction {
+    std::vector<const c10::StorageImpl*> viewed;  // by its results
+    py::object hooked;
+    // Null where what it gives is undefined as that of other nodes is.
+    c10::intrusive_ptr<torch::autograd::Node> node;
+    bool sees_undefined = false;  // by which of several results gradients arrive
+    std::vector<ir::Frame> stack;
+    std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
 
   struct Autocast {
@@ -111,6 +130,7 @@ class Graphs : public Part {
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
   void note_leaf(const py::object& made);
   void refuse_hooks(const py::object& leaf);
+  void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   py::object as_gradient_of(const py::object& leaf, const py::object& gradient,
                             std::unordered_set<const c10::StorageImpl*>& seen);
   py::object lifted(const py::object& o);
@@ -118,8 +138,6 @@ class Graphs : public Part {
   py::object add_inner_input(const py::object& outside);
   void tensors_in(const py::object& tree, std::vector<py::object>& leaves, std::string& form);
   py::object with_tensors(const py::object& tree, const py::list& leaves, size_t& next);
-  Snapshot snapshot(const Arguments& roots);
-  bool is_unchanged(const Snapshot& before, const Snapshot& after);
   void finish_inner(const std::vector<py::object>& leaves, bool gradients, Captured& out);
   Captured capture_inner(const py::object& function, Arguments args, bool fresh);
   Arguments items_of_call(const py::object& sequence);
@@ -143,6 +161,7 @@ class Graphs : public Part {
   std::unordered_map<const torch::autograd::Node*, c10::intrusive_ptr<torch::autograd::Node>>
       spent_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
+  std::vector<CustomFunction> custom_functions_;
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id

@@ -147,15 +147,16 @@ py::object Graphs::with_tensors(const py::object& tree, const py::list& leaves, 
 
 // What code can reach and change that the capture has made itself, as it is now: changes of what
 // was there before are counted (`writes_`).
-Graphs::Snapshot Graphs::snapshot(const Arguments& roots) {
+Graphs::Snapshot Graphs::snapshot(const Arguments& roots, bool written) {
   Snapshot out;
   std::vector<py::object> open(roots.begin(), roots.end());
-  for (const py::object& o : effects().all_written()) {
-    Tracked* k = heap().tracked(o);
-    if (k == nullptr || !k->writes) continue;
-    open.push_back(k->writes->items);
-    if (k->shadow) open.push_back(k->shadow);
-  }
+  if (written)
+    for (const py::object& o : effects().all_written()) {
+      Tracked* k = heap().tracked(o);
+      if (k == nullptr || !k->writes) continue;
+      open.push_back(k->writes->items);
+      if (k->shadow) open.push_back(k->shadow);
+    }
   while (!open.empty()) {
     const py::object o = open.back();
     open.pop_back();

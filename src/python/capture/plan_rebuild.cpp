@@ -396,6 +396,7 @@ void Graphs::finish(std::span<const py::object> values) {
   for (const auto& l : iterators().all())  // nothing would close it
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
+  refuse_custom_functions(plan.output_tensors);
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;

@@ -84,6 +84,14 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
                   member_of<"oxyfuel._C", "power">(), args, kwargs);
   }
+  if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
+      args.size() == 4 && kwargs.empty() && heap().is_tensor(args[3]) &&
+      THPVariable_Unpack(args[3].ptr()).requires_grad()) {
+    const RefusedFrames allowed(nullptr);
+    return record(ir::NodeKind::CallFunction, cat("oxyfuel.gradients.", word),
+                  py::module_::import("oxyfuel.gradients").attr(std::string(word).c_str()), args,
+                  kwargs);
+  }
   if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = arrays().with_numbers(args);
     if (any_argument(numbers, kwargs, mentions_array))

@@ -316,6 +316,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (t.requires_grad() == wanted || !is_wrapped(t))
       return graphs().require_gradient(borrow(tensor), wanted);
   }
+  if (name == "register_hook" && args.size() == 1 && kwargs.empty())
+    return register_hook(borrow(tensor), args[0]);
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);

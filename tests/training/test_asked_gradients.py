@@ -1,0 +1,195 @@
+"""Gradients that captured code asks for itself: by some inputs, of a batch; hooks of tensors."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def copies(args):
+    return [
+        a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+        for a in args
+    ]
+
+
+def compare(f, *args, graphs=1, breaks=0):
+    """Results and gradients of two calls are eager's."""
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        mine, others = copies(args), copies(args)
+        found, expected = compiled(*mine), f(*others)
+        torch.testing.assert_close(found, expected)
+        for out in (found, expected):
+            loss = [t.square().sum() for t in (out if isinstance(out, tuple) else (out,))]
+            if used := [t for t in loss if t.requires_grad]:
+                torch.stack(used).sum().backward()
+        for a, b in zip(mine, others, strict=True):
+            if isinstance(a, torch.Tensor):
+                torch.testing.assert_close(a.grad, b.grad)
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["graph_breaks"]) == (graphs, breaks)
+    assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("asked", [lambda x, w: (w,), lambda x, w: (x,), lambda x, w: (x, w)])
+def test_only_asked_gradients_are_computed(asked, tmp_path):
+    def f(x, w):
+        return torch.autograd.grad((x @ w).sin().sum(), asked(x, w))
+
+    args = leaf(3, 4), leaf(4, 5)
+    compare(f, *args)
+    oxyfuel.compile(f, options={"trace": str(tmp_path)})(*args)
+    (graph,) = tmp_path.glob("*/aten_graph.txt")
+    assert graph.read_text().count("aten.mm") == 1 + len(asked(*args))
+
+
+def test_backward_of_inputs():
+    def f(x, w):
+        loss = (x @ w).sin().sum()
+        loss.backward(inputs=[w], retain_graph=True)
+        loss.backward(inputs=x)
+        return loss.detach()
+
+    compare(f, leaf(3, 4), leaf(4, 5))
+
+
+def test_gradients_of_a_batch():
+    def f(x, w):
+        y = x.sin() * 2
+        found = torch.autograd.grad(
+            [y], [w, x], [torch.eye(3)], is_grads_batched=True, allow_unused=True
+        )
+        assert found[0] is None
+        return found[1]
+
+    compare(f, leaf(3), leaf(2))
+
+
+def test_a_batch_of_gradients_reaches_a_compiled_function():
+    def f(x, w):
+        return (x @ w).sin() * x.sum()
+
+    compiled, w = oxyfuel.compile(f), torch.randn(3, 3)
+    x = torch.randn(2, 3)
+    jacobians = [
+        torch.autograd.functional.jacobian(lambda x, run=run: run(x, w), x, vectorize=True)
+        for run in (f, compiled)
+    ]
+    torch.testing.assert_close(jacobians[1], jacobians[0])
+    x.requires_grad_()
+    for v in (torch.randn(2, 4, 2, 3), torch.randn(2, 0, 2, 3)):
+        rows = []
+        for run in (f, compiled):
+            y = run(x, w)
+
+            def row(v, y=y):
+                return torch.autograd.grad(y, x, v, retain_graph=True)[0]
+
+            rows.append(torch.func.vmap(torch.func.vmap(row))(v))
+        torch.testing.assert_close(rows[1], rows[0])
+
+
+SCALE = 3.0
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [lambda g: g * 0.5, lambda g: None, lambda g: g.clamp(-1, 1), lambda g: g * SCALE + 1],
+)
+def test_a_hook_of_a_tensor(hook):
+    def f(x):
+        h = x * 2
+        h.register_hook(hook)
+        return h.sin()
+
+    compare(f, leaf(3, 4))
+
+
+def test_hooks_run_in_order_and_before_a_backward_inside():
+    def f(x):
+        h = x * 2
+        h.register_hook(lambda g: g * h)
+        h.register_hook(lambda g: g.clamp(-1, 1))
+        h.exp().sum().backward()
+        return x.grad
+
+    compare(f, leaf(3, 4))
+
+
+def test_a_hook_that_is_removed_or_whose_tensor_lives_on_breaks():
+    def removed(x):
+        h = x * 2
+        handle = h.register_hook(lambda g: g * 5)
+        y = h.sin()
+        handle.remove()
+        return y
+
+    def returned(x):
+        h = x * 2
+        h.register_hook(lambda g: g * 5)
+        return h
+
+    compare(returned, leaf(3), graphs=1, breaks=1)
+    x, other = copies([torch.ones(3, requires_grad=True)] * 2)
+    oxyfuel.compile(removed)(x).sum().backward()
+    removed(other).sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
+def test_a_hook_with_effects_runs_as_often_as_in_eager():
+    seen = []
+
+    def outside(x):
+        h = x * 2
+        h.register_hook(lambda g: seen.append(g.sum()))
+        return h.sin().sum()
+
+    def inside(x):
+        kept = {}
+        h = x * 2
+        h.register_hook(lambda g: kept.update(h=g))
+        return h.sin().sum(), kept
+
+    x = leaf(3)
+    compiled = oxyfuel.compile(outside)
+    for _ in range(2):
+        compiled(x).backward()
+    assert len(seen) == 2
+    loss, kept = oxyfuel.compile(inside)(x)
+    assert not kept
+    loss.backward()
+    torch.testing.assert_close(kept["h"], (x * 2).cos())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_detached_result_beside_its_own(first):
+    def f(x):
+        h = x * 2
+        return (h.detach(), h) if first else (h, h.detach())
+
+    compare(f, leaf(3))
+    a, b = oxyfuel.compile(f)(leaf(3))
+    assert (a.requires_grad, b.requires_grad) == (not first, first)
+    assert a.data_ptr() == b.data_ptr()
+
+
+@pytest.mark.parametrize("value", [torch.tensor(2.0), torch.tensor(2.0, dtype=torch.double)])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_index_fill_with_a_tensor(value, inplace):
+    def f(x, v, i):
+        y = x.sin()
+        return y.index_fill_(1, i, v * 2) if inplace else torch.Tensor.index_fill(y, 1, i, v * 2)
+
+    compare(f, leaf(2, 4), value.requires_grad_(), torch.tensor([0, 2, 0]))
+    compare_out_of_range(f, value)
+
+
+def compare_out_of_range(f, value):
+    for run in (f, oxyfuel.compile(f)):
+        with pytest.raises((IndexError, RuntimeError), match="out of"):
+            run(leaf(2, 4), value, torch.tensor([7]))
