@@ -58,6 +58,27 @@ def test_backward_of_inputs():
     compare(f, leaf(3, 4), leaf(4, 5))
 
 
+def test_backward_of_an_input_twice_and_of_one_that_it_does_not_come_to():
+    def f(x, w, unused):
+        loss = (x @ w).sin().sum()
+        torch.autograd.backward(loss, inputs=[w, unused, w])
+        return loss.detach()
+
+    compare(f, leaf(3, 4), leaf(4, 5), leaf(2))
+
+
+def test_backward_of_what_is_no_leaf_or_needs_no_gradient():
+    def inner(x, w):
+        h = x * 2
+        (h @ w).sum().backward(inputs=[h])
+        return x.detach()
+
+    compare(inner, leaf(3, 4), leaf(4, 5), graphs=2, breaks=1)
+    for run in (inner, oxyfuel.compile(inner)):
+        with pytest.raises(RuntimeError, match="requires_grad=False"):
+            run(torch.randn(3, 4), leaf(4, 5))
+
+
 def test_gradients_of_a_batch():
     def f(x, w):
         y = x.sin() * 2

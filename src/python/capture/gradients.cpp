@@ -388,7 +388,9 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
       return std::ranges::none_of(
           wanted, [&](const at::Tensor& t) { return t.is_same(THPVariable_Unpack(leaf.ptr())); });
     });
-    if (leaves.size() != wanted.size())
+    // One that it does not come to keeps its `grad`.
+    if (std::ranges::any_of(wanted,
+                            [](const at::Tensor& t) { return !t.is_leaf() || !t.requires_grad(); }))
       throw Break(BreakId::torch_call, "backward with inputs that are no leaves of it");
   }
   if (leaves.empty()) throw Break(BreakId::torch_call, "backward of what has no leaves");
