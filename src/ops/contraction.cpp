@@ -367,7 +367,7 @@ Providers providers_on(const Machine& m, std::string_view setting) {
   const bool any = setting == "auto";
   return {.own = (any || setting == "own") && m.vector_bytes > 0,
           .onednn = setting == "onednn" && m.onednn,
-          .fast_bf16 = any && m.onednn && (m.amx_bf16 || (m.avx512_bf16 && m.vector_bytes < 64)),
+          .fast_bf16 = any && m.onednn && m.vector_bytes < 64 && (m.amx_bf16 || m.avx512_bf16),
           .fast_f16 = any && m.onednn && m.amx_fp16,
           .lanes = any && m.onednn ? m.vector_bytes / 4 : 0};
 }

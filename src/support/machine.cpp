@@ -1,6 +1,7 @@
 // Machines: measured, narrowed, printed and read.
 #include "support/machine.h"
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
@@ -42,6 +43,15 @@ T Machine::* find(const Named<T> (&members)[N], std::string_view name) {
 int widest_vectors(const Machine& m) { return m.avx512 ? 64 : m.avx2 ? 32 : 0; }
 
 #if defined(__x86_64__)
+// Linux saves tiles for processes that have asked for them: ARCH_REQ_XCOMP_PERM of XTILEDATA.
+bool may_use_tiles() {
+#ifdef SYS_arch_prctl
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+  return false;
+#endif
+}
+
 void read_instructions(Machine& m) {
   __builtin_cpu_init();
   m.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -52,9 +62,9 @@ void read_instructions(Machine& m) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
     m.avx512_fp16 = d >> 23 & 1;
-    m.amx_bf16 = d >> 22 & 1;
+    m.amx_bf16 = (d >> 22 & 1) && may_use_tiles();
   }
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) m.amx_fp16 = a >> 21 & 1;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) m.amx_fp16 = m.amx_bf16 && (a >> 21 & 1);
 }
 #else
 void read_instructions(Machine&) {}

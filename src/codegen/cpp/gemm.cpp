@@ -6,6 +6,10 @@
 //
 // A step of k is one value, or a pair of bf16 where the machine multiplies pairs: then the panel
 // and the rows consist of pairs (`unit`), and sizes along k count them.
+//
+// Where the machine multiplies tiles of bf16 (AMX), `gridRxC` (one or two tiles of rows times as
+// many of columns) takes the place of `tileR`. Of A a tile is 16 rows as they lie, of B 16 steps of
+// 16 columns of the panel; both end with zeros where k does.
 #include "codegen/cpp/gemm.h"
 
 #include <algorithm>
@@ -19,6 +23,7 @@ namespace {
 
 constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
+constexpr int kTile = 16;  // rows, columns and steps of k of a tile
 
 bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
 
@@ -28,28 +33,35 @@ Gemm in_steps(Gemm s, const Machine& t) {
   return s;
 }
 
+bool multiplies_tiles(ir::DType dtype, const Machine& t) {
+  return multiplies_pairs(dtype, t) && t.amx_bf16;
+}
+
 // How a gemm is cut.
 struct Blocking {
   int64_t width;
   Size channels;  // a panel holds at a time
   Size panels, row_blocks, rows_per_block;
   Size together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are converted, end with half a pair, or would push each other
-  // out of the cache: so far apart. By pieces of k, or once for a block.
+  // Rows of A are copied where they are converted, end with half a pair or a part of a tile, or
+  // would push each other out of the cache: so far apart. By pieces of k, or once for a block.
   Size copy_row = 0, by_piece = 0;
 
   Blocking(const Gemm& given, const Machine& t) {
     OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
     const Gemm s = in_steps(given, t);
     width = tuning::gemm_panel_columns(t);
-    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8.
+    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8 or a tile.
     const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
-    channels = ceil_div(ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth)), 8) * 8;
+    const int64_t multiple = multiplies_tiles(s.dtype, t) ? kTile : 8;
+    channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
+    channels = ceil_div(channels, multiple) * multiple;
     panels = ceil_div(s.n, width);
     cut_rows(s, t);
     if (s.is_convolution()) return;
     if (multiplies_pairs(s.dtype, t))
-      copy_pairs(s, t, given.channels % 2);
+      copy_pairs(s, t, multiplies_tiles(s.dtype, t) ? is_less(0, given.channels % (2 * kTile))
+                                                    : given.channels % 2);
     else
       copy_rows(s, t);
   }
@@ -90,9 +102,9 @@ struct Blocking {
     return is_at_most(kTileRows, rows_per_block) * is_equal(apart % t.page_bytes, 0);
   }
 
-  void copy_pairs(const Gemm& s, const Machine& t, const Size& odd) {
+  void copy_pairs(const Gemm& s, const Machine& t, const Size& broken) {
     const Size collide = do_collide(s.a_row * 2, t);
-    copy_row = max(odd, collide) * (ceil_div(s.channels, 16) * 16 + collide * 16);
+    copy_row = max(broken, collide) * (ceil_div(s.channels, 16) * 16 + collide * 16);
   }
 
   void copy_rows(const Gemm& s, const Machine& t) {
@@ -135,6 +147,7 @@ class GemmEmitter {
         lanes_(t.vector_bytes / 4),
         vectors_(tuning::gemm_panel_vectors(t)),
         pairs_(multiplies_pairs(dtype, t)),
+        by_tiles_(multiplies_tiles(dtype, t)),
         per_step_(pairs_ ? 2 : 1),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16"),
@@ -156,9 +169,16 @@ class GemmEmitter {
     pack();
     prefetch();
     write_rows();
-    for (int r = 1; r <= kTileRows; r++)
-      for (int v = 1; v <= vectors_; v *= 2) tile(r, v);
-    tiles();
+    if (by_tiles_) {
+      configure();
+      for (int r = 1; r <= 2; r++)
+        for (int c = 1; c <= 2; c++) grid(r, c);
+      grids();
+    } else {
+      for (int r = 1; r <= kTileRows; r++)
+        for (int v = 1; v <= vectors_; v *= 2) tile(r, v);
+      tiles();
+    }
     if (reads_rows()) pointers();
     copy_rows();
     kernel();
@@ -267,6 +287,9 @@ struct Finish {
     if (pairs_)
       cat_to(body_, "  if (s->b_n == 1 && odd)\n    for (i64 n = 0; n < ", w, "; ++n) to[whole * ",
              w, " + n] = n < columns ? b[whole * 2 * s->b_k + n] : 0;\n");
+    if (by_tiles_)
+      cat_to(body_, "  for (i64 k = count; k % ", kTile, "; ++k)\n    for (i64 n = 0; n < wide; n += ",
+             lanes_, ") ", store_unit_, "(to + k * ", w, " + n, ", none, ");\n");
     body_ += "}\n";
   }
 
@@ -469,6 +492,109 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            "    finished = done;\n  }\n  return status;\n}\n");
   }
 
+  // The instructions of tiles; configure: the tiles for a group of so many rows. 0 to 3 are sums,
+  // row by row; 4 and 5 are of A, 6 and 7 of B. (Our Clang parses no assembly, other compilers know
+  // no builtins.)
+  void configure() {
+    cat_to(body_, R"TEXT(#if defined(__clang__)
+#define LOAD_TILE(tile, from, row) __builtin_ia32_tileloadd64(tile, from, row)
+#define STORE_TILE(tile, to, row) __builtin_ia32_tilestored64(tile, to, row)
+#define MULTIPLY_TILES(sum, a, b) __builtin_ia32_tdpbf16ps(sum, a, b)
+#define CONFIGURE_TILES(t) __builtin_ia32_tile_loadconfig(&t)
+#define RELEASE_TILES() __builtin_ia32_tilerelease()
+#else
+#define LOAD_TILE(tile, from, row) \
+  asm volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(from), "r"(row) : "memory")
+#define STORE_TILE(tile, to, row) \
+  asm volatile("tilestored %%tmm" #tile ", (%0,%1,1)" : : "r"(to), "r"(row) : "memory")
+#define MULTIPLY_TILES(sum, a, b) \
+  asm volatile("tdpbf16ps %tmm" #b ", %tmm" #a ", %tmm" #sum)
+#define CONFIGURE_TILES(t) asm volatile("ldtilecfg %0" : : "m"(t))
+#define RELEASE_TILES() asm volatile("tilerelease")
+#endif
+struct Tiles {
+  u8 palette, start_row, reserved[14];
+  u16 bytes[16];
+  u8 rows[16];
+};
+static void configure(i64 rows) {
+  struct Tiles t = {1};
+  const u8 first = rows < )TEXT",
+           kTile, " ? rows : ", kTile, ", second = rows > ", kTile, " ? rows - ", kTile,
+           " : 1;\n  for (int i = 0; i < 8; ++i) t.bytes[i] = 64, t.rows[i] = ", kTile, R"(;
+  t.rows[0] = t.rows[1] = t.rows[4] = first;
+  t.rows[2] = t.rows[3] = t.rows[5] = second;
+  CONFIGURE_TILES(t);
+}
+)");
+  }
+
+  // gridRxC: as tileRxV, of R tiles of rows and C of columns. `a_row` counts bytes.
+  void grid(int rows, int columns) {
+    auto each = [&](auto&& write) {
+      for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) write(2 * i + j, i, j);
+    };
+    auto load = [&](const char* indent, int tile, const std::string& from, const char* row) {
+      cat_to(body_, indent, "LOAD_TILE(", tile, ", ", from, ", ", row, ");\n");
+    };
+    cat_to(body_, "static void grid", rows, "x", columns,
+           "(const char* a, i64 a_row, const unit* b, f32* c, i64 c_row, i64 count, const f32* "
+           "start, struct Prefetch* next) {\n  const i64 b_row = ",
+           4 * width(), ";\n  c_row *= 4;\n  if (start) {\n");
+    each([&](int tile, int, int j) { load("    ", tile, cat("start + ", j * kTile), "0"); });
+    body_ += "  } else {\n";
+    auto place = [&](int i, int j) {
+      return cat("(char*)(c + ", j * kTile, ") + ", i * kTile, " * c_row");
+    };
+    each([&](int tile, int i, int j) { load("    ", tile, place(i, j), "c_row"); });
+    cat_to(body_, "  }\n  for (i64 k = 0; k < count; k += ", kTile, ") {\n");
+    for (int j = 0; j < columns; j++)
+      load("    ", 6 + j, cat("b + k * ", width(), " + ", j * kTile), "b_row");
+    for (int i = 0; i < rows; i++)
+      load("    ", 4 + i, cat("a + k * 4 + ", i * kTile, " * a_row"), "a_row");
+    cat_to(body_, "    OXY_UNROLL\n    for (int i = 0; i < ", kSteps, "; ++i) prefetch(next);\n");
+    each([&](int tile, int i, int j) {
+      cat_to(body_, "    MULTIPLY_TILES(", tile, ", ", 4 + i, ", ", 6 + j, ");\n");
+    });
+    body_ += "  }\n";
+    each([&](int tile, int i, int j) {
+      cat_to(body_, "  STORE_TILE(", tile, ", ", place(i, j), ", c_row);\n");
+    });
+    body_ += "}\n";
+  }
+
+  // tiles, of groups of two tiles' rows.
+  void grids() {
+    cat_to(body_,
+           "static int tiles(const Shape* s, i64 m, const unit* const* rows, i64 channel, "
+           "unit* panel, f32* c, i64 c_row, i64 count, i64 odd, i64 columns, const f32* start, "
+           "const element* ahead, const element* b, result* to, const struct Finish* f) {\n"
+           "  const char* a = (const char*)(rows[0] + channel);\n"
+           "  const i64 a_row = s->copy_row ? s->copy_row * 4 : s->a_row * 2;\n  if (!s->packed) "
+           "pack(s, b, panel, count, columns, odd);\n  const i64 groups = (m + ",
+           2 * kTile - 1, ") / ", 2 * kTile, ", pieces = (columns + ", 2 * kTile - 1, ") / ",
+           2 * kTile, ", steps = (count + ", kTile - 1, ") / ", kTile, " * ", kSteps,
+           " * groups * pieces;\n  struct Prefetch next = prefetch_from(s, ahead, steps);\n"
+           "  const i64 burst = (next.runs * next.run - steps) / groups;\n  i64 known = 0;\n"
+           "  int status = 0;\n  f32* const edge = c;\n",
+           "  for (i64 done = 0; done < m; done += ", 2 * kTile, ", a += ", 2 * kTile,
+           " * a_row) {\n    const i64 r = m - done < ", 2 * kTile, " ? m - done : ", 2 * kTile,
+           ";\n    if (r != known) configure(r);\n    known = r;\n"
+           "    for (i64 j = 0; j < burst; ++j) prefetch(&next);\n"
+           "    if (f) prefetch_rows(s, f, done, r, columns);\n",
+           "    for (i64 n = 0; n < columns; n += ", 2 * kTile,
+           ") {\n      const f32* first = start ? start + n : start;\n      const int kind = (r > ",
+           kTile, ") * 2 + (columns - n > ", kTile, ");\n      switch (kind) {\n");
+    for (int i = 0; i < 4; i++)
+      cat_to(body_, "        case ", i, ": grid", 1 + i / 2, "x", 1 + i % 2,
+             "(a, a_row, panel + n, c + n, c_row, count, first, &next); break;\n");
+    body_ +=
+        "      }\n    }\n    c += r * c_row;\n    if (to) {\n      write_rows(to + done * s->c_row, "
+        "s->c_row, c - r * c_row, r, columns);\n      c = start ? edge : c;\n    }\n"
+        "    if (f) status |= finish(f, done, r);\n  }\n  return status;\n}\n";
+  }
+
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers() {
     cat_to(body_,
@@ -607,14 +733,13 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
       }
     }
   }
-  return status;
-}
-)");
+)",
+           by_tiles_ ? "  RELEASE_TILES();\n" : "", "  return status;\n}\n");
   }
 
   Prelude prelude_;
   const int lanes_, vectors_;
-  const bool pairs_;
+  const bool pairs_, by_tiles_;
   const int per_step_;                // elements along k
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
   const std::string result_, unit_;   // what is written; what is multiplied
