@@ -20,6 +20,12 @@ foreach(n RANGE 3)  # of those, what differs where there is AVX512_BF16
     COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mavx512bf16;-mprefer-vector-width=512")
   list(APPEND prebuilt_kernels ${avx512})
 endforeach()
+foreach(n RANGE 1)  # and where there is AMX
+  set(amx ${prebuilt_folder}/amx_bf16_${n}.cpp)
+  set_source_files_properties(
+    ${amx} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16;-mprefer-vector-width=512")
+  list(APPEND prebuilt_kernels ${amx})
+endforeach()
 add_custom_command(OUTPUT ${prebuilt_folder}/table.cpp ${prebuilt_kernels}
                    COMMAND oxy-gemms ${prebuilt_folder} DEPENDS oxy-gemms)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -1,7 +1,7 @@
 // oxy-gemms FOLDER: the kernels of gemms, one file each, to be compiled with the library.
 //
-// avx2_0.cpp, avx2_1.cpp, .., avx512_0.cpp, .. and avx512_bf16_0.cpp, .. are emit_gemm's texts with
-// another name for the function; table.cpp defines oxy::jit::prebuilt_gemms().
+// avx2_0.cpp, avx2_1.cpp, .., avx512_0.cpp, .., avx512_bf16_0.cpp, .. and amx_bf16_0.cpp, .. are
+// emit_gemm's texts with another name for the function; table.cpp defines oxy::jit::prebuilt_gemms().
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -26,10 +26,12 @@ void write(const std::string& path, const std::string& text) {
 void write_all(const std::string& folder) {
   std::string declared, rows;
   std::set<std::string> written;
-  for (const auto& [stem, bytes] :
-       {std::pair{"avx2", 32}, std::pair{"avx512", 64}, std::pair{"avx512_bf16", 64}}) {
-    const bool bf16 = stem == std::string_view("avx512_bf16");
-    auto texts = oxy::codegen::cpp::gemm_texts({.vector_bytes = bytes, .avx512_bf16 = bf16});
+  for (const auto& [stem, bytes] : {std::pair{"avx2", 32}, std::pair{"avx512", 64},
+                                    std::pair{"avx512_bf16", 64}, std::pair{"amx_bf16", 64}}) {
+    const bool tiles = stem == std::string_view("amx_bf16");
+    const bool pairs = tiles || stem == std::string_view("avx512_bf16");
+    auto texts = oxy::codegen::cpp::gemm_texts(
+        {.vector_bytes = bytes, .avx512_bf16 = pairs, .amx_bf16 = tiles});
     std::erase_if(texts, [&](const std::string& text) { return !written.insert(text).second; });
     for (size_t i = 0; i < texts.size(); ++i) {
       const std::string name = oxy::cat(stem, '_', i), function = "oxy_gemm_" + name;

@@ -103,6 +103,14 @@ std::optional<Provider> provider_of_few_rows(const ContractionLayout& l) {
   return std::nullopt;
 }
 
+// Whether computing a gemm by tiles takes longer than the library's call, and than reading B.
+bool are_many_products(const ContractionLayout& l) {
+  const bool few_rows = l.b_k == 1 && sym::hint(l.m) <= tuning::gemm_few_rows;
+  const double products =
+      static_cast<double>(sym::hint(l.batch)) * sym::hint(l.m) * sym::hint(l.n) * sym::hint(l.k);
+  return !few_rows && products > tuning::tiles_most_products;
+}
+
 // Tensors of this rank, one dtype and one device.
 bool alike(const TensorType* a, const TensorType* b, int64_t rank_a, int64_t rank_b) {
   return a && b && a->dim() == rank_a && b->dim() == rank_b && a->dtype == b->dtype &&
@@ -369,6 +377,7 @@ Providers providers_on(const Machine& m, std::string_view setting) {
           .onednn = setting == "onednn" && m.onednn,
           .fast_bf16 = any && m.onednn && m.vector_bytes < 64 && (m.amx_bf16 || m.avx512_bf16),
           .fast_f16 = any && m.onednn && m.amx_fp16,
+          .tiles_bf16 = any && m.onednn && m.vector_bytes == 64 && m.amx_bf16 && m.avx512_bf16,
           .lanes = any && m.onednn ? m.vector_bytes / 4 : 0};
 }
 
@@ -403,6 +412,9 @@ Provider provider_of(const Contraction& what, const ContractionTypes& t,
   // Where nothing is summed, ours write nothing.
   if (!is_gemm_of_ours(t) || sym::range_of(t.a->sizes.back()).lo < 1) return Provider::Aten;
   if (const auto few = provider_of_few_rows(layout_of(what, t))) return *few;
+  if (dtype == DType::BF16 && t.c->dtype == dtype && available.tiles_bf16 &&
+      are_many_products(layout_of(what, t)))
+    return Provider::Aten;
   const bool fast = t.c->dtype == dtype && ((dtype == DType::BF16 && available.fast_bf16) ||
                                             (dtype == DType::F16 && available.fast_f16));
   if (available.own && !fast) return Provider::Own;

@@ -63,7 +63,8 @@ struct Providers {
   // The library multiplies these by instructions that our kernels do not use: twice to sixteen
   // times as many a cycle.
   bool fast_bf16 = false, fast_f16 = false;
-  int lanes = 0;  // of a vector of f32
+  bool tiles_bf16 = false;  // ours are tiles, as the library's
+  int lanes = 0;            // of a vector of f32
 };
 Providers providers_on(const Machine& m, std::string_view setting);
 

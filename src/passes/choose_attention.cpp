@@ -48,6 +48,14 @@ bool multiplies(ir::DType dtype, const Machine& machine) {
   return p.own && !(dtype == ir::DType::BF16 ? p.fast_bf16 : p.fast_f16);
 }
 
+// Bytes of scores from which on the op is faster. Where it computes by tiles as our kernels do, what
+// scores cost is their way through the caches.
+int64_t most_scores(ir::DType dtype, const Machine& machine) {
+  if (dtype == ir::DType::BF16 && ops::providers_on(machine, "auto").tiles_bf16)
+    return tuning::tiles_attention_of_l2 * machine.l2.bytes;
+  return tuning::attention_bytes(machine, dtype != ir::DType::F32);
+}
+
 // Of an f32 tensor of these sizes.
 int64_t bytes_of(const std::vector<ir::Expr>& sizes) {
   int64_t bytes = 4;
@@ -257,8 +265,7 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n,
   const ir::Expr length = q->sizes[2], keys = k->sizes[2];
   if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
       sym::hint(length) < tuning::gemm_few_rows ||
-      bytes_of({q->sizes[0], q->sizes[1], length, keys}) >
-          tuning::attention_bytes(machine, dtype != ir::DType::F32))
+      bytes_of({q->sizes[0], q->sizes[1], length, keys}) > most_scores(dtype, machine))
     return std::nullopt;
   const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
   return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};

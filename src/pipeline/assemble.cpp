@@ -260,9 +260,9 @@ class Assembler final : PlanWriter {
   }
 
   // Many, where the number varies, unless there are never more than few.
-  static Gemm::Rows rows_of(const Gemm& p, Expr m) {
+  Gemm::Rows rows_of(const Gemm& p, Expr m) {
     if (m.is_const()) return Gemm::Rows::AsHinted;
-    return sym::range_of(m).hi <= few_rows_limit(p) ? Gemm::Rows::Few : Gemm::Rows::Many;
+    return sym::range_of(m).hi <= few_rows_limit(p, machine_) ? Gemm::Rows::Few : Gemm::Rows::Many;
   }
 
   // A gemm whose rows may be few or many is one of each kind, the other of which has no iterations:
@@ -272,7 +272,8 @@ class Assembler final : PlanWriter {
     Gemm p = parameters_of(s);
     runtime::GemmStep step{{0, {s.a().index, s.b().index, s.c().index}}, std::nullopt};
     if (p.bias) step.gemm.buffers.push_back(s.bias().index);
-    const int64_t limit = p.rows == Gemm::Rows::Many && may_be_few(s, p) ? few_rows_limit(p) : 0;
+    const int64_t limit =
+        p.rows == Gemm::Rows::Many && may_be_few(s, p) ? few_rows_limit(p, machine_) : 0;
     const Size few = limit == 0 ? Size(0) : is_at_most(p.m, limit);
     if (limit > 0) {
       Gemm thin = p;
@@ -282,7 +283,7 @@ class Assembler final : PlanWriter {
       plan_.steps.emplace_back(std::move(first));
     }
     if (p.dtype == ir::DType::F32 && is_constant(s.b()) && has_constant_layout(s.b()) &&
-        !codegen::cpp::reads_as_it_lies(p)) {
+        !codegen::cpp::reads_as_it_lies(p, machine_)) {
       step.gemm.buffers[1] = packed(p, s.b());
       p.packed = true;
     }
@@ -302,8 +303,8 @@ class Assembler final : PlanWriter {
           runtime::LaunchStep{kernel_where(*epilogue, few), buffers_of(*epilogue)});
   }
 
-  static bool may_be_few(const loops::ContractionStep& s, const Gemm& p) {
-    return s.what.kind == ops::Contraction::Kind::Gemm && few_rows_limit(p) > 0;
+  bool may_be_few(const loops::ContractionStep& s, const Gemm& p) const {
+    return s.what.kind == ops::Contraction::Kind::Gemm && few_rows_limit(p, machine_) > 0;
   }
 
   // The kernel once more, without iterations where the condition does not hold.

@@ -188,8 +188,13 @@ class DotEmitter {
 
 }  // namespace
 
-bool is_dot_gemm(const Gemm& p) {
-  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= tuning::dot_most_rows
+// Tiles gain from the first row that reading B does not hide.
+int64_t dot_most_rows(ir::DType dtype, const Machine& target) {
+  return multiplies_tiles(dtype, target) ? tuning::gemm_few_rows : tuning::dot_most_rows;
+}
+
+bool is_dot_gemm(const Gemm& p, const Machine& target) {
+  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= dot_most_rows(p.dtype, target)
                                                   : p.rows == Gemm::Rows::Few;
   return few && !p.is_convolution() && !p.packed && p.b_k.is_constant(1);
 }

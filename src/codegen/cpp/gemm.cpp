@@ -33,10 +33,6 @@ Gemm in_steps(Gemm s, const Machine& t) {
   return s;
 }
 
-bool multiplies_tiles(ir::DType dtype, const Machine& t) {
-  return multiplies_pairs(dtype, t) && t.amx_bf16;
-}
-
 // How a gemm is cut.
 struct Blocking {
   int64_t width;
@@ -51,17 +47,21 @@ struct Blocking {
     OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
     const Gemm s = in_steps(given, t);
     width = tuning::gemm_panel_columns(t);
-    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8 or a tile.
-    const int64_t depth = std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
-    const int64_t multiple = multiplies_tiles(s.dtype, t) ? kTile : 8;
+    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8. Tiles are
+    // read faster than sums are kept: theirs are longer.
+    const bool tiles = multiplies_tiles(s.dtype, t);
+    const int64_t multiple = tiles ? kTile : 8;
+    const int64_t depth = tiles ? tuning::tiles_depth
+                                : std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
     channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
     channels = ceil_div(channels, multiple) * multiple;
     panels = ceil_div(s.n, width);
     cut_rows(s, t);
     if (s.is_convolution()) return;
     if (multiplies_pairs(s.dtype, t))
-      copy_pairs(s, t, multiplies_tiles(s.dtype, t) ? is_less(0, given.channels % (2 * kTile))
-                                                    : given.channels % 2);
+      copy_pairs(s, t,
+                 multiplies_tiles(s.dtype, t) ? is_less(0, given.channels % (2 * kTile))
+                                              : given.channels % 2);
     else
       copy_rows(s, t);
   }
@@ -77,7 +77,8 @@ struct Blocking {
   // A block's rows stay in the second-level cache where that costs little: a packed panel is read
   // again for each of a few blocks, another one would be packed again.
   void cut_rows(const Gemm& s, const Machine& t) {
-    const int64_t most = tuning::gemm_most_rows;
+    const int64_t most =
+        multiplies_tiles(s.dtype, t) ? tuning::tiles_most_rows : tuning::gemm_most_rows;
     const Size fits =
         clamp(Size(cache(s, t)) / (s.channels * 4), Size(tuning::gemm_fewest_rows), most);
     Size most_rows = most;
@@ -288,8 +289,9 @@ struct Finish {
       cat_to(body_, "  if (s->b_n == 1 && odd)\n    for (i64 n = 0; n < ", w, "; ++n) to[whole * ",
              w, " + n] = n < columns ? b[whole * 2 * s->b_k + n] : 0;\n");
     if (by_tiles_)
-      cat_to(body_, "  for (i64 k = count; k % ", kTile, "; ++k)\n    for (i64 n = 0; n < wide; n += ",
-             lanes_, ") ", store_unit_, "(to + k * ", w, " + n, ", none, ");\n");
+      cat_to(body_, "  for (i64 k = count; k % ", kTile,
+             "; ++k)\n    for (i64 n = 0; n < wide; n += ", lanes_, ") ", store_unit_, "(to + k * ",
+             w, " + n, ", none, ");\n");
     body_ += "}\n";
   }
 
@@ -553,7 +555,7 @@ static void configure(i64 rows) {
       load("    ", 6 + j, cat("b + k * ", width(), " + ", j * kTile), "b_row");
     for (int i = 0; i < rows; i++)
       load("    ", 4 + i, cat("a + k * 4 + ", i * kTile, " * a_row"), "a_row");
-    cat_to(body_, "    OXY_UNROLL\n    for (int i = 0; i < ", kSteps, "; ++i) prefetch(next);\n");
+    body_ += "    prefetch(next);\n";
     each([&](int tile, int i, int j) {
       cat_to(body_, "    MULTIPLY_TILES(", tile, ", ", 4 + i, ", ", 6 + j, ");\n");
     });
@@ -574,7 +576,7 @@ static void configure(i64 rows) {
            "  const i64 a_row = s->copy_row ? s->copy_row * 4 : s->a_row * 2;\n  if (!s->packed) "
            "pack(s, b, panel, count, columns, odd);\n  const i64 groups = (m + ",
            2 * kTile - 1, ") / ", 2 * kTile, ", pieces = (columns + ", 2 * kTile - 1, ") / ",
-           2 * kTile, ", steps = (count + ", kTile - 1, ") / ", kTile, " * ", kSteps,
+           2 * kTile, ", steps = (count + ", kTile - 1, ") / ", kTile,
            " * groups * pieces;\n  struct Prefetch next = prefetch_from(s, ahead, steps);\n"
            "  const i64 burst = (next.runs * next.run - steps) / groups;\n  i64 known = 0;\n"
            "  int status = 0;\n  f32* const edge = c;\n",
@@ -590,7 +592,8 @@ static void configure(i64 rows) {
       cat_to(body_, "        case ", i, ": grid", 1 + i / 2, "x", 1 + i % 2,
              "(a, a_row, panel + n, c + n, c_row, count, first, &next); break;\n");
     body_ +=
-        "      }\n    }\n    c += r * c_row;\n    if (to) {\n      write_rows(to + done * s->c_row, "
+        "      }\n    }\n    c += r * c_row;\n    if (to) {\n      write_rows(to + done * "
+        "s->c_row, "
         "s->c_row, c - r * c_row, r, columns);\n      c = start ? edge : c;\n    }\n"
         "    if (f) status |= finish(f, done, r);\n  }\n  return status;\n}\n";
   }
@@ -748,12 +751,16 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
 
 }  // namespace
 
+bool multiplies_tiles(ir::DType dtype, const Machine& target) {
+  return multiplies_pairs(dtype, target) && target.amx_bf16;
+}
+
 bool multiplies_pairs(ir::DType dtype, const Machine& target) {
   return dtype == ir::DType::BF16 && target.avx512_bf16 && target.vector_bytes == 64;
 }
 
 std::string emit_gemm(const Gemm& shape, const Machine& target) {
-  if (is_dot_gemm(shape)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
+  if (is_dot_gemm(shape, target)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
   if (is_row_gemm(shape)) return emit_row_gemm(target);
   return GemmEmitter(shape.dtype, shape.to_f32, target).text();
 }
@@ -771,8 +778,8 @@ std::vector<std::string> gemm_texts(const Machine& target) {
 }
 
 std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
-  OXY_CHECK(!given.epilogue || !reads_as_it_lies(given), print(given));
-  if (is_dot_gemm(given)) return dot_gemm_parameters(given);
+  OXY_CHECK(!given.epilogue || !reads_as_it_lies(given, target), print(given));
+  if (is_dot_gemm(given, target)) return dot_gemm_parameters(given);
   if (is_row_gemm(given)) return row_gemm_parameters(given);
   Gemm s = given;
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
@@ -802,24 +809,26 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   return out;
 }
 
-bool reads_as_it_lies(const Gemm& s) { return is_dot_gemm(s) || is_row_gemm(s); }
+bool reads_as_it_lies(const Gemm& s, const Machine& target) {
+  return is_dot_gemm(s, target) || is_row_gemm(s);
+}
 
-int64_t few_rows_limit(const Gemm& s) {
+int64_t few_rows_limit(const Gemm& s, const Machine& target) {
   Gemm few = s;
   few.rows = Gemm::Rows::Few;
-  if (is_dot_gemm(few)) return tuning::dot_most_rows;
+  if (is_dot_gemm(few, target)) return dot_most_rows(s.dtype, target);
   return is_row_gemm(few) ? tuning::row_most_rows : 0;
 }
 
 Size gemm_range(const Gemm& shape, const Machine& target) {
-  if (is_dot_gemm(shape)) return dot_gemm_range(shape);
+  if (is_dot_gemm(shape, target)) return dot_gemm_range(shape);
   if (is_row_gemm(shape)) return row_gemm_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
-  if (is_dot_gemm(shape)) return 0;
+  if (is_dot_gemm(shape, target)) return 0;
   if (is_row_gemm(shape)) return row_gemm_scratch_bytes(shape);
   return Scratch(shape, target).end;
 }

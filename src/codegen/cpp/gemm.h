@@ -2,7 +2,7 @@
 // compiled once for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a
 // time, B where it is packed, sums are f32 and rounded once, as ATen does. Where the machine has
 // AVX512_BF16, bf16 is multiplied as it lies, in pairs along k, by an instruction that takes
-// denormals for 0, as oneDNN does.
+// denormals for 0, as oneDNN does; with AMX whole tiles of rows and columns.
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
@@ -75,6 +75,8 @@ struct Gemm {
 
 // Whether pairs of values along k are multiplied and added up by one instruction.
 bool multiplies_pairs(ir::DType dtype, const Machine& target);
+// Whether tiles of them are, where there are more than a few rows.
+bool multiplies_tiles(ir::DType dtype, const Machine& target);
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
@@ -85,15 +87,18 @@ std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_ge
 std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
 Size gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread
-int64_t gemm_bytes(const Gemm& shape);      // of operands and result, at the hints
-bool reads_as_it_lies(const Gemm& shape);   // B is not packed, also where it is constant
-int64_t few_rows_limit(const Gemm& shape);  // the most that a text for few rows is for; 0: none is
+int64_t gemm_bytes(const Gemm& shape);  // of operands and result, at the hints
+// B is not packed, also where it is constant.
+bool reads_as_it_lies(const Gemm& shape, const Machine& target);
+// The most rows that a text for few rows is for; 0: none is.
+int64_t few_rows_limit(const Gemm& shape, const Machine& target);
 std::string print(const Gemm& shape);
 
 // Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each
 // element of C is a sum along the lanes, so that B is read once, as it lies, without being packed.
 // Six rows of A (three without AVX-512) times four columns of B stay in registers.
-bool is_dot_gemm(const Gemm& p);
+int64_t dot_most_rows(ir::DType dtype, const Machine& target);
+bool is_dot_gemm(const Gemm& p, const Machine& target);
 std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target);
 std::vector<Size> dot_gemm_parameters(const Gemm& p);
 Size dot_gemm_range(const Gemm& p);

@@ -97,9 +97,9 @@ class GemmTest : public ::testing::Test {
     for (const Size& x : gemm_parameters(p, target_)) parameters.push_back(value(x));
     const size_t half = p.dtype == ir::DType::F32 ? 0 : p.dtype == ir::DType::BF16 ? 1 : 2;
     const size_t kind = p.to_f32 ? half + 2 : half;
-    const jit::Code* code = (is_dot_gemm(p)   ? dots_[kind]
-                             : is_row_gemm(p) ? rows_
-                                              : packs_[kind])
+    const jit::Code* code = (is_dot_gemm(p, target_) ? dots_[kind]
+                             : is_row_gemm(p)        ? rows_
+                                                     : packs_[kind])
                                 .get();
     const auto bytes = static_cast<size_t>(value(gemm_scratch_bytes(p, target_)));
     const int64_t range = value(gemm_range(p, target_));
