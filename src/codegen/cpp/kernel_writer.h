@@ -192,6 +192,7 @@ class KernelWriter {
                           const std::string& mask, const Scope& scope);
   bool write_run(const Compute& c, const Scope& scope, const std::string& mask,
                  const std::string& other);
+  void open_lanes(const Scope& scope);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,
                     const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);

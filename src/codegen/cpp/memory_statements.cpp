@@ -226,6 +226,13 @@ bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::st
   return true;
 }
 
+// A loop over the lanes in use. Where those are all, it is unrolled: a lane whose number varies is
+// read from memory, to which the vector is written each time.
+void KernelWriter::open_lanes(const Scope& scope) {
+  if (scope.active.empty()) out_.line("OXY_UNROLL");
+  out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+}
+
 void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& scope,
                                 const std::string& initial, const std::string& condition) {
   const Value& v = define(c, true);
@@ -236,8 +243,7 @@ void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& 
               ';');
     memory = cat(buffer(c.buffer), '[', offsets->shared, " + ", v.name, "_at[l]]");
   }
-  if (scope.active.empty()) out_.line("OXY_UNROLL");
-  out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  open_lanes(scope);
   const std::string loaded = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
   out_.line(condition.empty() ? "" : cat("if (", condition, ") "), v.name, "[l] = ", loaded, ';');
   out_.close();
@@ -304,7 +310,7 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
     return;
   }
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
-    out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+    open_lanes(scope);
     const std::string lane = value(c.args[0]).vector ? cat(v, "[l]") : value(c.args[0]).name;
     const std::string stored = c.dtype == DType::B8 ? cat(lane, " != 0") : lane;
     out_.line(buffer(c.buffer), '[', a.offset, "] = ", stored, ';');
@@ -332,7 +338,7 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
   const std::string lane = value(c.args[0]).vector ? cat(name, "[l]") : name;
   const std::string at = cat(buffer(c.buffer), '[', a.offset, ']');
   if (vector && a.kind == Access::Kind::Strided) {
-    out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+    open_lanes(scope);
     const std::string there = cat(buffer(c.buffer), '[', lane_index(c.index, scope), ']');
     const std::string sum =
         operators(1).apply(LoopOp::Add, c.dtype, {{there, c.dtype}, {lane, c.dtype}});
@@ -350,7 +356,7 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
     const std::string to = cat(buffer(c.buffer), " + ", a.offset);
     return out_.line(partly("store", c.dtype, cat(to, ", ", sum), scope), ';');
   }
-  if (vector) out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  if (vector) open_lanes(scope);
   out_.line(at, " = ", operators(1).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}),
             ';');
   if (vector) out_.close();
@@ -371,7 +377,7 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
     out_.line("if (", prelude_.fn("any", "i32", scope.lanes), '(', outside, ")) ", wrong);
     return;
   }
-  out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
+  open_lanes(scope);
   out_.line("if (", v.name, "[l] < 0 || ", v.name, "[l] >= ", lane_index(c.index, scope), ") ",
             wrong);
   out_.close();
@@ -402,6 +408,7 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   } else if (a.kind == Access::Kind::Gather) {
     const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = {};");
+    out_.line("OXY_UNROLL");
     out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
     out_.line(v.name, "[l] = ", a.offset, ';');
     out_.close();
