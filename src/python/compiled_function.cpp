@@ -376,7 +376,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
     say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
-  if (entry->eager) capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
+  if (entry->eager) {
+    capture->numbers.read_asked();
+    capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
+  }
   const bool offsets =
       capture->graphs.offsets_matter || (entry->graph && entry->graph->offsets_matter());
   const auto places = offsets                         ? GuardedPlaces::All

@@ -3,7 +3,7 @@
 
 #include <torch/csrc/utils/python_symnode.h>
 
-#include "python/cpython/boundary.h"
+#include "python/symbolic_slots.h"
 #include "support/check.h"
 #include "torch_bridge/symbolic_shapes.h"
 
@@ -37,21 +37,18 @@ std::optional<Operand> operand(PyObject* o) {
   return Operand{*e, is_symbolic_int(o) ? bridge::facts_of(sym_int_of(o)) : nullptr};
 }
 
-bool is_int_like(PyObject* o) {
+bool is_number_like(PyObject* o) {
   return is_symbolic_int(o) || PyLong_Check(o) || PyFloat_Check(o) || PyComplex_Check(o);
 }
 
-py::object plain(PyObject* o) { return is_symbolic(o) ? number_of(o, true) : borrow(o); }
-
-// A function of two numbers, of those that symbolic ints and truths are.
-template <binaryfunc function>
-PyObject* of_numbers(PyObject* a, PyObject* b) {
-  return boundary([=] { return function(plain(a).ptr(), plain(b).ptr()); }, nullptr);
+py::object plain(PyObject* o) {
+  return is_symbolic_int(o) || is_symbolic_bool(o) ? number_of(o, true) : borrow(o);
 }
 
 using OnExprs = std::optional<Expr> (*)(Expr a, Expr b, const Facts& facts);
 
 // The operator on expressions where both operands are integers and it has one, else on the numbers.
+// A symbolic float knows better.
 template <OnExprs on_exprs, binaryfunc on_numbers>
 PyObject* binary(PyObject* a, PyObject* b) {
   auto body = [=]() -> PyObject* {
@@ -65,7 +62,7 @@ PyObject* binary(PyObject* a, PyObject* b) {
       }
       if (e) return symbolic_int(*e, facts).release().ptr();
     }
-    if (!is_int_like(a) || !is_int_like(b)) return Py_NewRef(Py_NotImplemented);
+    if (!is_number_like(a) || !is_number_like(b)) return Py_NewRef(Py_NotImplemented);
     return on_numbers(plain(a).ptr(), plain(b).ptr());
   };
   return boundary(body, nullptr);
@@ -122,7 +119,7 @@ PyObject* power_of(PyObject* a, PyObject* b, PyObject* modulus) {
       for (long i = 0; i < n; i++) e *= base.expr;
       return symbolic_int(e, base.facts).release().ptr();
     }
-    if (!is_int_like(a) || !is_int_like(b)) return Py_NewRef(Py_NotImplemented);
+    if (!is_number_like(a) || !is_number_like(b)) return Py_NewRef(Py_NotImplemented);
     return PyNumber_Power(plain(a).ptr(), plain(b).ptr(), plain(modulus).ptr());
   };
   return boundary(body, nullptr);
@@ -135,8 +132,6 @@ PyObject* negative(PyObject* o) {
   };
   return boundary(body, nullptr);
 }
-
-PyObject* positive(PyObject* o) { return Py_NewRef(o); }
 
 PyObject* absolute_of(PyObject* o) {
   auto body = [=] {
@@ -165,22 +160,12 @@ int truth_of(PyObject* o) {
   return boundary(body, -1);
 }
 
-// What a function of CPython's makes of the number.
-template <PyObject* (*function)(PyObject*)>
-PyObject* of_number(PyObject* o) {
-  return boundary([=] { return function(number_of(o, true).ptr()); }, nullptr);
-}
-
 PyObject* as_index(PyObject* o) {
   return boundary([=] { return number_of(o, true).release().ptr(); }, nullptr);
 }
 
 PyObject* format(PyObject* o, PyObject* spec) {
-  return boundary([=] { return PyObject_Format(number_of(o, true).ptr(), spec); }, nullptr);
-}
-
-Py_hash_t hash_of_number(PyObject* o) {
-  return boundary([=] { return PyObject_Hash(number_of(o, true).ptr()); }, -1);
+  return boundary([=] { return PyObject_Format(plain(o).ptr(), spec); }, nullptr);
 }
 
 sym::Condition condition(Expr a, Expr b, int operation) {
@@ -212,7 +197,7 @@ PyObject* compare_as(PyObject* a, PyObject* b, int operation) {
           .release()
           .ptr();
     }
-    if (!is_int_like(a) || !is_int_like(b)) return Py_NewRef(Py_NotImplemented);
+    if (!is_number_like(a) || !is_number_like(b)) return Py_NewRef(Py_NotImplemented);
     return PyObject_RichCompare(plain(a).ptr(), plain(b).ptr(), operation);
   };
   return boundary(body, nullptr);
@@ -271,27 +256,22 @@ PyObject* compare_bool(PyObject* a, PyObject* b, int operation) {
   return boundary(body, nullptr);
 }
 
-template <class F>
-PyType_Slot slot(int id, F* function) {
-  return {id, reinterpret_cast<void*>(function)};
-}
-
 PyTypeObject* symbolic_bool_type() {
   static PyTypeObject* const type = [] {
     PyType_Slot slots[] = {slot(Py_nb_and, join_truths<sym::both, PyNumber_And>),
                            slot(Py_nb_or, join_truths<sym::either, PyNumber_Or>),
-                           slot(Py_nb_xor, of_numbers<PyNumber_Xor>),
-                           slot(Py_nb_add, of_numbers<PyNumber_Add>),
-                           slot(Py_nb_subtract, of_numbers<PyNumber_Subtract>),
-                           slot(Py_nb_multiply, of_numbers<PyNumber_Multiply>),
+                           slot(Py_nb_xor, of_numbers<plain, PyNumber_Xor>),
+                           slot(Py_nb_add, of_numbers<plain, PyNumber_Add>),
+                           slot(Py_nb_subtract, of_numbers<plain, PyNumber_Subtract>),
+                           slot(Py_nb_multiply, of_numbers<plain, PyNumber_Multiply>),
                            slot(Py_nb_bool, truth_of_bool),
-                           slot(Py_nb_invert, of_number<PyNumber_Invert>),
-                           slot(Py_nb_int, of_number<PyNumber_Long>),
-                           slot(Py_nb_index, of_number<PyNumber_Index>),
-                           slot(Py_nb_float, of_number<PyNumber_Float>),
-                           slot(Py_tp_hash, hash_of_number),
-                           slot(Py_tp_repr, of_number<PyObject_Repr>),
-                           slot(Py_tp_str, of_number<PyObject_Str>),
+                           slot(Py_nb_invert, of_number<plain, PyNumber_Invert>),
+                           slot(Py_nb_int, of_number<plain, PyNumber_Long>),
+                           slot(Py_nb_index, of_number<plain, PyNumber_Index>),
+                           slot(Py_nb_float, of_number<plain, PyNumber_Float>),
+                           slot(Py_tp_hash, hash_of_number<plain>),
+                           slot(Py_tp_repr, of_number<plain, PyObject_Repr>),
+                           slot(Py_tp_str, of_number<plain, PyObject_Str>),
                            slot(Py_tp_richcompare, compare_bool),
                            {0, nullptr}};
     PyType_Spec spec = {"oxyfuel._C.SymbolicBool", 0, 0, Py_TPFLAGS_DEFAULT, slots};
@@ -319,16 +299,16 @@ PyTypeObject* symbolic_int_type() {
                            slot(Py_nb_xor, binary<no_expression, PyNumber_Xor>),
                            slot(Py_nb_power, power_of),
                            slot(Py_nb_negative, negative),
-                           slot(Py_nb_positive, positive),
+                           slot(Py_nb_positive, itself),
                            slot(Py_nb_absolute, absolute_of),
                            slot(Py_nb_invert, inverted),
                            slot(Py_nb_bool, truth_of),
                            slot(Py_nb_int, as_index),
                            slot(Py_nb_index, as_index),
-                           slot(Py_nb_float, of_number<PyNumber_Float>),
-                           slot(Py_tp_hash, hash_of_number),
-                           slot(Py_tp_repr, of_number<PyObject_Repr>),
-                           slot(Py_tp_str, of_number<PyObject_Str>),
+                           slot(Py_nb_float, of_number<plain, PyNumber_Float>),
+                           slot(Py_tp_hash, hash_of_number<plain>),
+                           slot(Py_tp_repr, of_number<plain, PyObject_Repr>),
+                           slot(Py_tp_str, of_number<plain, PyObject_Str>),
                            slot(Py_tp_richcompare, compare_as),
                            slot(Py_tp_methods, methods),
                            {0, nullptr}};

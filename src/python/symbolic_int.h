@@ -22,7 +22,6 @@ namespace oxy::python {
 // conditions, and who asks for its truth raises oxyfuel._C.Undecided, unless the facts tell.
 bool is_symbolic_int(py::handle o);
 bool is_symbolic_bool(py::handle o);
-inline bool is_symbolic(py::handle o) { return is_symbolic_int(o) || is_symbolic_bool(o); }
 
 // A plain int where the expression is a constant.
 py::object symbolic_int(sym::Expr e, const std::shared_ptr<sym::ShapeFacts>& facts);

@@ -498,7 +498,7 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   if (is_existing_tuple(o) || (!heap().exists(o) && heap().keeps_attributes(o)))
     refuse_store(type, name);
   if (!heap().exists(o)) {
-    check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), numbers().read(borrow(value)).ptr()));
+    check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), numbers().carried(borrow(value)).ptr()));
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     try {  // there is something to delete
       if (!value) find_attr(o, name);
@@ -542,7 +542,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
     throw Break(BreakId::numpy, "assignment to ", text(name));
   if (PyType_Check(p)) return effects().write_type(o, name, value);
   if (PyFunction_Check(p) && heap().is_made_here(o))
-    return check(PyObject_SetAttr(p, name.ptr(), numbers().read(borrow(value)).ptr()));
+    return check(PyObject_SetAttr(p, name.ptr(), numbers().carried(borrow(value)).ptr()));
   if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));

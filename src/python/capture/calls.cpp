@@ -387,7 +387,7 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   if (code->co_flags & CO_VARARGS) {
     const Arguments rest(args.begin() + static_cast<ptrdiff_t>(taken), args.end());
     const bool has_deferred =
-        std::ranges::any_of(rest, [this](py::handle o) { return numbers().is_deferred(o); });
+        std::ranges::any_of(rest, [this](py::handle o) { return numbers().must_be_packed(o); });
     fast[slot++] = has_deferred ? numbers().pack(rest) : tuple_of(rest);
   } else if (taken < args.size()) {
     wrong_arguments(f, args.size(), kwargs);

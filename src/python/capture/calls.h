@@ -62,6 +62,10 @@ class Calls : public Part {
   using Answers = std::map<std::tuple<size_t, size_t, PyObject*>, py::object>;
   Answers* answers = nullptr;
 
+  // torch.full and its like with a float that a call computes, the last argument.
+  py::object filled_with_float(const std::string& name, py::handle callable, Arguments args,
+                               const Keywords& kwargs);
+
  private:
   py::object dict_of_mapping(py::handle mapping);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "python/capture/capture.h"
-#include "python/capture/size_float.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
@@ -21,7 +20,9 @@ bool is_arithmetic(uint32_t arg) {  // +, -, *
 }
 bool is_division(uint32_t arg) { return arg == 11 || arg == 24; }
 bool is_power(uint32_t arg) { return arg == 8 || arg == 21; }
-bool is_floor_division(uint32_t arg) { return arg == 2 || arg == 15; }
+bool is_floor_division_or_rest(uint32_t arg) {
+  return arg == 2 || arg == 15 || arg == 6 || arg == 19;
+}
 
 // By opcode: it moves values about, or deals with deferred ones itself.
 constexpr std::array<bool, 256> kLooksAtNothing = [] {
@@ -85,13 +86,15 @@ bool is_torch_function(py::handle function) {
 }  // namespace
 
 py::object Numbers::defer(py::handle real, SourceId source, py::object function, Arguments parts) {
-  py::object out = member_of<"builtins", "object">()();
-  heap().entry(out.ptr()).source = source;
   const bool of_data =
       std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
+  const bool varies = source.valid() ? is_varying(source) : is_computed_anew(parts);
+  const bool is_float = PyFloat_CheckExact(real.ptr()) && varies && !of_data;
+  py::object out = is_float ? symbolic_float(*this) : member_of<"builtins", "object">()();
+  if (!is_float) heap().entry(out.ptr()).source = source;
+  heap().hold(out);
   deferred_[out.ptr()] = {borrow(real),     source, std::move(function),
                           std::move(parts), false,  of_data};
-  heap().hold(out);
   return out;
 }
 
@@ -117,11 +120,14 @@ py::object Numbers::real_of(const py::object& o) const {
   return o && is_symbolic_int(o) ? number_of(o, false) : o;
 }
 
+// `o` where it may lie anywhere, else what `read` gives.
+py::object Numbers::carried(const py::object& o) { return o && is_symbolic_float(o) ? o : read(o); }
+
 // What captured code has written somewhere, for whoever asks for it next.
 py::object Numbers::taken(const py::object& written) {
   const bool deferred =
       takes == Takes::Deferred || (takes == Takes::Varying && is_runtime_number(written));
-  return deferred ? written : read(written);
+  return deferred ? written : carried(written);
 }
 
 // `o`, or the constant that it stands for, guarded.
@@ -168,142 +174,6 @@ std::optional<py::object> Numbers::compute_deferred(const py::object& function, 
   return defer(function(typed(a), typed(b)), {}, function, {a, b});
 }
 
-std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const py::object& function,
-                                                  const Arguments& args) {
-  auto of_sizes = [this](const py::object& a) { return is_of_sizes(a); };
-  auto of_data = [this](const py::object& a) { return is_of_data(a); };
-  if (std::ranges::none_of(args, of_sizes) || std::ranges::any_of(args, of_data))
-    return std::nullopt;
-  Arguments reals;
-  for (const py::object& a : args) {
-    if (a && is_symbolic_int(a) && !has_hint(a)) return std::nullopt;
-    reals.push_back(typed(a));
-    if (!a || !is_number(reals.back().ptr())) return std::nullopt;
-  }
-  static constexpr std::string_view kFunctions[] = {
-      "add",  "sub",  "mul", "truediv", "itruediv", "iadd",  "isub",  "imul",     "pow",
-      "ipow", "sqrt", "exp", "log",     "log2",     "log10", "float", "floordiv", "ifloordiv"};
-  if (std::ranges::find(kFunctions, name) == std::end(kFunctions)) return std::nullopt;
-  PyObject* made = PyObject_CallObject(function.ptr(), tuple_of(reals).ptr());
-  if (made == nullptr) PyErr_Clear();
-  const py::object real = owned(made);
-  if (!real || !PyFloat_CheckExact(real.ptr())) return std::nullopt;
-  floats_of_sizes_ = true;
-  return defer(real, {}, function, args);
-}
-
-bool Numbers::is_of_sizes(const py::object& o) const {
-  if (o && is_symbolic_int(o)) return has_hint(o);
-  const Deferred* found = deferred_.empty() ? nullptr : find(o);
-  if (found && found->source.valid()) return sizes().varies(found->real, found->source);
-  return found && std::ranges::any_of(found->parts,
-                                      [this](const py::object& part) { return is_of_sizes(part); });
-}
-
-// The int, or float(int), that it is.
-std::optional<sym::Expr> Numbers::whole(const py::object& o) {
-  if (!o) return std::nullopt;
-  if (is_symbolic_int(o) || PyLong_CheckExact(o.ptr())) return integer_expr(o);
-  if (!find(o)) return std::nullopt;
-  const Deferred found = *find(o);
-  if (sizes().varies(found.real, found.source)) return integer_expr(read(o));
-  if (!found.function) return std::nullopt;
-  const auto name = text(found.function.attr("__name__"));
-  if (found.parts.size() == 1) return name == "float" ? whole(found.parts[0]) : std::nullopt;
-  if (found.parts.size() != 2 || !PyLong_CheckExact(found.real.ptr())) return std::nullopt;
-  const auto a = whole(found.parts[0]), b = whole(found.parts[1]);
-  if (!a || !b) return std::nullopt;
-  if (name == "add" || name == "iadd") return *a + *b;
-  if (name == "sub" || name == "isub") return *a - *b;
-  return name == "mul" || name == "imul" ? std::optional(*a * *b) : std::nullopt;
-}
-
-std::optional<SizeFloat> Numbers::size_float(const py::object& o) {
-  if (!find(o) || !is_of_sizes(o)) return std::nullopt;
-  const Deferred found = *find(o);
-  if (found.parts.empty() || found.parts.size() > 2) return std::nullopt;
-  const auto facts = graphs().recorder().facts();
-  auto name = text(found.function.attr("__name__"));
-  const py::object &a = found.parts[0], &b = found.parts.back();
-  const auto x = whole(a), y = whole(b);
-  if (found.parts.size() == 1) {
-    if (name == "sqrt" && x) return SizeFloat::square_root(*x, facts);
-    if (name == "float" && x) return SizeFloat::quotient(*x, 1, facts);
-    const auto inner = name == "neg" ? size_float(a) : std::nullopt;
-    return inner ? inner->negated() : std::nullopt;
-  }
-  if (name.starts_with('i')) name.erase(0, 1);  // in place
-  auto number = [](const py::object& part) -> std::optional<double> {
-    if (!PyFloat_CheckExact(part.ptr())) return std::nullopt;
-    return PyFloat_AS_DOUBLE(part.ptr());
-  };
-  const auto c = number(a), d = number(b);
-  if (name == "pow") return x && d == 0.5 ? SizeFloat::square_root(*x, facts) : std::nullopt;
-  if (name == "mul") {
-    if (x && y) return SizeFloat::quotient(*x * *y, 1, facts);
-    if (x && d) return SizeFloat::product(*x, *d, facts);
-    return c && y ? SizeFloat::product(*y, *c, facts) : std::nullopt;
-  }
-  if (name == "truediv") {
-    if (x && y) return SizeFloat::quotient(*x, *y, facts);
-    if (x && d) return SizeFloat::quotient_by_float(*x, *d, facts);
-    return c && y ? SizeFloat::product_of_float(*c, *y, facts) : std::nullopt;
-  }
-  if (name == "floordiv") {  // of the exact quotient, which `/` may round
-    std::optional<SizeFloat> exact;
-    if (x && d) exact = SizeFloat::quotient_by_float(*x, *d, facts);
-    if (c && y) exact = SizeFloat::product_of_float(*c, *y, facts);
-    if (exact && !exact->is_ratio()) return std::nullopt;
-    if (!x && y == sym::Expr(1)) exact = size_float(a);
-    const auto e = exact ? exact->rounded(Rounding::Down) : std::nullopt;
-    return e ? SizeFloat::quotient(*e, 1, facts) : std::nullopt;
-  }
-  if (name != "add" && name != "sub") return std::nullopt;
-  const int sign = name == "sub" ? -1 : 1;
-  if (const auto left = size_float(a)) {
-    if (y) return left->plus(*y * sign);
-    return d ? left->plus(*d * sign) : std::nullopt;
-  }
-  auto right = size_float(b);
-  if (right && sign < 0) right = right->negated();
-  if (!right) return std::nullopt;
-  if (x) return right->plus(*x);
-  return c ? right->plus(*c) : std::nullopt;
-}
-
-std::optional<py::object> Numbers::rounded(const py::object& o, Rounding how) {
-  try {
-    const auto number = size_float(o);
-    const auto e = number ? number->rounded(how) : std::nullopt;
-    return e ? std::optional(symbolic_int(*e, number->facts())) : std::nullopt;
-  } catch (const InternalError&) {  // numbers that no expression holds
-    return std::nullopt;
-  }
-}
-
-// A float of sizes against a number.
-std::optional<py::object> Numbers::compare_sizes(const py::object& a, const py::object& b,
-                                                 int operation) {
-  if (!floats_of_sizes_ || !a || !b) return std::nullopt;
-  const bool left = find(a) != nullptr;
-  const py::object& other = left ? b : a;
-  static constexpr int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
-  const int seen = left ? operation : swapped[operation];
-  try {
-    const auto number = size_float(left ? a : b);
-    if (!number) return std::nullopt;
-    const auto e = whole(other);
-    const auto answer = e ? number->compared(*e, seen)
-                        : PyFloat_CheckExact(other.ptr())
-                            ? number->compared(PyFloat_AS_DOUBLE(other.ptr()), seen)
-                            : std::nullopt;
-    if (!answer) return std::nullopt;
-    return symbolic_bool(*answer, sym::print(*answer), number->facts());
-  } catch (const InternalError&) {
-    return std::nullopt;
-  }
-}
-
 std::optional<py::object> Numbers::negate_deferred(const py::object& a) {
   if (!find(a)) return std::nullopt;
   const py::object& negate = member_of<"operator", "neg">();
@@ -348,7 +218,7 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   if (is_division(operation)) return of_sizes || is_nonzero(right);
   auto is_float = [this](const py::object& o) { return PyFloat_CheckExact(real_of(o).ptr()); };
   const bool floats = is_float(left) || is_float(right);
-  return of_sizes && (is_power(operation) || (floats && is_floor_division(operation)));
+  return of_sizes && (is_power(operation) || (floats && is_floor_division_or_rest(operation)));
 }
 
 // Of a varying float this answer is guarded.
@@ -444,7 +314,7 @@ py::object Numbers::pack_named(const Keywords& items) {
       },
       METH_VARARGS, nullptr};
   const bool deferred = std::ranges::any_of(
-      items, [this](const py::object& value) { return is_deferred(value); },
+      items, [this](const py::object& value) { return must_be_packed(value); },
       &Keywords::value_type::second);
   py::dict real;
   py::tuple keys(items.size());
@@ -519,7 +389,7 @@ bool Numbers::holds_varying(py::handle arguments, SourceId source) {
 // Reads what the next instruction looks at.
 void Numbers::read_arguments(TracedFrame& f) {
   auto read_top = [&](size_t n) {
-    for (py::object& o : std::span(f.stack).last(n)) o = read(o);
+    for (py::object& o : std::span(f.stack).last(n)) o = carried(o);
   };
   const auto& code = f.bytecode->instructions;
   const Instruction& i = code[f.next];
@@ -528,12 +398,12 @@ void Numbers::read_arguments(TracedFrame& f) {
   if (operation >= 0) {
     const char* name = binary_operator_name(static_cast<uint32_t>(operation));
     if (!goes_on_counting(f) && !takes_runtime_numbers(name, std::span(f.stack).last(2), {}))
-      read_top(2);
+      for (py::object& o : std::span(f.stack).last(2)) o = read(o);
     return;
   }
   switch (i.op) {
     case MAKE_CELL:
-      if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = read(f.fast[i.arg]);
+      if (!is_packed(f.fast[i.arg])) f.fast[i.arg] = carried(f.fast[i.arg]);
       return;
     case CALL_FUNCTION_EX:
       return hands_on_packed(f, (i.arg & 1) != 0) ? void() : read_top(f.stack.size());
@@ -555,7 +425,10 @@ void Numbers::read_arguments(TracedFrame& f) {
       for (size_t at = 0; at < n; at++) {
         py::object& o = f.stack[f.stack.size() - n + at];
         const bool key = i.op == BUILD_MAP && at % 2 == 0;
-        if (!result || key || !is_of_data(o)) o = read(o);
+        if (key)
+          o = read(o);
+        else if (!result || !is_of_data(o))
+          o = carried(o);
       }
       return;
     }

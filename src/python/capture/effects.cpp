@@ -127,7 +127,7 @@ void Effects::dict_write(py::handle dict, py::handle asked, py::handle value) {
   const py::object key = key_in(dict, asked);
   check_key(key);
   const Tracked& k = *heap().tracked(dict);
-  const py::object held = k.shadow ? numbers().read(borrow(value)) : borrow(value);
+  const py::object held = k.shadow ? numbers().carried(borrow(value)) : borrow(value);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));
   Writes& w = writes_of(dict);
@@ -450,7 +450,7 @@ py::object Effects::read_cell(py::handle cell) {
 
 void Effects::write_cell(py::handle cell, py::handle value) {
   if (!heap().exists(cell))
-    check(PyCell_Set(cell.ptr(), numbers().read(borrow(value)).ptr()));
+    check(PyCell_Set(cell.ptr(), numbers().carried(borrow(value)).ptr()));
   else
     write_attribute(cell, py::str("cell_contents"), value);
 }
@@ -486,7 +486,7 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
   auto* t = as_type(type);
   const std::string text = name.cast<std::string>();
   if (classes().is_made_class(type))
-    return check(PyObject_SetAttr(type.ptr(), name.ptr(), numbers().read(borrow(value)).ptr()));
+    return check(PyObject_SetAttr(type.ptr(), name.ptr(), numbers().carried(borrow(value)).ptr()));
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
   PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());

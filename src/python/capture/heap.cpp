@@ -423,7 +423,9 @@ py::object Heap::dict_items(py::handle o) {
     for (py::handle key : keys) {
       if (!is_one_for_all(key))
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
-      items[key] = wrap(held_at(o, key), sources.dict_item(source, key));
+      const bool written =
+          w && PyDict_Contains(w->items.ptr(), key.ptr()) == 1;  // it keeps its place
+      items[key] = written ? py::none() : wrap(held_at(o, key), sources.dict_item(source, key));
     }
   }
   if (!w) return items;
@@ -431,7 +433,7 @@ py::object Heap::dict_items(py::handle o) {
     if ((value.is(missing()) || w->moved.contains(key)) && items.contains(key))
       items.attr("pop")(key);
   for (auto [key, value] : w->items)
-    if (!value.is(missing())) items[key] = numbers().read(borrow(value));
+    if (!value.is(missing())) items[key] = numbers().carried(borrow(value));
   return items;
 }
 
@@ -571,8 +573,11 @@ void Heap::guard_two_objects(py::handle a, py::handle b) {
 
 // `a is b`, and the guards by which it is so at a hit.
 bool Heap::is_same(py::handle a, py::handle b) {
-  if (is_symbolic(a) || is_symbolic(b))
+  if (is_symbolic_float(a) && a.is(b)) return true;
+  if (is_symbolic(a) || is_symbolic(b)) {
+    if (a.is_none() || b.is_none()) return false;
     return is_same(with_numbers(borrow(a)), with_numbers(borrow(b)));
+  }
   if (!a.is(b)) return guard_two_objects(a, b), false;
   if (may_be_another(a.ptr())) guard_one_object(a);
   return true;

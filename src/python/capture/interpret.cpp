@@ -89,7 +89,7 @@ void Frames::make_cells(TracedFrame& f) {
     const int cell = cell_of_parameter(f.code, slot);
     py::object& given = f.fast[static_cast<size_t>(slot)];
     if (cell < 0) continue;
-    if (!numbers().is_packed(given)) given = numbers().read(given);
+    if (!numbers().is_packed(given)) given = numbers().carried(given);
     check(PyCell_Set(f.fast[static_cast<size_t>(cell)].ptr(), given.ptr()));
     given = py::object();
   }

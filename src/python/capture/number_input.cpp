@@ -35,10 +35,17 @@ constexpr NumberArgument kNumberArguments[] = {
     {"masked_fill", 2, "value", 2},
     {"where", 1, "input", 2},
     {"where", 2, "other", 2},
+    {"fill", 1, "value", 1},
+    {"setitem", 2, "", 1},
 };
 
 // What a tensor without dimensions and a number of its dtype do as with the number.
-constexpr std::string_view kOfScalars[] = {"add", "sub", "mul", "div", "truediv", "true_divide"};
+constexpr std::string_view kOfScalars[] = {"add",     "sub",         "mul", "div",
+                                           "truediv", "true_divide", "fill"};
+
+// The same beside integers, where a float gives floats.
+constexpr std::string_view kOfIntegers[] = {"add", "sub", "mul", "gt", "lt",
+                                            "ge",  "le",  "eq",  "ne"};
 
 // The same of a number that the graph computes.
 constexpr std::string_view kOfGraph[] = {
@@ -92,34 +99,6 @@ bool is_within(int64_t value, at::ScalarType dtype) {
 
 }  // namespace
 
-py::object NumberTree::value(std::span<PyObject* const> objects) const {
-  if (constant) return constant;
-  if (!function) return borrow(objects[fetched]);
-  std::vector<py::object> values;
-  std::vector<PyObject*> arguments;
-  for (const NumberTree& part : parts) {
-    values.push_back(part.value(objects));
-    if (!values.back()) return {};
-    arguments.push_back(values.back().ptr());
-  }
-  PyObject* made = PyObject_Vectorcall(function.ptr(), arguments.data(), arguments.size(), nullptr);
-  if (made == nullptr) PyErr_Clear();
-  return owned(made);
-}
-
-void NumberTree::shift(uint32_t by, uint32_t sizes_by) {
-  fetched += size ? sizes_by : by;
-  for (NumberTree& part : parts) part.shift(by, sizes_by);
-}
-
-int NumberTree::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(constant.ptr());
-  Py_VISIT(function.ptr());
-  for (const NumberTree& part : parts)
-    if (int stop = part.traverse(visit, arg)) return stop;
-  return 0;
-}
-
 std::optional<at::Tensor> number_as_tensor(py::handle number, NumberDtype dtype) {
   const at::ScalarType fits = dtype.fits;
   if (PyFloat_CheckExact(number.ptr())) {
@@ -146,7 +125,11 @@ bool Numbers::is_runtime_number(const py::object& o) const {
   if (it == deferred_.end() || !is_number(it->second.real.ptr())) return false;
   if (it->second.of_data) return graphs().inner() == nullptr && is_graph_number(o);
   if (it->second.source.valid()) return is_varying(it->second.source);
-  return std::ranges::any_of(it->second.parts, [this](const py::object& part) {
+  return is_computed_anew(it->second.parts);
+}
+
+bool Numbers::is_computed_anew(const Arguments& parts) const {
+  return std::ranges::any_of(parts, [this](const py::object& part) {
     return is_symbolic_int(part) ? has_hint(part) : is_runtime_number(part);
   });
 }
@@ -166,7 +149,6 @@ std::optional<NumberDtype> Numbers::met_dtype(std::span<const py::object> args) 
   return scalars == 1 ? scalar : std::nullopt;
 }
 
-// Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
 bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                                     std::span<const std::pair<py::object, py::object>> kwargs) {
   if (!have_runtime_numbers()) return false;
@@ -174,11 +156,11 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   if (!met) return false;
   const at::ScalarType dtype = met->fits;
   std::string_view word = target.substr(target.rfind('.') + 1);  // torch.mul, operator.mul, mul
-  if (met->same && std::ranges::find(kOfScalars, word) == std::end(kOfScalars)) return false;
-  if (word.ends_with('_') && !word.ends_with("__")) {  // in place
+  if (word.ends_with('_') && !word.ends_with("__")) {            // in place
     word.remove_suffix(1);
     if (!takes_in_place(word, args.size() + kwargs.size()) && word != "masked_fill") return false;
   }
+  if (met->same && std::ranges::find(kOfScalars, word) == std::end(kOfScalars)) return false;
   const bool computable =
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
   const bool integer = at::isIntegralType(dtype, false);
@@ -194,8 +176,11 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
         (position == kByName || std::ranges::find(kOfGraph, word) == std::end(kOfGraph)))
       return false;
     const py::object& real = deferred_.at(o.ptr()).real;
-    return (computable || (integer && !PyFloat_CheckExact(real.ptr()))) &&
-           number_as_tensor(real, *met).has_value();
+    const bool is_float = PyFloat_CheckExact(real.ptr());
+    const bool among_integers =
+        integer && (!is_float || std::ranges::find(kOfIntegers, word) != std::end(kOfIntegers));
+    return (computable || among_integers) &&
+           number_as_tensor(real, input_dtype(o, *met)).has_value();
   };
   for (size_t i = 0; i < args.size(); i++)
     if (!takes(args[i], i, "")) return false;
@@ -222,8 +207,16 @@ NumberTree Numbers::number_tree(const py::object& o) {
   return tree;
 }
 
+// A float beside integers has the default dtype, as the result.
+NumberDtype Numbers::input_dtype(const py::object& o, NumberDtype met) const {
+  const bool is_float = PyFloat_CheckExact(deferred_.at(o.ptr()).real.ptr());
+  if (!is_float || !at::isIntegralType(met.fits, true)) return met;
+  return {at::get_default_dtype_as_scalartype(), true};
+}
+
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.
-py::object Numbers::number_input(const py::object& o, NumberDtype dtype) {
+py::object Numbers::number_input(const py::object& o, NumberDtype met) {
+  const NumberDtype dtype = input_dtype(o, met);
   const auto key = std::pair(o.ptr(), dtype);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
   if (is_of_data(o)) return tensor_of_data(o, dtype);

@@ -7,6 +7,7 @@
 #include "python/capture/part.h"
 #include "python/capture/rebuild.h"
 #include "python/guards/guard.h"
+#include "python/symbolic_float.h"
 #include "symbolic/expr.h"
 
 namespace oxy::python {
@@ -34,15 +35,19 @@ struct ConstantNumber {
 // How many values a BUILD_TUPLE, BUILD_LIST, BUILD_MAP or BUILD_CONST_KEY_MAP takes off the stack.
 size_t parts_of_container(uint8_t op, uint32_t arg);
 
-class Numbers : public Part {
+class Numbers : public Part, private FloatOwner {
  public:
   using Part::Part;
+  Numbers(const Numbers&) = delete;
+  ~Numbers();
 
   // Stands for `real`, which has a source, or is what the function gives for the parts.
   py::object defer(py::handle real, SourceId source, py::object function = {},
                    Arguments parts = {});
   py::object deferred_number(py::handle real, SourceId source);
   py::object read(const py::object& o);
+  py::object carried(const py::object& o);
+  py::object with_plain_floats(const py::object& o);
   py::object typed(const py::object& o);
   void read_arguments(TracedFrame& frame);
   Takes taken_by_next(const TracedFrame& frame) const;
@@ -63,8 +68,9 @@ class Numbers : public Part {
                                            const Arguments& args);
   // Whether it is a size, or such a float.
   bool is_of_sizes(const py::object& o) const;
+  py::object combined(const py::object& function, const Arguments& args) override;
   // Such a float as an int; nothing where no expression of the sizes gives it.
-  std::optional<py::object> rounded(const py::object& o, Rounding how);
+  std::optional<py::object> rounded(const py::object& function, const py::object& o, Rounding how);
   std::optional<py::object> compare_sizes(const py::object& a, const py::object& b, int operation);
   py::object taken(const py::object& written);
   // Whether the next instruction calls item() or float() for what lands on the stack.
@@ -74,7 +80,10 @@ class Numbers : public Part {
   py::object number_of_data(const py::object& tensor, bool truths);
   bool is_varying(SourceId source) const;
   std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
-  py::object number_input(const py::object& o, NumberDtype dtype);
+  py::object number_input(const py::object& o, NumberDtype met);
+  // Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
+  bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
+                             std::span<const std::pair<py::object, py::object>> kwargs);
   py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
   std::optional<bool> truth_of_state(py::handle tensor);
@@ -92,20 +101,32 @@ class Numbers : public Part {
   Done compare_state(const py::object& a, const py::object& b, int operation);
 
   bool is_deferred(py::handle o) const { return deferred_.contains(o.ptr()); }
+  // Whether it is deferred, and no container may have it.
+  bool must_be_packed(py::handle o) const { return is_deferred(o) && !is_symbolic_float(o); }
   bool any_deferred() const { return !deferred_.empty(); }
   const auto& deferred() const { return deferred_; }
   bool is_loaded(SourceId source) const { return loaded_.contains(source); }
 
   // Sources, as texts, of numbers that are another one at each call: graph inputs if possible.
   std::unordered_set<std::string> varying;
+  // Of a capture that has come to its end; before that they are what was asked.
+  std::vector<NumberGuard> guards;
+  void make_guards();
+  // Where a capture does not come to its end: what was asked about is guarded itself.
+  void read_asked();
   bool reads_numbers = true;  // what the buffers of modules hold, where Python asks, under guards
   bool item_asked = false;    // see asks_for_item, of the instruction that is being interpreted
   // Whether whoever asks for a number next can do with a deferred one: any, or one that varies.
   Takes takes = Takes::Read;
 
  private:
+  py::object guarded_float(const py::object& symbolic) override;
+  py::object compared(const py::object& a, const py::object& b, int operation) override;
+  // What the function gives for numbers of sizes, an int or a bool, guarded; null where it raises.
+  py::object guarded_answer(const py::object& function, const Arguments& parts);
   const Deferred* find(const py::object& o) const;
   bool is_of_data(const py::object& o) const;
+  bool is_float_power(const py::object& base, const py::object& exponent);
   std::optional<sym::Expr> whole(const py::object& o);
   std::optional<SizeFloat> size_float(const py::object& o);
   bool is_graph_number(const py::object& o) const;
@@ -126,8 +147,8 @@ class Numbers : public Part {
   bool hands_on_numbers(TracedFrame& frame, size_t count);
   bool hands_on_packed(TracedFrame& frame, bool keywords);
   bool is_runtime_number(const py::object& o) const;
-  bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
-                             std::span<const std::pair<py::object, py::object>> kwargs);
+  NumberDtype input_dtype(const py::object& o, NumberDtype met) const;
+  bool is_computed_anew(const Arguments& parts) const;  // what is made of them, by each call
   NumberTree number_tree(const py::object& o);
   SourceId first_source(const py::object& deferred) const;
   ConstantNumber constant_number(py::handle tensor);
@@ -156,6 +177,13 @@ class Numbers : public Part {
     py::object number;
   };
   std::unordered_map<PyObject*, Setting> found_at_;
+  struct Asked {
+    py::object function;
+    Arguments parts;
+    py::object answer;
+    std::string where;
+  };
+  std::vector<Asked> asked_;
   bool floats_of_sizes_ = false, numbers_of_data_ = false;    // are among the deferred ones
   std::unordered_map<PyObject*, std::string> names_of_data_;  // of floats and truths, in messages
 };

@@ -113,9 +113,12 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
 }
 
 py::object Objects::compute(const py::object& function, const Arguments& args) {
+  const bool tensors = std::ranges::any_of(args, [this](auto& a) { return heap().is_tensor(a); });
+  if (!tensors && std::ranges::any_of(args, is_symbolic_float))
+    if (py::object made = numbers().combined(function, args)) return made;
   if (std::ranges::any_of(args, is_symbolic)) {
     Arguments seen;
-    for (const py::object& a : args) seen.push_back(numbers().read(a));
+    for (const py::object& a : args) seen.push_back(numbers().carried(a));
     return operate(function, seen);
   }
   auto computed = args.size() == 1 ? numbers().negate_deferred(args[0])
@@ -126,6 +129,7 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
 py::object Objects::type_of(py::handle o) {
   if (is_symbolic_int(o)) return type_object(&PyLong_Type);
   if (is_symbolic_bool(o)) return type_object(&PyBool_Type);
+  if (is_symbolic_float(o)) return type_object(&PyFloat_Type);
   if (numbers().is_graph_float(o)) return type_object(&PyFloat_Type);
   if (is_array(o)) return type_of_array(o);
   Tracked* k = heap().tracked(o);
@@ -205,6 +209,14 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
 
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
   if (heap().is_tensor(o)) {
+    // Of what a mask of the same shape selects nobody has to know how much it is.
+    if (is_symbolic_float(value) && heap().is_tensor(key))
+      if (const at::Tensor& mask = THPVariable_Unpack(key.ptr());
+          mask.scalar_type() == at::kBool && mask.dim() == THPVariable_Unpack(o.ptr()).dim() &&
+          mask.sym_sizes() == THPVariable_Unpack(o.ptr()).sym_sizes()) {
+        calls().call_method(o, "masked_fill_", {borrow(key), borrow(value)}, {});
+        return;
+      }
     const py::object selected = sizes().select(borrow(o), borrow(key));
     operate(
         member_of<"operator", "setitem">(),
@@ -284,7 +296,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
   if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
-  if (name == "truediv" && numbers().is_deferred(args[0])) {
+  if (name == "truediv" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1])) {
     return operate(member_of<"operator", "mul">(),
                    {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
   }
@@ -295,10 +307,13 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     }
   }
   if (std::ranges::any_of(args, is_symbolic)) {
-    const bool numbers = std::ranges::all_of(args, [](const py::object& a) {
+    const bool all_numbers = std::ranges::all_of(args, [](const py::object& a) {
       return is_symbolic(a) || (is_constant(a.ptr()) && PyNumber_Check(a.ptr()) == 1);
     });
-    if (numbers) return calls().call_real(function, args, {});
+    if (all_numbers) {
+      const auto made = numbers().float_of_sizes(name, borrow(function), args);
+      return made ? *made : calls().call_real(function, args, {});
+    }
     // A list is repeated so often, a text has the number in it.
     Arguments plain;
     for (const py::object& a : args) plain.push_back(with_numbers(a));

@@ -83,6 +83,11 @@ std::vector<uint32_t> RebuildPlan::place_all(py::handle iterable) {
 
 uint32_t RebuildPlan::place(py::handle o) {
   if (auto it = step_of_.find(o.ptr()); it != step_of_.end()) return it->second;
+  if (is_symbolic_float(o)) {
+    const Deferred& number = capture_.numbers.deferred().at(o.ptr());
+    return number.source.valid() ? place_existing(o, number.source)
+                                 : place_call(o, number.function, number.parts);
+  }
   if (is_symbolic(o)) return place_size(o);
   if (const SourceId source = capture_.numbers.source_of_float(o); source.valid())
     return place_existing(o, source);
@@ -397,6 +402,7 @@ void Graphs::finish(std::span<const py::object> values) {
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   refuse_custom_functions(plan.output_tensors);
+  numbers().make_guards();
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());
   for (const auto& [source, index] : fetched_) fetch[input_count + index] = source;
@@ -407,8 +413,9 @@ void Graphs::finish(std::span<const py::object> values) {
     s.kind = RebuildStep::Kind::Fetched;
     s.index += static_cast<uint32_t>(fetch.size());
   }
-  for (NumberInput& n : number_inputs)
-    n.number.shift(in_front, static_cast<uint32_t>(fetch.size()));
+  const auto sizes_from = static_cast<uint32_t>(fetch.size());
+  for (NumberInput& n : number_inputs) n.number.shift(in_front, sizes_from);
+  for (NumberGuard& g : numbers().guards) g.question.shift(in_front, sizes_from);
   rebuild = std::move(plan.rebuild);
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};
   drop_unused_items(*ir);

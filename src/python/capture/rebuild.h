@@ -16,6 +16,7 @@
 
 #include "python/bytecode/resume.h"
 #include "python/cpython/handles.h"
+#include "python/guards/number_tree.h"
 
 namespace oxy::python {
 
@@ -90,21 +91,6 @@ struct Rebuild {
   void apply(std::span<const py::object> built) const;
 };
 
-// A number that a graph takes as a tensor without dimensions, so that another value needs no other
-// graph: a constant, or something that a hit fetches and that was seen to vary, or a size, or what
-// a function of the modules `operator` and `math` gives for the parts.
-struct NumberTree {
-  py::object constant, function;
-  uint32_t fetched = 0;  // position among what the guards fetched
-  bool size = false;     // among the sizes behind that, until the capture ends
-  std::vector<NumberTree> parts;
-
-  // Null where Python raises: nothing is left of the exception.
-  py::object value(std::span<PyObject* const> objects) const;
-  void shift(uint32_t by, uint32_t sizes_by);      // all positions
-  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
-};
-
 // Of the tensor that a number meets. Beside one without dimensions, which would be promoted, the
 // number has the same dtype; else it is f64 or i64.
 struct NumberDtype {
@@ -113,6 +99,8 @@ struct NumberDtype {
   auto operator<=>(const NumberDtype&) const = default;
 };
 
+// A number that a graph takes as a tensor without dimensions, so that another value needs no other
+// graph.
 struct NumberInput {
   uint32_t input;  // position among the graph's inputs
   NumberDtype dtype;

@@ -80,9 +80,11 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                           const Arguments& args, const Keywords& kwargs) {
   // Eager has short cuts for some exponents, which are no tensors.
   const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
-  if (word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
+  const bool takes_numbers = numbers().takes_runtime_numbers(target, args, kwargs);
+  if (takes_numbers && word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
+    const py::object exponent = numbers().number_input(args[1], *numbers().met_dtype(args));
     return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
-                  member_of<"oxyfuel._C", "power">(), args, kwargs);
+                  member_of<"oxyfuel._C", "power">(), {args[0], exponent}, kwargs);
   }
   if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
       args.size() == 4 && kwargs.empty() && heap().is_tensor(args[3]) &&
@@ -104,10 +106,10 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   };
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a) {
-    if (numbers().is_deferred(a))
+    if (takes_numbers && numbers().is_deferred(a))
       return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
     if (iterators().lazy(a)) throw Break(BreakId::torch_call, target, " of an iterator");
-    const py::object inside = heap().deep_contents(a);
+    const py::object inside = numbers().with_plain_floats(heap().deep_contents(a));
     return inner_ ? lifted(inside) : inside;
   };
   std::vector<ir::Arg> ir_args;

@@ -9,6 +9,7 @@ namespace oxy::python {
 namespace {
 
 bool is_whole(py::handle o) { return is_symbolic_int(o) || PyLong_CheckExact(o.ptr()); }
+bool is_real(py::handle o) { return is_symbolic_float(o) || PyFloat_CheckExact(o.ptr()); }
 
 // torch.tensor's, that torch.full has as well.
 bool takes_options(const Keywords& kwargs) {
@@ -17,27 +18,41 @@ bool takes_options(const Keywords& kwargs) {
   });
 }
 
+bool has_option(const Keywords& kwargs, const char* name) {
+  return std::ranges::any_of(kwargs,
+                             [=](const auto& item) { return is_text(item.first.ptr(), name); });
+}
+
 const py::object& int64() { return member_of<"torch", "int64">(); }
 
-// Of ints, and of lists of such; null for all else.
-py::object filled(Capture& c, const py::object& value, const Keywords& options) {
-  if (is_whole(value)) {
+// Of numbers, and of lists of such; null for all else. `floats`: there are floats among them.
+py::object filled(Capture& c, const py::object& value, const Keywords& options, bool floats) {
+  if (is_whole(value) || is_real(value)) {
     Keywords named = options;
     py::object dtype;
     for (const auto& [key, given] : options)
       if (is_text(key.ptr(), "dtype") && !given.is_none()) dtype = given;
     std::erase_if(named, [](const auto& item) { return is_text(item.first.ptr(), "dtype"); });
-    named.emplace_back(py::str("dtype"), dtype ? dtype : int64());
-    const py::object made =
-        c.graphs.record(ir::NodeKind::CallFunction, "torch.full", member_of<"torch", "full">(),
-                        {py::tuple(), value}, named);
-    if (!dtype || dtype.is(int64())) c.numbers.set_constant_number(made, {value, py::list()});
+    if (dtype)
+      named.emplace_back(py::str("dtype"), dtype);
+    else if (!floats)
+      named.emplace_back(py::str("dtype"), int64());
+    else if (is_whole(value))
+      named.emplace_back(py::str("dtype"),
+                         c.calls.call(member_of<"torch", "get_default_dtype">(), {}));
+    const py::object& full = member_of<"torch", "full">();
+    if (is_symbolic_float(value))
+      return c.calls.filled_with_float("torch.full", full, {py::tuple(), value}, named);
+    const py::object made = c.graphs.record(ir::NodeKind::CallFunction, "torch.full", full,
+                                            {py::tuple(), value}, named);
+    if (is_whole(value) && !floats && (!dtype || dtype.is(int64())))
+      c.numbers.set_constant_number(made, {value, py::list()});
     return made;
   }
   if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return {};
   py::list parts;
   for (py::handle item : c.heap.contents(value)) {
-    const py::object part = filled(c, borrow(item), options);
+    const py::object part = filled(c, borrow(item), options, floats);
     if (!part) return {};
     parts.append(part);
   }
@@ -46,15 +61,17 @@ py::object filled(Capture& c, const py::object& value, const Keywords& options) 
                          {parts}, {});
 }
 
-// Whether torch makes a tensor of it, and `filled` can: lists that are alike.
-bool is_regular(Capture& c, const py::object& value) {
-  if (is_whole(value)) return true;
+// Whether torch makes a tensor of it, and `filled` can: lists that are alike. `floats` becomes
+// true where there are floats among the numbers.
+bool is_regular(Capture& c, const py::object& value, bool& floats) {
+  floats = floats || is_real(value);
+  if (is_whole(value) || is_real(value)) return true;
   if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return false;
   std::optional<size_t> length;
   for (py::handle item : c.heap.contents(value)) {
     const py::object one = borrow(item);
-    if (!is_regular(c, one)) return false;
-    const size_t has = is_whole(one) ? 0 : py::len(c.heap.contents(one));
+    if (!is_regular(c, one, floats)) return false;
+    const size_t has = is_whole(one) || is_real(one) ? 0 : py::len(c.heap.contents(one));
     if (has != length.value_or(has)) return false;
     length = has;
   }
@@ -95,6 +112,13 @@ py::object Calls::number_of_size(const py::object& number, const std::string& me
   return number;
 }
 
+py::object Calls::filled_with_float(const std::string& name, py::handle callable, Arguments args,
+                                    const Keywords& kwargs) {
+  const py::object value = std::exchange(args.back(), py::float_(0.0));
+  const auto kind = callable ? ir::NodeKind::CallFunction : ir::NodeKind::CallMethod;
+  return call_method(graphs().record(kind, name, callable, args, kwargs), "fill_", {value}, {});
+}
+
 Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,
                               const Keywords& kwargs) {
   constexpr std::string_view kTorch = "torch.";
@@ -106,17 +130,22 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
     numbers().set_constant_number(made, {number, py::list()});
     return made;
   }
-  if (!sizes().symbolic() || name.rfind('.') + 1 != kTorch.size() ||
+  if ((!sizes().symbolic() && !numbers().any_deferred()) || name.rfind('.') + 1 != kTorch.size() ||
       !any_argument(args, {}, mentions_symbolic_int))
     return std::nullopt;
   if (makes) {
-    if (args.size() != 1 || !takes_options(kwargs) || !is_regular(capture_, args[0]))
+    bool floats = false;
+    if (args.size() != 1 || !takes_options(kwargs) || !is_regular(capture_, args[0], floats))
       return std::nullopt;
-    return filled(capture_, args[0], kwargs);
+    return filled(capture_, args[0], kwargs, floats);
   }
+  if ((name == "torch.full" || name == "torch.full_like") && args.size() == 2 &&
+      is_symbolic_float(args[1]) && !has_option(kwargs, "requires_grad") &&
+      !has_option(kwargs, "out"))
+    return filled_with_float(name, callable, args, kwargs);
   if (args.size() != 2) return std::nullopt;
   const auto number = sizes().computed(name, args, kwargs);
-  return number ? Done(filled(capture_, *number, {})) : std::nullopt;
+  return number ? Done(filled(capture_, *number, {}, false)) : std::nullopt;
 }
 
 }  // namespace oxy::python

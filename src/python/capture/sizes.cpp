@@ -46,7 +46,7 @@ bool mentions_symbolic_int(py::handle o) {
 }
 
 py::object with_numbers(const py::object& o) {
-  if (is_symbolic(o)) return number_of(o, true);
+  if (is_symbolic(o)) return guarded_number(o);
   return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
 }
 
@@ -321,7 +321,7 @@ std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {
 }
 
 void Sizes::make_plain(Arguments& args, Keywords& kwargs) {
-  if (!symbolic()) return;
+  if (!symbolic() && !numbers().any_deferred()) return;
   for (py::object& a : args) a = with_numbers(a);
   for (auto& [key, a] : kwargs) a = with_numbers(a);
 }
@@ -333,9 +333,16 @@ uint32_t Sizes::wanted(py::handle symbolic) {
   return static_cast<uint32_t>(found - wanted_.begin());
 }
 
+std::vector<std::string> Sizes::wanted_texts() const {
+  std::vector<std::string> out;
+  for (const sym::Expr e : wanted_) out.push_back(sym::print(e));
+  return out;
+}
+
 std::shared_ptr<ShapeGuards> Sizes::guards(bool offsets) const {
   if (!symbolic()) return nullptr;
-  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_, offsets);
+  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_,
+                                       numbers().guards, offsets);
 }
 
 }  // namespace oxy::python

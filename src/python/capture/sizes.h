@@ -114,6 +114,7 @@ class Sizes : public Part {
 
   // Which of the numbers behind what the guards fetch this is.
   uint32_t wanted(py::handle symbolic);
+  std::vector<std::string> wanted_texts() const;
   // Null where nothing is symbolic. Once the recording has ended.
   // `offsets`: where in its storage a tensor begins counts.
   std::shared_ptr<ShapeGuards> guards(bool offsets) const;

@@ -209,7 +209,9 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
 }
 
 Meant absolute(Capture& c, const Arguments& args) {
-  if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0])) return nothing;
+  if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0]) &&
+      !is_symbolic_float(args[0]))
+    return nothing;
   return c.objects.operate(member_of<"operator", "abs">(), args);
 }
 
@@ -245,17 +247,19 @@ Meant exc_info(Capture& c) {
 }
 
 // Of a number that comes from sizes; `callable` may have an answer for what it is then.
-Meant float_of_size(Capture& c, py::handle callable, const py::object& o) {
-  if (!c.numbers.is_of_sizes(o)) return nothing;
+Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
+  if (std::ranges::none_of(args, [&](auto& a) { return c.numbers.is_of_sizes(a); })) return nothing;
   const auto name = text(callable.attr("__name__"));
-  if (auto number = c.numbers.float_of_sizes(name, borrow(callable), {o})) return *number;
-  return c.calls.call(callable, {with_numbers(c.numbers.read(o))});
+  if (auto number = c.numbers.float_of_sizes(name, borrow(callable), args)) return *number;
+  Arguments plain;
+  for (const py::object& a : args) plain.push_back(with_numbers(c.numbers.read(a)));
+  return c.calls.call(callable, plain);
 }
 
 Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how) {
   if (is_symbolic_int(o)) return o;
   if (!c.numbers.is_of_sizes(o)) return nothing;
-  if (auto number = c.numbers.rounded(o, how)) return *number;
+  if (auto number = c.numbers.rounded(borrow(callable), o, how)) return *number;
   return c.calls.call(callable, {c.numbers.read(o)});
 }
 
@@ -288,7 +292,7 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   if (c.heap.is_tensor(o)) return c.calls.call_method(o, method, {}, {});
   if (args.size() != 1) return nothing;
   if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
-  return float_of_size(c, callable, o);
+  return float_of_size(c, callable, {o});
 }
 
 // torch._check and its kind, of a condition that depends on data.
@@ -377,8 +381,13 @@ Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keyw
   const bool plain =
       std::all_of(items.begin(), items.end(), [](py::handle i) { return is_constant(i.ptr()); });
   if (items.empty() || (key.is_none() && plain)) return c.calls.call_real(callable, {items}, {});
-  if (key.is_none())
+  if (key.is_none()) {
     if (py::object size = c.sizes.extreme(items, better == Py_LT)) return size;
+    Arguments all;
+    for (py::handle item : items) all.push_back(borrow(item));
+    const char* name = better == Py_LT ? "min" : "max";
+    if (auto number = c.numbers.float_of_sizes(name, borrow(callable), all)) return *number;
+  }
   py::object best, best_key;
   for (py::handle item : items) {
     py::object mine = key.is_none() ? borrow(item) : c.calls.call(key, {borrow(item)});

@@ -323,6 +323,9 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
+  if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
+      std::ranges::none_of(kwargs, [](auto& k) { return is_text(k.first.ptr(), "requires_grad"); }))
+    return filled_with_float(name, {}, all, kwargs);
   return numbers().record_with_numbers(ir::NodeKind::CallMethod, name, {}, all, kwargs);
 }
 

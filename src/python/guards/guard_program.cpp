@@ -187,6 +187,8 @@ void GuardProgram::measure(PyObject* const* locals) {
 
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   if (int stop = walk_.traverse(visit, arg)) return stop;
+  if (shapes_)
+    if (int stop = shapes_->traverse(visit, arg)) return stop;
   return cache_.traverse(visit, arg);
 }
 

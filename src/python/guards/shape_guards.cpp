@@ -63,7 +63,9 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
 }  // namespace
 
 ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-                         std::span<const sym::Expr> wanted, bool offsets) {
+                         std::span<const sym::Expr> wanted, std::vector<NumberGuard> numbers,
+                         bool offsets)
+    : numbers_(std::move(numbers)) {
   std::vector<Reading> readings;
   std::vector<std::string> names;
   for (uint32_t i = 0; i < inputs.size(); i++) {
@@ -101,6 +103,7 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
     else
       texts_.push_back({sym::print(conditions[c.index]), asked_by[c.index]});
   }
+  for (const NumberGuard& g : numbers_) texts_.push_back({g.text, g.where});
 }
 
 std::optional<size_t> ShapeGuards::first_failure(std::span<PyObject* const> fetched,
@@ -125,7 +128,8 @@ bool ShapeGuards::check(Fetched& fetched) const {
   c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
   if (first_failure(fetched.objects(), slots.data())) return false;
   for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
-  return true;
+  return std::ranges::all_of(numbers_,
+                             [&](const NumberGuard& g) { return g.holds(fetched.objects()); });
 }
 
 bool ShapeGuards::fits(const Fetched& fetched) const {
@@ -135,10 +139,24 @@ bool ShapeGuards::fits(const Fetched& fetched) const {
 
 std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> fetched) const {
   std::vector<int64_t> slots(check_.program.instructions.size());
-  const auto failed = first_failure(fetched, slots.data());
-  if (!failed) return std::nullopt;
-  if (*failed == texts_.size()) return Failure{"a size beyond 64 bits", ""};
-  return Failure{cat("not ", texts_[*failed].text), texts_[*failed].where};
+  if (const auto failed = first_failure(fetched, slots.data())) {
+    if (*failed == check_.checks.size()) return Failure{"a size beyond 64 bits", ""};
+    return Failure{cat("not ", texts_[*failed].text), texts_[*failed].where};
+  }
+  std::vector<py::object> made;
+  std::vector<PyObject*> objects(fetched.begin(), fetched.end());
+  for (const runtime::Slot s : check_.wanted)
+    objects.push_back(made.emplace_back(py::int_(slots[s.index])).ptr());
+  const auto other =
+      std::ranges::find_if(numbers_, [&](const NumberGuard& g) { return !g.holds(objects); });
+  if (other == numbers_.end()) return std::nullopt;
+  return Failure{cat("not ", other->text), other->where};
+}
+
+int ShapeGuards::traverse(visitproc visit, void* arg) const {
+  for (const NumberGuard& g : numbers_)
+    if (int stop = g.question.traverse(visit, arg)) return stop;
+  return 0;
 }
 
 }  // namespace oxy::python

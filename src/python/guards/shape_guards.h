@@ -10,6 +10,7 @@
 #include "ir/types.h"
 #include "pipeline/size_slots.h"
 #include "python/guards/guard.h"
+#include "python/guards/number_tree.h"
 
 namespace oxy::python {
 
@@ -21,13 +22,14 @@ class ShapeGuards {
     ir::Type type;
     std::string name;
   };
-  // `wanted`: what a hit computes of the sizes. `offsets`: whether those of tensors count.
+  // `wanted`: what a hit computes of the sizes. `numbers`: what is asked about numbers of these.
+  // `offsets`: whether those of tensors count.
   ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-              std::span<const sym::Expr> wanted, bool offsets);
+              std::span<const sym::Expr> wanted, std::vector<NumberGuard> numbers, bool offsets);
 
   // Whether the objects that were fetched fit; then `fetched` gets what is wanted, ints.
   bool check(Fetched& fetched) const;
-  bool fits(const Fetched& fetched) const;  // the same without that
+  bool fits(const Fetched& fetched) const;  // the same of the sizes alone
   struct Failure {
     std::string text, where;
   };
@@ -39,6 +41,8 @@ class ShapeGuards {
   // or a number, with the facts that made it one.
   const std::vector<std::string>& dimensions() const { return dimensions_; }
 
+  int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
  private:
   struct Read {
     uint32_t fetched;
@@ -49,7 +53,8 @@ class ShapeGuards {
 
   std::vector<Read> inputs_;  // of the program
   pipeline::SizeCheck check_;
-  std::vector<Failure> texts_;  // by check
+  std::vector<NumberGuard> numbers_;
+  std::vector<Failure> texts_;  // by check, and of `numbers_`
   std::vector<std::string> dimensions_;
 };
 
