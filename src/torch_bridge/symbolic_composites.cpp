@@ -5,6 +5,7 @@
 #include <ATen/Operators.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
@@ -23,6 +24,16 @@ c10::DispatchKeySet keys_below;
 c10::SymInt scaled(const c10::SymInt& size, double factor) {
   if (auto n = size.maybe_as_int()) return static_cast<int64_t>(static_cast<double>(*n) * factor);
   const c10::SymNode node = size.toSymNode();
+  // A factor of many digits: the double that the product is rounded to, as long as both are exact.
+  constexpr int kFewDigits = 16, kMostBits = 20;
+  const bool few = std::ldexp(factor, kFewDigits) == std::rint(std::ldexp(factor, kFewDigits));
+  const int bits = factor > 0 && !few ? std::max(0, std::ilogb(factor)) : kMostBits;
+  if (bits < kMostBits) {
+    const sym::Expr x = expr_of(size) * (int64_t{1} << bits);
+    const auto facts = facts_of(size);
+    if (facts->decide(sym::at_most(0, x)) && facts->decide(sym::at_most(x, int64_t{1} << 52)))
+      return to_sym_int(sym::scale(x, std::ldexp(factor, -bits)), facts);
+  }
   return c10::SymInt(node->sym_float()->mul(node->wrap_float(factor))->floor());
 }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import functools
 import math
 import types
 
+import numpy
 import pytest
 import torch
+import torch.nn.functional as F
 
 import oxyfuel
 
@@ -260,6 +263,9 @@ PYTHON = {
     "least": lambda x: x * min(x.shape[0] / 2, 3.5, x.shape[0] * 0.7),
     "largest_of_list": lambda x: x * max([1.0, x.shape[0] / 2]),
     "rounded_to_digits": lambda x: x * round(x.shape[0] * 0.7, 2),
+    "part_of_a_part": lambda x: x[: int(x.shape[0] * 0.5 * 0.7)] + round(x.shape[0] / 4 * 3),
+    "third_and_more": lambda x: x[: int(x.shape[0] / 3 * 2)] + math.ceil(x.shape[0] * 0.7 / 4),
+    "root_up_or_down": lambda x: x[: int(math.sqrt(x.shape[0]) + 1)] * math.ceil(len(x) ** 0.5 - 1),
     "root_and_one": lambda x: x * (math.sqrt(x.shape[0]) + 1) * (x.shape[0] ** 0.5 + 1),
     "rest": lambda x: x * (x.shape[0] % 2.5) - 7.5 % x.shape[0],
     "floor": lambda x: x * (x.shape[0] // 1.7),
@@ -341,6 +347,10 @@ TORCH = {
     "integers": lambda x: (x * 10).int() * (1 / x.shape[0]) + x.long() - len(x) * 0.3,
     "compared_integers": lambda x: (x * 10).int() > 1 / x.shape[0],
     "half": lambda x: x.half() * (1 / x.shape[0]),
+    "item": lambda x: (x, torch.tensor(x.shape[0] / 4, dtype=torch.float64)),
+    "dropout_in_eval": lambda x: F.dropout(x, p=1 / x.shape[0], training=False),
+    "bilinear": lambda x: F.interpolate(x[None, None], scale_factor=0.7, mode="bilinear"),
+    "nearest": lambda x: F.interpolate(x[None, None], scale_factor=2.3, mode="nearest"),
     "divided": lambda x: (1 / x.shape[0] - x) + (x.shape[0] * 0.5) / x,
 }
 
@@ -348,6 +358,43 @@ TORCH = {
 @pytest.mark.parametrize("name", TORCH)
 def test_meets_tensors(name):
     served(TORCH[name])
+
+
+def rate(x, n):
+    return F.dropout(x, n / 8, False)
+
+
+def may_raise(x):
+    n = x.shape[0]
+    unused = {"a": 1 / (n - 7), "b": math.log(n - 4)}
+    return x * 2, len(unused)
+
+
+def powers_of_sum(x):
+    return x * math.exp(x.shape[0] * 50.0), x.shape[0]
+
+
+@pytest.mark.parametrize("program", [may_raise, powers_of_sum])
+def test_errors_are_eagers(program):
+    """Also where nobody uses what would raise."""
+    compiled = oxyfuel.compile(program)
+    for n in (5, 9, 12, 7, 16, 3, 4, 8):
+        x = torch.randn(n, 4)
+        try:
+            expected = program(x)
+        except (ArithmeticError, ValueError) as e:
+            with pytest.raises(type(e), match=str(e)):
+                compiled(x)
+        else:
+            same(compiled(x), expected)
+
+
+def test_rates_out_of_range():
+    compiled = oxyfuel.compile(rate)
+    for n in (5, 6, 7, 8):
+        same(compiled(torch.ones(3), n), torch.ones(3))
+    with pytest.raises(ValueError, match="dropout probability has to be between 0 and 1"):
+        compiled(torch.ones(3), 9)
 
 
 LOOKED_AT = {
@@ -361,6 +408,13 @@ LOOKED_AT = {
     "ratio": lambda x: (x + 1, (x.shape[0] / 4).as_integer_ratio()),
     "complex": lambda x: (x + 1, complex(x.shape[0] / 3, 1), x.shape[0] / 3 + 1j),
     "identity": lambda x: (x + 1, (lambda s: s is s)(x.shape[0] / 3), x.shape[0] / 3 is None),
+    "item": lambda x: (x, torch.tensor(x.shape[0] / 3).item()),
+    "exact_item": lambda x: (x, float(torch.tensor(x.shape[0] / 3, dtype=torch.float64))),
+    "sorted_pairs": lambda x: sorted({"a": x.shape[0] / 3, "b": 2.5}.items(), key=lambda t: t[1]),
+    "numpy": lambda x: x * float(numpy.sqrt(x.shape[0] / 3)),
+    "exception": lambda x: (x, str(ValueError(x.shape[0] / 3))),
+    "percent": lambda x: (x, "%s %d %.3f" % (x.shape[0] / 3, x.shape[0] / 2, x.shape[0] / 7)),  # noqa: UP031
+    "copied": lambda x: (x, copy.deepcopy({"a": [x.shape[0] / 3]}), Config(1 / 3) == Config(1.5)),
     "divmod": lambda x: (x + 1, divmod(x.shape[0] / 3, 1.5)),
     "three_way": lambda x: x * (2 if 1.5 < x.shape[0] / 3 < 4.5 else 3),
     "tensor_key": lambda x: x[:2] * torch.tensor({3.0: 1.0}.get(x.shape[0] / 3, 2.0)),

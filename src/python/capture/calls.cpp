@@ -182,7 +182,7 @@ py::object Calls::plain_contents(py::handle o, py::handle callable) {
   const bool of_python = PyList_CheckExact(o.ptr()) || PyDict_CheckExact(o.ptr()) ||
                          PyTuple_CheckExact(o.ptr()) || PySet_CheckExact(o.ptr());
   if (heap().exists(o) && !of_python) require_plain(o, callable);
-  py::object out = heap().deep_contents(o);
+  const py::object out = with_numbers(heap().deep_contents(o));
   require_plain(out, callable);
   return out;
 }
@@ -281,6 +281,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return call_cached(callable, args, kwargs);
   }
   if (type == "numpy.ufunc" && !any_argument(args, kwargs, mentions_tensor)) {
+    sizes().make_plain(args, kwargs);
     require_plain(args, kwargs, callable);
     return call_real(callable, args, kwargs);
   }

@@ -105,6 +105,7 @@ class Calls : public Part {
   Done one_hot(const std::string& name, const Arguments& args, const Keywords& kwargs);
   // What a method of a tensor that reads its number gives for a symbolic one.
   py::object number_of_size(const py::object& number, const std::string& method);
+  void drop_rate(Arguments& args, Keywords& kwargs);
   Done tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,
                          const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);

@@ -83,7 +83,10 @@ py::object Numbers::use_number(py::handle tensor) {
     const Tracked& k = *heap().tracked(input);
     heap().guard(GuardKind::Number, k.source, number_in(k.original.ptr()));
   }
-  return number.value;
+  if (!is_symbolic_float(number.value)) return number.value;
+  const py::object dtype = py::reinterpret_borrow<py::object>(tensor).attr("dtype");
+  return number_in(
+      member_of<"torch", "tensor">()(read(number.value), py::arg("dtype") = dtype).ptr());
 }
 
 void Numbers::set_constant_number(py::handle tensor, const ConstantNumber& number) {

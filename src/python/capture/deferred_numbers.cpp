@@ -3,7 +3,8 @@
 // own value takes its place when the graph has run; what is added to it is done then as well. Where
 // an instruction looks at the value, it is read: guarded, and the constant that it is from there
 // on. Deferred ones live on the stack, in plain locals, and in what was written to dicts and
-// attributes; only the instructions listed here meet them.
+// attributes; only the instructions listed here meet them. Floats that vary, or come of sizes, are
+// symbolic floats (symbolic_float.h) instead and may lie anywhere.
 #include <cmath>
 
 #include "python/capture/capture.h"

@@ -330,9 +330,11 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   }
   bool compares = static_cast<bool>(function);
   for (py::handle item : items) {
-    const py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
+    py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
+    const bool own =
+        is_symbolic(made) || objects().special_method(made, py::str("__lt__")) != nullptr;
+    if (!own) made = with_numbers(made);
     keys.append(made);
-    const bool own = objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own && !function) calls().require_plain(made, sorted);
     compares |= own;
   }

@@ -46,7 +46,46 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
       (power && module_of(function) == "_operator" && !is_float_power(args[0], args[1])))
     return std::nullopt;
   floats_of_sizes_ = true;
+  // Whether or not it is used, other calls raise where Python does.
+  if (!never_raises(name, args))
+    asked_.push_back({function, args, {}, stack_text(frames().user_stack())});
   return defer(real, {}, function, args);
+}
+
+// Of numbers for which the function gives a float: whether it does for all that this capture is
+// for. What that takes is decided.
+bool Numbers::never_raises(std::string_view name, const Arguments& args) {
+  static constexpr std::string_view kTotal =
+      " add sub mul iadd isub imul neg abs float fabs min max copysign atan atan2 tanh erf erfc"
+      " degrees radians asinh ";
+  if (kTotal.find(cat(" ", name, " ")) != std::string_view::npos) return true;
+  const auto facts = graphs().recorder().facts();
+  const auto first = whole(args[0]), last = whole(args.back());
+  auto at_least = [&](sym::Expr e, int64_t least) { return facts->decide(sym::at_most(least, e)); };
+  if (name.find("div") != std::string_view::npos || name == "mod" || name == "imod") {
+    if (last) return facts->decide(sym::not_equal(*last, 0));
+    if (PyFloat_CheckExact(args[1].ptr())) return true;
+    const auto answer = compare_sizes(args[1], py::float_(0.0), Py_NE);
+    return answer && answer->ptr() == Py_True;
+  }
+  constexpr double kMostExponent = 16;  // a size is below 2^63
+  if (name == "sin" || name == "cos" || name == "tan") return first.has_value();
+  if (name == "sqrt") return first && at_least(*first, 0);
+  if (name == "log1p") return first && at_least(*first, 0);
+  if (name == "log" || name == "log2" || name == "log10") {
+    const bool base = args.size() == 1 || (last && last->is_const() && last->value() > 1);
+    return first && base && at_least(*first, 1);
+  }
+  if (name != "pow" && name != "ipow") return false;
+  const auto exponent =
+      PyFloat_CheckExact(args[1].ptr()) ? std::optional(PyFloat_AS_DOUBLE(args[1].ptr()))
+      : last && last->is_const()        ? std::optional(static_cast<double>(last->value()))
+                                        : std::nullopt;
+  if (first && exponent && std::abs(*exponent) <= kMostExponent)
+    return at_least(*first, *exponent < 0 ? 1 : 0);
+  if (!last || !PyFloat_CheckExact(args[0].ptr())) return false;
+  const double base = PyFloat_AS_DOUBLE(args[0].ptr());
+  return base > 0 && base <= 1 && at_least(*last, 0);
 }
 
 // Whether it is a float at other sizes as well, where it is one in this call: of ints it depends on
@@ -117,12 +156,22 @@ std::optional<SizeFloat> Numbers::size_float(const py::object& o) {
   if (name == "mul") {
     if (x && y) return SizeFloat::quotient(*x * *y, 1, facts);
     if (x && d) return SizeFloat::product(*x, *d, facts);
-    return c && y ? SizeFloat::product(*y, *c, facts) : std::nullopt;
+    if (c && y) return SizeFloat::product(*y, *c, facts);
+    const auto factor = x && x->is_const()   ? static_cast<double>(x->value())
+                        : y && y->is_const() ? static_cast<double>(y->value())
+                        : c                  ? *c
+                                             : d.value_or(0);
+    const auto inner = size_float(is_symbolic_float(a) ? a : b);
+    return inner && factor != 0 ? inner->times(factor) : std::nullopt;
   }
   if (name == "truediv") {
     if (x && y) return SizeFloat::quotient(*x, *y, facts);
     if (x && d) return SizeFloat::quotient_by_float(*x, *d, facts);
-    return c && y ? SizeFloat::product_of_float(*c, *y, facts) : std::nullopt;
+    if (c && y) return SizeFloat::product_of_float(*c, *y, facts);
+    const double divisor = d ? *d : y && y->is_const() ? static_cast<double>(y->value()) : 0;
+    int exponent = 0;
+    const auto inner = std::frexp(divisor, &exponent) == 0.5 ? size_float(a) : std::nullopt;
+    return inner ? inner->times(1 / divisor) : std::nullopt;
   }
   if (name == "floordiv") {  // of the exact quotient, which `/` may round
     std::optional<SizeFloat> exact;
@@ -190,9 +239,10 @@ void Numbers::make_guards() {
   for (const Asked& a : asked_) {
     NumberTree question{.function = a.function};
     for (const py::object& part : a.parts) question.parts.push_back(number_tree(part));
-    std::string what = cat(text_of_question(question, sizes().wanted_texts()),
-                           " == ", py::repr(a.answer).cast<std::string>());
-    guards.push_back({std::move(question), a.answer, std::move(what), a.where});
+    const std::string what =
+        cat(text_of_question(question, sizes().wanted_texts()),
+            a.answer ? cat(" == ", py::repr(a.answer).cast<std::string>()) : " is a float");
+    guards.push_back({std::move(question), a.answer, what, a.where});
   }
 }
 

@@ -126,6 +126,7 @@ class Numbers : public Part, private FloatOwner {
   py::object guarded_answer(const py::object& function, const Arguments& parts);
   const Deferred* find(const py::object& o) const;
   bool is_of_data(const py::object& o) const;
+  bool never_raises(std::string_view name, const Arguments& args);
   bool is_float_power(const py::object& base, const py::object& exponent);
   std::optional<sym::Expr> whole(const py::object& o);
   std::optional<SizeFloat> size_float(const py::object& o);
@@ -180,7 +181,7 @@ class Numbers : public Part, private FloatOwner {
   struct Asked {
     py::object function;
     Arguments parts;
-    py::object answer;
+    py::object answer;  // none: whether it is a float
     std::string where;
   };
   std::vector<Asked> asked_;

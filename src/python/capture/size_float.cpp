@@ -1,6 +1,7 @@
 // Doubles of sizes, in integers.
 #include "python/capture/size_float.h"
 
+#include <bit>
 #include <cmath>
 
 namespace oxy::python {
@@ -94,7 +95,7 @@ sym::Expr SizeFloat::down(int bits) const {
     case Form::Quotient:
       return sym::floordiv(x, y_);
     case Form::Product:
-      return sym::scale(x, factor_);
+      return sym::floordiv(sym::scale(x, factor_), int64_t{1} << shift_);
     case Form::QuotientByFloat:
       return sym::floordiv(sym::scale_down(x, factor_), int64_t{1} << shift_);
     case Form::Root:
@@ -138,10 +139,21 @@ std::optional<SizeFloat> SizeFloat::plus(double number) const {
       return std::nullopt;
     return quotient(x_ * (int64_t{1} << kDigits) + added, y_ * (int64_t{1} << kDigits), facts_);
   }
+  // The root of an int up to 2^40 that is no integer is further from all of them than a sum with an
+  // integer up to 2^20 is rounded.
+  if (form_ == Form::Root) {
+    constexpr int64_t kMostOfRoot = int64_t{1} << 40, kMostAdded = int64_t{1} << 20;
+    if (number != std::rint(number) || std::abs(number) > kMostAdded || offset_ != 0 ||
+        !facts_->decide(sym::at_most(x_, kMostOfRoot)) ||
+        !facts_->decide(sym::at_most(-static_cast<int64_t>(number), down(0))))
+      return std::nullopt;
+    SizeFloat out = *this;
+    out.offset_ = *parts;
+    return out;
+  }
   // The sum of a double from 1 on and less than 1 may be rounded where it passes a power of 2, but
   // to no integer from below; what is taken off one that is not less is exact.
-  if (form_ == Form::Root || offset_ != 0 || !lies_within(facts_, x_, kMostParts))
-    return std::nullopt;
+  if (offset_ != 0 || !lies_within(facts_, x_, kMostParts)) return std::nullopt;
   const sym::Expr whole = down(0);
   if (!facts_->decide(sym::at_most(1, whole)) ||
       !facts_->decide(sym::at_most(whole, int64_t{1} << 40)) ||
@@ -157,11 +169,37 @@ std::optional<SizeFloat> SizeFloat::plus(double number) const {
   return out;
 }
 
+// What is not rounded itself, or only has another exponent then.
+std::optional<SizeFloat> SizeFloat::times(double number) const {
+  constexpr int kMostBits = 20;
+  int exponent = 0;
+  const bool power = std::frexp(number, &exponent) == 0.5 && std::abs(--exponent) <= kMostBits;
+  if (offset_ != 0) return std::nullopt;
+  if (form_ == Form::Product && power && exponent <= 0 && shift_ - exponent <= kMostBits) {
+    SizeFloat out = *this;
+    out.shift_ -= exponent;
+    return out;
+  }
+  if (form_ != Form::Quotient) return std::nullopt;
+  if (power)
+    return quotient(x_ * (int64_t{1} << std::max(0, exponent)),
+                    y_ * (int64_t{1} << std::max(0, -exponent)), facts_);
+  const int64_t y = y_.is_const() ? y_.value() : 0;
+  if (y < 1 || y >= int64_t{1} << kMostBits || !std::has_single_bit(static_cast<uint64_t>(y)))
+    return std::nullopt;
+  auto out = product(x_, number, facts_);
+  if (out && out->form_ == Form::Quotient)
+    out->y_ = out->y_ * y_;
+  else if (out)
+    out->shift_ += std::countr_zero(static_cast<uint64_t>(y));
+  return out;
+}
+
 std::optional<sym::Expr> SizeFloat::rounded(Rounding how) const {
   if (offset_ != 0) {  // then it is not below 0
     if (how == Rounding::Down || how == Rounding::ToZero)
       return sym::floordiv(down(kDigits) + offset_, int64_t{1} << kDigits);
-    if (how == Rounding::Up && offset_ < 0)
+    if (how == Rounding::Up && (offset_ < 0 || form_ == Form::Root))
       return sym::ceildiv(up(kDigits) + offset_, int64_t{1} << kDigits);
     return std::nullopt;
   }

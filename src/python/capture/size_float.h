@@ -27,6 +27,7 @@ class SizeFloat {
   // With a number whose binary digits are few.
   std::optional<SizeFloat> plus(double number) const;
   std::optional<SizeFloat> plus(sym::Expr number) const;
+  std::optional<SizeFloat> times(double number) const;
 
   std::optional<sym::Expr> rounded(Rounding how) const;
   // `operation` is Python's: Py_LT and so on.
@@ -54,7 +55,7 @@ class SizeFloat {
   double factor_;
   int shift_;
   Facts facts_;
-  int64_t offset_ = 0;  // behind a Product or QuotientByFloat, in parts of 2^-kDigits
+  int64_t offset_ = 0;  // behind all but a Quotient, in parts of 2^-kDigits
 };
 
 }  // namespace oxy::python

@@ -116,7 +116,12 @@ py::object Calls::filled_with_float(const std::string& name, py::handle callable
                                     const Keywords& kwargs) {
   const py::object value = std::exchange(args.back(), py::float_(0.0));
   const auto kind = callable ? ir::NodeKind::CallFunction : ir::NodeKind::CallMethod;
-  return call_method(graphs().record(kind, name, callable, args, kwargs), "fill_", {value}, {});
+  const py::object made =
+      call_method(graphs().record(kind, name, callable, args, kwargs), "fill_", {value}, {});
+  const at::Tensor& t = THPVariable_Unpack(made.ptr());
+  if (t.dim() == 0 && at::isFloatingType(t.scalar_type()))
+    numbers().set_constant_number(made, {value, py::list()});
+  return made;
 }
 
 Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,

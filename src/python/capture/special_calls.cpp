@@ -521,7 +521,8 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
-  require_plain(py::object(borrow(o).attr("args")), member_of<"builtins", "str">());
+  const py::object given = borrow(o).attr("args");        // the text reads what is symbolic
+  require_plain(with_numbers(given), member_of<"builtins", "str">());
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));
 }
 

@@ -221,6 +221,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
+  if (name == "torch.nn.functional.dropout" || name == "torch.dropout") drop_rate(args, kwargs);
   if (auto made = tensor_of_numbers(name, callable, args, kwargs)) return made;
   if (auto classes = one_hot(name, args, kwargs)) return classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
@@ -229,6 +230,24 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     return numbers().record_with_numbers(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name,
                                          callable, args, kwargs);
   throw Break(BreakId::torch_call, name);
+}
+
+// Of a dropout that does nothing only the range of its rate is a fact.
+void Calls::drop_rate(Arguments& args, Keywords& kwargs) {
+  auto argument = [&](size_t position, const char* name, const char* other) -> py::object* {
+    if (position < args.size()) return &args[position];
+    for (auto& [key, value] : kwargs)
+      if (is_text(key.ptr(), name) || is_text(key.ptr(), other)) return &value;
+    return nullptr;
+  };
+  py::object *rate = argument(1, "p", "p"), *training = argument(2, "training", "train");
+  if (rate == nullptr || training == nullptr || !is_symbolic_float(*rate) ||
+      training->ptr() != Py_False)
+    return;
+  auto holds = [&](double bound, int operation) {
+    return objects().truth(numbers().compare(*rate, py::float_(bound), operation));
+  };
+  if (holds(0, Py_GE) && holds(1, Py_LE)) *rate = py::float_(0.0);
 }
 
 // one_hot with a number of classes, as the scatter that it is: ATen's looks at the values first,

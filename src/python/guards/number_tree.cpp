@@ -33,6 +33,7 @@ int NumberTree::traverse(visitproc visit, void* arg) const {
 
 bool NumberGuard::holds(std::span<PyObject* const> objects) const {
   const py::object now = question.value(objects);
+  if (now && !answer) return true;
   if (!now || Py_TYPE(now.ptr()) != Py_TYPE(answer.ptr())) return false;
   return PyObject_RichCompareBool(now.ptr(), answer.ptr(), Py_EQ) == 1;
 }

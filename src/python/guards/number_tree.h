@@ -27,7 +27,7 @@ struct NumberTree {
 // where no expression of the sizes has the answer: other answers are another capture.
 struct NumberGuard {
   NumberTree question;
-  py::object answer;  // a bool or an int
+  py::object answer;  // a bool or an int; none where it is enough that Python does not raise
   std::string text, where;
 
   bool holds(std::span<PyObject* const> objects) const;
