@@ -430,3 +430,25 @@ def test_looked_at(name):
     for n in (*SIZES, *SIZES):
         x = torch.randn(n, 4)
         same(compiled(x), program(x))
+
+
+VARYING = {
+    "dict": lambda x, rate: x * {"a": rate}["a"],
+    "dataclass": lambda x, rate: x * Config(rate * 2).scale,
+    "keyword": lambda x, rate: affine(x, scale=-rate),
+    "results": lambda x, rate: (x, [rate, rate * 2], {"a": -rate}),
+    "full": lambda x, rate: torch.full((3,), rate),
+    "quotient": lambda x, rate: x * [1 / rate][0],
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, False])
+@pytest.mark.parametrize("name", VARYING)
+def test_floats_that_vary(name, dynamic):
+    """Those of arguments lie anywhere, too."""
+    program = VARYING[name]
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for rate in (0.1, 0.2, 0.05, 0.3, 0.01, 1.5):
+        x = torch.randn(4, 3)
+        same(compiled(x, rate), program(x, rate))
+    assert oxyfuel.stats()["recompiles"] <= 1
