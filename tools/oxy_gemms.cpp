@@ -1,7 +1,8 @@
 // oxy-gemms FOLDER: the kernels of gemms, one file each, to be compiled with the library.
 //
 // avx2_0.cpp, avx2_1.cpp, .., avx512_0.cpp, .., avx512_bf16_0.cpp, .. and amx_bf16_0.cpp, .. are
-// emit_gemm's texts with another name for the function; table.cpp defines oxy::jit::prebuilt_gemms().
+// emit_gemm's texts with another name for the function; table.cpp defines
+// oxy::jit::prebuilt_gemms().
 #include <fstream>
 #include <iostream>
 #include <iterator>

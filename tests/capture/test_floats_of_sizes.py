@@ -1,4 +1,4 @@
-"""Floats that Python computes of sizes lie anywhere, and meet tensors: one capture for all sizes."""
+"""Floats that Python computes of sizes, anywhere and with tensors: one capture for all sizes."""
 
 from __future__ import annotations
 
@@ -413,7 +413,7 @@ LOOKED_AT = {
     "sorted_pairs": lambda x: sorted({"a": x.shape[0] / 3, "b": 2.5}.items(), key=lambda t: t[1]),
     "numpy": lambda x: x * float(numpy.sqrt(x.shape[0] / 3)),
     "exception": lambda x: (x, str(ValueError(x.shape[0] / 3))),
-    "percent": lambda x: (x, "%s %d %.3f" % (x.shape[0] / 3, x.shape[0] / 2, x.shape[0] / 7)),  # noqa: UP031
+    "percent": lambda x: (x, "%s %d" % (x.shape[0] / 3, x.shape[0] / 2)),  # noqa: UP031
     "copied": lambda x: (x, copy.deepcopy({"a": [x.shape[0] / 3]}), Config(1 / 3) == Config(1.5)),
     "divmod": lambda x: (x + 1, divmod(x.shape[0] / 3, 1.5)),
     "three_way": lambda x: x * (2 if 1.5 < x.shape[0] / 3 < 4.5 else 3),
