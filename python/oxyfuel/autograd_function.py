@@ -62,8 +62,10 @@ def forward(function: Any, *args: Any) -> Any:
 
 
 def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Follows the forward of `function` for what it relies on; what its backward is called with, and
-    whether it gets zeros for gradients that are not there.
+    """Follows the forward of `function` for what it relies on.
+
+    Gives what its backward is called with, and whether that gets zeros for gradients that are not
+    there.
     """
     with_setup = function.setup_context is not torch.autograd.Function.setup_context
     if with_setup:

@@ -48,8 +48,8 @@ bool multiplies(ir::DType dtype, const Machine& machine) {
   return p.own && !(dtype == ir::DType::BF16 ? p.fast_bf16 : p.fast_f16);
 }
 
-// Bytes of scores from which on the op is faster. Where it computes by tiles as our kernels do, what
-// scores cost is their way through the caches.
+// Bytes of scores from which on the op is faster. Where it computes by tiles as our kernels do,
+// what scores cost is their way through the caches.
 int64_t most_scores(ir::DType dtype, const Machine& machine) {
   if (dtype == ir::DType::BF16 && ops::providers_on(machine, "auto").tiles_bf16)
     return tuning::tiles_attention_of_l2 * machine.l2.bytes;
