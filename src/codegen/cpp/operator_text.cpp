@@ -17,8 +17,10 @@ using ops::LoopOp;
 namespace {
 
 bool is_inlined(LoopOp op) {
-  return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log1p, LoopOp::Sin,
-                          LoopOp::Cos, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf, LoopOp::Erfc);
+  return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log2, LoopOp::Log10,
+                          LoopOp::Log1p, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan, LoopOp::Asin,
+                          LoopOp::Acos, LoopOp::Atan, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf,
+                          LoopOp::Erfc);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
@@ -248,7 +250,7 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
   if (op == LoopOp::Reciprocal) return cat(one, " / ", x);
   if (op == LoopOp::CopySign) return call("copysign", dtype, cat(x, ", ", args[1].text));
   if (is_inlined(op) && dtype == DType::F32 && prelude_.target().vector_bytes > 0) {
-    const bool far = op == LoopOp::Sin || op == LoopOp::Cos;
+    const bool far = schedule::is_any(op, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan);
     return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
   }
   if (op == LoopOp::OnePlusErf) return cat(one, " + ", math(LoopOp::Erf, dtype, args));

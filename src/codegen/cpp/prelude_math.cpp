@@ -11,6 +11,25 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
+// Of positive normal numbers; of others, all lanes together, what the logarithm is there.
+constexpr std::string_view kLog = R"(OXY_INLINE $T @@($T x) {
+  auto usual = __builtin_bit_cast($u32, x) - 0x00800000 < 0x7f000000;
+  const b8 special = @any_not(usual);
+  $T y = x, e;
+  $T bias = @splat(0.0f);
+  if (__builtin_expect(special, 0)) {
+    auto tiny = x < @splat(1.17549435e-38f);
+    $T raised = x * @splat(8388608.0f);
+    y = tiny ? raised : x;
+    bias = tiny ? @splat(-23.0f) : bias;
+  }
+  $T r = @log_split(y, &e);
+  $T result = $OP(r, e + bias, @splat(0.0f));
+  if (__builtin_expect(special, 0)) result = @log_special(y, result);
+  return result;
+}
+)";
+
 constexpr Piece kMathPieces[] = {
     // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it
     // in the low bits.
@@ -122,9 +141,8 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
-    // log(2^e (1 + r)) = e ln 2 + log1p(r), 1 + r in [sqrt(1/2), sqrt(2)); `more` is small, and
-    // added.
-    {"log_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
+    // log1p(r) - r for 1 + r in [sqrt(1/2), sqrt(2)); `more` is small, and added.
+    {"log_rest", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T more) {
   $T p = @splat(-0.0763422549f);
   p = @fma(p, r, @splat(0.127614677f));
   p = @fma(p, r, @splat(-0.131602332f));
@@ -135,10 +153,31 @@ constexpr Piece kMathPieces[] = {
   p = @fma(p, r, @splat(0.333333313f));
   $T square = r * r;
   $T cube = square * r;
-  $T low = @fma(cube, p, @fma(e, @splat(-1.90465421e-9f), more));
-  low = @fma(square, @splat(-0.5f), low);
+  $T low = @fma(cube, p, more);
+  return @fma(square, @splat(-0.5f), low);
+}
+)"},
+    // log(2^e (1 + r)) to each base: e and log1p(r) times constants in two parts, of which e's first
+    // one makes an exact product. What the first sum of base 2 and 10 is rounded by is carried along.
+    {"log_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
+  $T low = @log_rest(r, @fma(e, @splat(-1.90465421e-9f), more));
   $T sum = r + low;
   return @fma(e, @splat(0.693147182f), sum);
+}
+)"},
+    {"log2_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
+  $T low = r * @splat(1.92596303e-8f);
+  low = @fma(@log_rest(r, more), @splat(1.44269502f), low);
+  $T sum = @fma(r, @splat(1.44269502f), e);
+  return sum + (@fma(r, @splat(1.44269502f), e - sum) + low);
+}
+)"},
+    {"log10_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
+  $T low = @fma(r, @splat(-1.010305e-08f), e * @splat(0.000248745666f));
+  low = @fma(@log_rest(r, more), @splat(0.434294492f), low);
+  $T whole = e * @splat(0.30078125f);
+  $T sum = @fma(r, @splat(0.434294492f), whole);
+  return sum + (@fma(r, @splat(0.434294492f), whole - sum) + low);
 }
 )"},
     // Of a sum y that is not a subnormal number, or of such a number's y.
@@ -150,18 +189,16 @@ constexpr Piece kMathPieces[] = {
   return y != y ? y : result;
 }
 )"},
-    {"log", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
-  auto tiny = x < @splat(1.17549435e-38f);
-  $T raised = x * @splat(8388608.0f);
-  $T y = tiny ? raised : x;
-  $T bias = tiny ? @splat(-23.0f) : @splat(0.0f);
+    {"log_split", "f32", 0, 0, R"(OXY_INLINE $T @@($T y, $T* e) {
   $i32 bits = __builtin_bit_cast($i32, y);
-  $i32 e = (bits - 0x3f3504f3) >> 23;
-  $T m = __builtin_bit_cast($T, bits - (e << 23));
-  $T result = @log_reduced(m - @splat(1.0f), @f32_of_i32(e) + bias, @splat(0.0f));
-  return @log_special(y, result);
+  $i32 power = (bits - 0x3f3504f3) >> 23;
+  *e = @f32_of_i32(power);
+  return __builtin_bit_cast($T, bits - (power << 23)) - @splat(1.0f);
 }
 )"},
+    {"log", "f32", 0, 0, kLog, "@log_reduced"},
+    {"log2", "f32", 0, 0, kLog, "@log2_reduced"},
+    {"log10", "f32", 0, 0, kLog, "@log10_reduced"},
     // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took. With
     // y = 2^e m and m = 1 + r, 1 / m is (1 - r) (1 + r^2) up to r^4, of which c's last bits see
     // nothing.
@@ -230,6 +267,97 @@ constexpr Piece kMathPieces[] = {
   r = @fma(n, @splat(3.43024902e-15f), r);
   $u32 turn = __builtin_bit_cast($u32, t) << 31;
   return @sin_reduced(r, turn);
+}
+)"},
+
+    // tan of r + n pi / 2, |r| <= pi / 4: an odd polynomial, of which n's parity takes -1 / tan.
+    {"tan", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x);
+  auto usual = size < @splat(15000.0f);
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  $T magic = @splat(12582912.0f);
+  $T t = @fma(size, @splat(0.636619772f), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-1.57079637f), size);
+  r = @fma(n, @splat(4.37113883e-08f), r);
+  r = @fma(n, @splat(1.71512451e-15f), r);
+  $T s = r * r;
+  $T p = @splat(0.00438706717f);
+  p = @fma(p, s, @splat(6.82218015e-05f));
+  p = @fma(p, s, @splat(0.0108521655f));
+  p = @fma(p, s, @splat(0.0212760624f));
+  p = @fma(p, s, @splat(0.0540610664f));
+  p = @fma(p, s, @splat(0.13332653f));
+  p = @fma(p, s, @splat(0.333333492f));
+  $T cube = s * r;
+  $T y = @fma(p, cube, r);
+  auto odd = (__builtin_bit_cast($i32, t) & 1) != 0;
+  $T turned = @splat(-1.0f) / y;
+  y = odd ? turned : y;
+  $u32 sign = __builtin_bit_cast($u32, x) & 0x80000000;
+  return __builtin_bit_cast($T, __builtin_bit_cast($u32, y) ^ sign);
+}
+)"},
+
+    // z + z^3 P(z^2) of z = |x| up to 1, pi / 2 less that of 1 / |x| beyond.
+    {"atan", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x), one = @splat(1.0f);
+  auto beyond = size > one;
+  $T inverse = @splat(-1.0f) / size;
+  $T z = beyond ? inverse : size;
+  $T s = z * z;
+  $T p = @splat(-0.00179359387f);
+  p = @fma(p, s, @splat(0.0109144812f));
+  p = @fma(p, s, @splat(-0.0311776139f));
+  p = @fma(p, s, @splat(0.0579573587f));
+  p = @fma(p, s, @splat(-0.0840343684f));
+  p = @fma(p, s, @splat(0.109521814f));
+  p = @fma(p, s, @splat(-0.142642409f));
+  p = @fma(p, s, @splat(0.199985489f));
+  p = @fma(p, s, @splat(-0.333332986f));
+  $T cube = s * z;
+  $T rest = beyond ? @splat(-4.37113883e-08f) : @splat(0.0f);
+  $T y = z + @fma(p, cube, rest);
+  y = y + (beyond ? @splat(1.57079637f) : @splat(0.0f));
+  return @copysign(y, x);
+}
+)"},
+
+    // P(s): asin(z) is z + z^3 P(z^2) up to 1 / 2; asin and acos beyond are made of 2 asin(z) with
+    // z^2 = (1 - |x|) / 2.
+    {"asin_rest", "f32", 0, 0, R"(OXY_INLINE $T @@($T z, $T s) {
+  $T p = @splat(0.0422185473f);
+  p = @fma(p, s, @splat(0.0241476111f));
+  p = @fma(p, s, @splat(0.045477096f));
+  p = @fma(p, s, @splat(0.0749524161f));
+  p = @fma(p, s, @splat(0.166667536f));
+  return p * (s * z);
+}
+)"},
+    {"asin", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  auto beyond = size > @splat(0.5f);
+  $T half = @fma(size, @splat(-0.5f), @splat(0.5f));
+  $T s = beyond ? half : size * size;
+  $T z = beyond ? @sqrt(half) : size;
+  $T rest = @asin_rest(z, s);
+  $T away = @fma(z, @splat(-2.0f), @fma(rest, @splat(-2.0f), @splat(-4.37113883e-08f)));
+  $T y = beyond ? away + @splat(1.57079637f) : z + rest;
+  return @copysign(y, x);
+}
+)"},
+    {"acos", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x);
+  auto beyond = size > @splat(0.5f);
+  $T half = @fma(size, @splat(-0.5f), @splat(0.5f));
+  $T s = beyond ? half : x * x;
+  $T z = beyond ? @sqrt(half) : x;
+  $T rest = @asin_rest(z, s);
+  $T near = @splat(1.57079637f) - (z + (rest + @splat(4.37113883e-08f)));
+  $T twice = @fma(rest, @splat(2.0f), z + z);
+  $T behind = @splat(3.14159274f) - (twice + @splat(8.74227766e-08f));
+  $T away = x < @splat(0.0f) ? behind : twice;
+  return beyond ? away : near;
 }
 )"},
 
