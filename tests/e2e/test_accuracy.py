@@ -33,6 +33,21 @@ def test_erfinv_of_double():
         assert max(ulps(x, mpmath.erfinv(mpmath.mpf(v))) for v, x in pairs) < 6
 
 
+@pytest.mark.parametrize("vector_bytes", [64, 32])
+def test_exp_of_double(vector_bytes):
+    f64 = torch.float64
+    x = torch.cat([torch.linspace(-708, 709, 3001, dtype=f64), torch.randn(3000, dtype=f64)])
+    x = torch.cat([x, torch.tensor([0.0, 1e-300, 709.78, 0.34657359, -0.34657359], dtype=f64)])
+    options = {"strict": True, "measured_ways": False, "vector_bytes": vector_bytes}
+    exp = oxyfuel.compile(torch.exp, options=options)
+    with mpmath.workdps(30):
+        pairs = zip(x.tolist(), exp(x).tolist(), strict=True)
+        assert max(ulps(y, mpmath.exp(mpmath.mpf(v))) for v, y in pairs) < 1
+    ends = torch.tensor([math.nan, math.inf, -math.inf, 800.0, -745.2, -800.0, -744.0], dtype=f64)
+    for some in (ends, ends[2:3].repeat(9), ends[5:6].repeat(9)):  # whole vectors of zeros
+        torch.testing.assert_close(exp(some), some.exp(), equal_nan=True, rtol=0, atol=5e-324)
+
+
 def test_ends_of_erfinv():
     y = torch.tensor([0.0, -0.0, 1.0, -1.0, 1.5, -2.0, math.nan, math.inf], dtype=torch.float64)
     x = compiled(torch.erfinv)(y)

@@ -16,7 +16,8 @@ using ops::LoopOp;
 
 namespace {
 
-bool is_inlined(LoopOp op) {
+bool is_inlined(LoopOp op, DType dtype) {
+  if (dtype != DType::F32) return dtype == DType::F64 && op == LoopOp::Exp;
   return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log2, LoopOp::Log10,
                           LoopOp::Log1p, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan, LoopOp::Asin,
                           LoopOp::Acos, LoopOp::Atan, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf,
@@ -249,8 +250,9 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
   if (op == LoopOp::Rsqrt) return cat(one, " / ", call("sqrt", dtype, x));
   if (op == LoopOp::Reciprocal) return cat(one, " / ", x);
   if (op == LoopOp::CopySign) return call("copysign", dtype, cat(x, ", ", args[1].text));
-  if (is_inlined(op) && dtype == DType::F32 && prelude_.target().vector_bytes > 0) {
-    const bool far = schedule::is_any(op, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan);
+  if (is_inlined(op, dtype) && prelude_.target().vector_bytes > 0) {
+    const bool far =
+        dtype == DType::F64 || schedule::is_any(op, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan);
     return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
   }
   if (op == LoopOp::OnePlusErf) return cat(one, " + ", math(LoopOp::Erf, dtype, args));

@@ -379,11 +379,15 @@ constexpr Piece kMemoryPieces[] = {
      "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskps256(($f32)m) != 0; }\n"},
     {"any", "i32", 2, 64,
      "OXY_INLINE b8 @@($T m) { return (u16)__builtin_ia32_cvtd2mask512(m) != 0; }\n"},
-    {"any", "i32", 2, 0, R"(OXY_INLINE b8 @@($T m) {
+    {"any", "i64", 2, 32,
+     "OXY_INLINE b8 @@($T m) { return __builtin_ia32_movmskpd256(($f64)m) != 0; }\n"},
+    {"any", "i64", 2, 64,
+     "OXY_INLINE b8 @@($T m) { return (u8)__builtin_ia32_cvtq2mask512(m) != 0; }\n"},
+    {"any", "", 2, 0, R"(OXY_INLINE b8 @@($T m) {
 #if defined(__clang__)
   return __builtin_reduce_or(m) != 0;
 #else
-  i32 any = 0;
+  $t any = 0;
   for (int l = 0; l < $N; ++l) any |= m[l];
   return any != 0;
 #endif
