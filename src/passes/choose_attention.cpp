@@ -53,7 +53,8 @@ bool multiplies(ir::DType dtype, const Machine& machine) {
 int64_t most_scores(ir::DType dtype, const Machine& machine) {
   if (dtype == ir::DType::BF16 && ops::providers_on(machine, "auto").tiles_bf16)
     return tuning::tiles_attention_of_l2 * machine.l2.bytes;
-  return tuning::attention_bytes(machine, dtype != ir::DType::F32);
+  const bool slow = dtype == ir::DType::BF16 || (dtype == ir::DType::F16 && !machine.avx512_fp16);
+  return tuning::attention_bytes(machine, slow);
 }
 
 // Of an f32 tensor of these sizes.
