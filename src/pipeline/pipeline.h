@@ -61,9 +61,10 @@ std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std:
                                             std::string& why);
 
 // Plans as files of one machine: saved with its name, and compiled from their texts where they are
-// loaded. What kernels' texts depend on: the width of vectors and the instruction sets that vectors
-// of this width are made of, as print(Machine) calls them: "vectors 64, avx2, avx512".
-std::string machine_name();
+// loaded. What kernels' texts depend on: the width of vectors, the instruction sets that vectors
+// of this width are made of and those whose instructions the texts have by name, as print(Machine)
+// calls them: "vectors 64, avx2, avx512".
+std::string machine_name(const runtime::CodeTable& code = {});
 std::string save_plan(const runtime::Plan& plan, const runtime::CodeTable& code);
 // `compiler`: gives the compiler where there are kernels, or throws. UserError where the bytes are
 // no plan, or one of another machine.

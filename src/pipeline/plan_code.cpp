@@ -88,13 +88,16 @@ std::shared_ptr<jit::Compiler> compiler_for(const Settings& settings, const std:
   return found->compiler;
 }
 
-std::string machine_name() {
+std::string machine_name(const runtime::CodeTable& code) {
   const int bytes = host_machine().vector_bytes;
-  return cat("vectors ", bytes, bytes >= 32 ? ", avx2" : "", bytes >= 64 ? ", avx512" : "");
+  // Instructions that kernels have by name.
+  return cat("vectors ", bytes, bytes >= 32 ? ", avx2" : "", bytes >= 64 ? ", avx512" : "",
+             code.mentions("dpbf16ps") ? ", avx512_bf16" : "",
+             code.mentions("tdpbf16ps") ? ", amx_bf16" : "");
 }
 
 std::string save_plan(const runtime::Plan& plan, const runtime::CodeTable& code) {
-  return runtime::save(plan, code, machine_name());
+  return runtime::save(plan, code, machine_name(code));
 }
 
 Compiled load_plan(std::string_view bytes, const Settings& settings,

@@ -2,7 +2,9 @@
 // where it becomes executable; who holds the table keeps the code loaded.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "runtime/host.h"
 #include "runtime/plan.h"
@@ -24,6 +26,12 @@ class CodeTable {
   const Entry* find(const ContentHash& hash) const {
     const auto it = entries_.find(hash);
     return it == entries_.end() ? nullptr : &it->second;
+  }
+  // Whether the text of any kernel has the word.
+  bool mentions(std::string_view word) const {
+    return std::ranges::any_of(entries_, [&](const auto& e) {
+      return e.second.text && e.second.text->find(word) != std::string::npos;
+    });
   }
   // By kernel of the plan. InternalError where code is missing.
   std::vector<KernelFn> entries_of(const Plan& p) const {

@@ -544,7 +544,7 @@ static void configure(i64 rows) {
            "(const char* a, i64 a_row, const unit* b, f32* c, i64 c_row, i64 count, const f32* "
            "start, struct Prefetch* next) {\n  const i64 b_row = ",
            4 * width(), ";\n  c_row *= 4;\n  if (start) {\n");
-    each([&](int tile, int, int j) { load("    ", tile, cat("start + ", j * kTile), "0"); });
+    each([&](int tile, int, int j) { load("    ", tile, cat("start + ", j * kTile), "0l"); });
     body_ += "  } else {\n";
     auto place = [&](int i, int j) {
       return cat("(char*)(c + ", j * kTile, ") + ", i * kTile, " * c_row");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "codegen/cpp/gemm.h"
 #include "runtime/plan_file.h"
 #include "support/check.h"
 #include "support/machine.h"
@@ -36,6 +37,25 @@ TEST(SavedPlan, NamesTheInstructionsOfItsVectors) {
   const Machine& host = host_machine();
   EXPECT_EQ(machine_name().find("avx512") != std::string::npos, host.vector_bytes == 64);
   EXPECT_EQ(machine_name().find("avx2") != std::string::npos, host.vector_bytes >= 32);
+}
+
+TEST(SavedPlan, NamesTheInstructionsThatKernelsHaveByName) {
+  codegen::cpp::Gemm gemm;
+  gemm.dtype = ir::DType::BF16;
+  gemm.m = gemm.n = gemm.channels = gemm.a_row = gemm.b_k = gemm.c_row = 64;
+  gemm.b_n = 1;
+  Machine machine = host_machine();
+  machine.avx2 = machine.avx512 = machine.avx512_bf16 = true;
+  machine.vector_bytes = 64;
+  for (const bool tiles : {false, true}) {
+    machine.amx_bf16 = tiles;
+    runtime::CodeTable code;
+    code.add({}, {.text = std::make_shared<std::string>(codegen::cpp::emit_gemm(gemm, machine))});
+    const std::string name = machine_name(code);
+    EXPECT_NE(name.find("avx512_bf16"), std::string::npos) << name;
+    EXPECT_EQ(name.find("amx_bf16") != std::string::npos, tiles) << name;
+  }
+  EXPECT_EQ(machine_name().find("bf16"), std::string::npos);
 }
 
 }  // namespace
