@@ -185,8 +185,9 @@ constexpr Piece kMathPieces[] = {
   return @fma(square, @splat(-0.5f), low);
 }
 )"},
-    // log(2^e (1 + r)) to each base: e and log1p(r) times constants in two parts, of which e's first
-    // one makes an exact product. What the first sum of base 2 and 10 is rounded by is carried along.
+    // log(2^e (1 + r)) to each base: e and log1p(r) times constants in two parts, of which e's
+    // first one makes an exact product. What the first sum of base 2 and 10 is rounded by is
+    // carried along.
     {"log_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $T e, $T more) {
   $T low = @log_rest(r, @fma(e, @splat(-1.90465421e-9f), more));
   $T sum = r + low;
