@@ -26,6 +26,9 @@ const Function kFunctions[] = {
     {LoopOp::Sin, std::sin, 2.0},     {LoopOp::Cos, std::cos, 2.0},
     {LoopOp::Tanh, std::tanh, 1.5},   {LoopOp::Erf, std::erf, 1.1},
     {LoopOp::Expm1, std::expm1, 1.1}, {LoopOp::Log1p, std::log1p, 1.0},
+    {LoopOp::Log2, std::log2, 1.5},   {LoopOp::Log10, std::log10, 1.5},
+    {LoopOp::Tan, std::tan, 2.6},     {LoopOp::Asin, std::asin, 1.8},
+    {LoopOp::Acos, std::acos, 1.3},   {LoopOp::Atan, std::atan, 1.4},
 };
 
 void make(KernelMaker& m, LoopOp op) {
