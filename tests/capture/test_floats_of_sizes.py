@@ -419,7 +419,26 @@ LOOKED_AT = {
     "three_way": lambda x: x * (2 if 1.5 < x.shape[0] / 3 < 4.5 else 3),
     "tensor_key": lambda x: x[:2] * torch.tensor({3.0: 1.0}.get(x.shape[0] / 3, 2.0)),
     "error": lambda x: (x + 1, (lambda d: d.get("s", 0))({"s": x.shape[0] / 3}) > 2),
+    "unbound": lambda x: (x, float.__add__(x.shape[0] / 3, 1.0), float.hex(x.shape[0] / 3)),
+    "is_integer": lambda x: (x, float.is_integer(x.shape[0] / 3)),
+    "newton": lambda x: x * newton(x.shape[0], 20),
+    "newton_result": lambda x: (x, newton(x.shape[0], 20)),
+    "doubled": lambda x: (x, math.sin(doubled(x.shape[0] * 1.5, 30)) > 0.1),
 }
+
+
+def newton(n, steps):
+    """Each step uses the last one twice."""
+    g = n / 2
+    for _ in range(steps):
+        g = (g + n / g) / 2
+    return g
+
+
+def doubled(s, steps):
+    for _ in range(steps):
+        s = (s + s) / 2
+    return s
 
 
 @pytest.mark.parametrize("name", LOOKED_AT)
@@ -452,3 +471,48 @@ def test_floats_that_vary(name, dynamic):
         x = torch.randn(4, 3)
         same(compiled(x, rate), program(x, rate))
     assert oxyfuel.stats()["recompiles"] <= 1
+
+
+def stored(key):
+    def program(x):
+        y = x.clone()
+        y[key(x)] = x.shape[0] / 3
+        return y
+
+    return program
+
+
+INDICES = {
+    "list": lambda x: [0, 1],
+    "tensor": lambda x: (slice(None), torch.tensor([0, 1])),
+    "arange": lambda x: (torch.arange(x.shape[0]), 0),
+    "argmax": lambda x: (x.argmax(0), torch.arange(4)),
+    "mask": lambda x: x > 0,
+    "mask_of_rows": lambda x: x[:, 0] > 0,
+    "slice": lambda x: (slice(1, None), 2),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_stored_by_index(name):
+    program = stored(INDICES[name])
+    compiled = oxyfuel.compile(program)
+    for n in SIZES:
+        x = torch.randn(n, 4)
+        same(compiled(x), program(x))
+
+
+BYTES = {
+    "tensor": lambda x: torch.tensor(x.shape[0] * 50.0, dtype=torch.uint8),
+    "list": lambda x: torch.tensor([x.shape[0] * 50.0, 1.0], dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_what_does_not_fit_into_integers_raises(name):
+    compiled = oxyfuel.compile(BYTES[name])
+    for n in (2, 3, 5):
+        same(compiled(torch.randn(n, 4)), BYTES[name](torch.randn(n, 4)))
+    for n in (7, 9):
+        with pytest.raises(RuntimeError, match="without overflow"):
+            compiled(torch.randn(n, 4))

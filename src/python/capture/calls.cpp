@@ -246,6 +246,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     throw Break(BreakId::builtin_on_existing, "a partial of a partial");
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
   if (py::object method = bound_by_get(p, args, kwargs)) return method;
+  if (is_unbound_native(p) && PyDescr_TYPE(p) == &PyFloat_Type)  // takes what is really a float
+    for (py::object& a : args) a = numbers().with_plain_floats(a);
   if (PyCFunction_Check(p) || is_unbound_native(p) || is_method_wrapper(p) ||
       Py_TYPE(p) == &PyClassMethodDescr_Type)
     return call_native(callable, std::move(args), std::move(kwargs));

@@ -94,9 +94,17 @@ py::object Numbers::defer(py::handle real, SourceId source, py::object function,
   py::object out = is_float ? symbolic_float(*this) : member_of<"builtins", "object">()();
   if (!is_float) heap().entry(out.ptr()).source = source;
   heap().hold(out);
-  deferred_[out.ptr()] = {borrow(real),     source, std::move(function),
-                          std::move(parts), false,  of_data};
+  const size_t steps = steps_with(parts);
+  deferred_[out.ptr()] = {borrow(real), source, std::move(function), std::move(parts), false,
+                          of_data,      steps};
   return out;
+}
+
+size_t Numbers::steps_with(const Arguments& parts) const {
+  size_t steps = 1;
+  for (const py::object& part : parts)
+    if (const Deferred* found = find(part)) steps += found->steps;
+  return steps;
 }
 
 py::object Numbers::deferred_number(py::handle real, SourceId source) {
@@ -172,6 +180,7 @@ Takes Numbers::taken_by_next(const TracedFrame& f) const {
 std::optional<py::object> Numbers::compute_deferred(const py::object& function, const py::object& a,
                                                     const py::object& b) {
   if ((!find(a) && !find(b)) || heap().is_tensor(a) || heap().is_tensor(b)) return std::nullopt;
+  if (steps_with({a, b}) > kMostSteps) return std::nullopt;
   return defer(function(typed(a), typed(b)), {}, function, {a, b});
 }
 

@@ -27,7 +27,8 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
                                                   const Arguments& args) {
   auto of_sizes = [this](const py::object& a) { return is_of_sizes(a); };
   auto of_data = [this](const py::object& a) { return is_of_data(a); };
-  if (std::ranges::none_of(args, of_sizes) || std::ranges::any_of(args, of_data))
+  if (std::ranges::none_of(args, of_sizes) || std::ranges::any_of(args, of_data) ||
+      steps_with(args) > kMostSteps)
     return std::nullopt;
   Arguments reals;
   bool floats = true;
@@ -298,7 +299,8 @@ py::object Numbers::combined(const py::object& function, const Arguments& args) 
   const bool divides = name == "truediv" || name == "itruediv";
   const bool computable = std::ranges::find(kArithmetic, name) != std::end(kArithmetic) ||
                           (divides && is_nonzero(args[1]));
-  return computable ? *compute_deferred(function, args[0], args[1]) : py::object();
+  if (!computable) return {};
+  return compute_deferred(function, args[0], args[1]).value_or(py::object());
 }
 
 py::object Numbers::compared(const py::object& a, const py::object& b, int operation) {

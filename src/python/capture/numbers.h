@@ -25,6 +25,7 @@ struct Deferred {
   Arguments parts;
   bool taken_apart = false;  // of a dict: it is what `real` holds from here on
   bool of_data = false;      // known once the graph has run: `real` is of its type, nothing more
+  size_t steps = 1;          // of the tree that computes it: what is used twice counts twice
 };
 
 struct ConstantNumber {
@@ -125,6 +126,9 @@ class Numbers : public Part, private FloatOwner {
   // What the function gives for numbers of sizes, an int or a bool, guarded; null where it raises.
   py::object guarded_answer(const py::object& function, const Arguments& parts);
   const Deferred* find(const py::object& o) const;
+  // Of a number that is computed of these. One of more steps than kMostSteps is read.
+  size_t steps_with(const Arguments& parts) const;
+  static constexpr size_t kMostSteps = 256;
   bool is_of_data(const py::object& o) const;
   bool never_raises(std::string_view name, const Arguments& args);
   bool is_float_power(const py::object& base, const py::object& exponent);

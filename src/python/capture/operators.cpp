@@ -207,20 +207,38 @@ py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
   return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
 }
 
+namespace {
+
+// Of all elements of a tensor of floats.
+bool is_mask_of(py::handle tensor, py::handle key) {
+  if (!THPVariable_Check(key.ptr())) return false;
+  const at::Tensor &t = THPVariable_Unpack(tensor.ptr()), &mask = THPVariable_Unpack(key.ptr());
+  return at::isFloatingType(t.scalar_type()) && mask.scalar_type() == at::kBool &&
+         mask.dim() == t.dim() && mask.sym_sizes() == t.sym_sizes();
+}
+
+// Indexing by tensors, or by what becomes one.
+bool is_index_list(py::handle key) {
+  return THPVariable_Check(key.ptr()) || PyList_Check(key.ptr());
+}
+
+}  // namespace
+
 void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
   if (heap().is_tensor(o)) {
-    // Of what a mask of the same shape selects nobody has to know how much it is.
-    if (is_symbolic_float(value) && heap().is_tensor(key))
-      if (const at::Tensor& mask = THPVariable_Unpack(key.ptr());
-          mask.scalar_type() == at::kBool && mask.dim() == THPVariable_Unpack(o.ptr()).dim() &&
-          mask.sym_sizes() == THPVariable_Unpack(o.ptr()).sym_sizes()) {
-        calls().call_method(o, "masked_fill_", {borrow(key), borrow(value)}, {});
+    py::object stored = borrow(value);
+    if (is_symbolic_float(value)) {
+      // Of what a mask of the same shape selects nobody has to know how much it is.
+      if (is_mask_of(o, key)) {
+        calls().call_method(o, "masked_fill_", {borrow(key), stored}, {});
         return;
       }
+      if (mentions(heap().deep_contents(key), is_index_list, false))
+        stored = numbers().read(stored);  // index_put takes tensors of one dtype
+    }
     const py::object selected = sizes().select(borrow(o), borrow(key));
-    operate(
-        member_of<"operator", "setitem">(),
-        {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), borrow(value)});
+    operate(member_of<"operator", "setitem">(),
+            {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), stored});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {

@@ -33,6 +33,10 @@ py::object filled(Capture& c, const py::object& value, const Keywords& options, 
     for (const auto& [key, given] : options)
       if (is_text(key.ptr(), "dtype") && !given.is_none()) dtype = given;
     std::erase_if(named, [](const auto& item) { return is_text(item.first.ptr(), "dtype"); });
+    // Of integers torch raises where the number does not fit.
+    if (dtype && THPDtype_Check(dtype.ptr()) && is_symbolic_float(value) &&
+        !at::isFloatingType(reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type))
+      return {};
     if (dtype)
       named.emplace_back(py::str("dtype"), dtype);
     else if (!floats)
@@ -116,11 +120,15 @@ py::object Calls::filled_with_float(const std::string& name, py::handle callable
                                     const Keywords& kwargs) {
   const py::object value = std::exchange(args.back(), py::float_(0.0));
   const auto kind = callable ? ir::NodeKind::CallFunction : ir::NodeKind::CallMethod;
-  const py::object made =
-      call_method(graphs().record(kind, name, callable, args, kwargs), "fill_", {value}, {});
+  py::object made = graphs().record(kind, name, callable, args, kwargs);
   const at::Tensor& t = THPVariable_Unpack(made.ptr());
-  if (t.dim() == 0 && at::isFloatingType(t.scalar_type()))
-    numbers().set_constant_number(made, {value, py::list()});
+  if (!at::isFloatingType(t.scalar_type())) {  // which raises where the number does not fit
+    args.back() = numbers().read(value);
+    return graphs().record(kind, name, callable, args, kwargs);
+  }
+  const bool is_number = t.dim() == 0;
+  made = call_method(made, "fill_", {value}, {});
+  if (is_number) numbers().set_constant_number(made, {value, py::list()});
   return made;
 }
 
@@ -142,7 +150,8 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
     bool floats = false;
     if (args.size() != 1 || !takes_options(kwargs) || !is_regular(capture_, args[0], floats))
       return std::nullopt;
-    return filled(capture_, args[0], kwargs, floats);
+    const py::object made = filled(capture_, args[0], kwargs, floats);
+    return made ? Done(made) : std::nullopt;
   }
   if ((name == "torch.full" || name == "torch.full_like") && args.size() == 2 &&
       is_symbolic_float(args[1]) && !has_option(kwargs, "requires_grad") &&
