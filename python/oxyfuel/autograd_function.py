@@ -18,7 +18,6 @@ class Context:
         self.needs_input_grad = (False,) * count
         self.saved_tensors: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
-        self.materializes = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps them for whoever reads `saved_tensors`."""
@@ -35,8 +34,7 @@ class Context:
         """Nothing is differentiated."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether the backward gets zeros for gradients that are not there."""
-        self.materializes = value
+        """Nothing is differentiated."""
 
     if hasattr(torch.autograd.function.FunctionCtx, "set_output_grad_dtype"):
 
@@ -62,11 +60,7 @@ def forward(function: Any, *args: Any) -> Any:
 
 
 def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Follows the forward of `function` for what it relies on.
-
-    Gives what its backward is called with, and whether that gets zeros for gradients that are not
-    there.
-    """
+    """Follows the forward of `function` for what it relies on; what its backward is called with."""
     with_setup = function.setup_context is not torch.autograd.Function.setup_context
     if with_setup:
         if kwargs:
@@ -82,12 +76,12 @@ def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
             out = function.forward(ctx, *args, **kwargs)
         results = out if isinstance(out, tuple) else (out,)
         gradients = [torch.zeros_like(o) if isinstance(o, torch.Tensor) else None for o in results]
-        return ctx, gradients, ctx.materializes
+        return ctx, gradients
 
 
 def rehearse_backward(function: Any, made: Any) -> Any:
     """Follows the backward of `function` for what it relies on; its results."""
-    ctx, gradients, _ = made
+    ctx, gradients = made
     with torch.no_grad():
         found = function.backward(ctx, *gradients)
         return found if isinstance(found, tuple) else (found,)

@@ -15,7 +15,6 @@ def batched_gradients(
     retain_graph: bool,
     create_graph: bool,
     allow_unused: bool,
-    materialize_grads: bool,
 ) -> tuple[Any, ...]:
     """`torch.autograd.grad` with `is_grads_batched`, as a transform of `torch.func`."""
     wanted = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
@@ -30,7 +29,6 @@ def batched_gradients(
             retain_graph=retain_graph,
             create_graph=create_graph,
             allow_unused=allow_unused,
-            materialize_grads=materialize_grads,
         )
         for g in found:
             used.append(g is not None)
@@ -71,6 +69,15 @@ class HookHandle:
 
     def remove(self) -> None:
         """No graph has this: the capture stops in front of `register_hook`."""
+
+    def __enter__(self) -> None:
+        self.remove()
+
+    def __exit__(self, *raised: object) -> None:
+        self.remove()
+
+    def __getattr__(self, name: str) -> None:
+        self.remove()
 
 
 def register_hook(

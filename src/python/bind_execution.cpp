@@ -1,5 +1,7 @@
 // Python's view of execution: plans, the callable of a compiled graph, the memory pool.
 
+#include <torch/csrc/Exceptions.h>
+
 #include <algorithm>
 #include <mutex>
 
@@ -8,11 +10,13 @@
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
+#include "python/replay.h"
 #include "runtime/bandwidth.h"
 #include "schedule/cpu/pass_list.h"
 #include "support/check.h"
 #include "support/text.h"
 #include "torch_bridge/host.h"
+#include "torch_bridge/recorder.h"
 #include "torch_bridge/tensor_meta.h"
 
 namespace oxy::python {
@@ -124,7 +128,15 @@ void bind_execution(py::module_& m) {
   });
   bridge::set_unlocked([](const std::function<void()>& f) {
     const py::gil_scoped_release released;
-    f();
+    try {
+      f();
+    } catch (python_error& e) {
+      const py::gil_scoped_acquire gil;
+      if (!PyErr_Occurred()) e.restore();
+      const py::error_already_set raised;
+      if (!raised.matches(PyExc_Exception)) throw raised;
+      throw bridge::BackwardRaises(cat("a backward that raises: ", one_line(raised)));
+    }
   });
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {

@@ -140,7 +140,7 @@ engine::variable_list run_engine(const engine::edge_list& from,
     return out;
   } catch (const c10::Error& e) {
     const std::string what = e.what_without_backtrace();
-    throw Unsupported(cat("a backward that raises: ", what.substr(0, what.find('\n'))));
+    throw BackwardRaises(cat("a backward that raises: ", what.substr(0, what.find('\n'))));
   }
 }
 

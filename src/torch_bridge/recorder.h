@@ -43,7 +43,13 @@ struct RecordedRegion {
 // Whether the op behind the node gives vectors that are known up to a phase alone: eager refuses a
 // loss that depends on it, which a recording cannot tell.
 bool gives_complex_vectors(const torch::autograd::Node& n);
-// Calls a function without Python's lock, which autograd's engine wants nobody to hold.
+// A backward of the user's, or of an op, has raised where a joint graph was recorded.
+struct BackwardRaises : Unsupported {
+  using Unsupported::Unsupported;
+};
+
+// Calls a function without Python's lock, which autograd's engine wants nobody to hold. What Python
+// code has raised comes back as BackwardRaises.
 using Unlocked = void (*)(const std::function<void()>&);
 void set_unlocked(Unlocked unlocked);
 

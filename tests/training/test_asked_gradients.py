@@ -214,3 +214,122 @@ def compare_out_of_range(f, value):
     for run in (f, oxyfuel.compile(f)):
         with pytest.raises((IndexError, RuntimeError), match="out of"):
             run(leaf(2, 4), value, torch.tensor([7]))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (torch.ones(1), torch.float32),
+        (torch.ones(4), torch.float32),
+        (torch.ones(3, 4), torch.float32),
+        (torch.tensor(2.0), torch.int64),
+    ],
+)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_index_fill_with_what_eager_refuses(value, dtype, inplace):
+    """Eager lets a write to integers through."""
+
+    def f(x, i, v):
+        y = x * 2
+        return y.index_fill_(1, i, v) if inplace else y.index_fill(1, i, v)
+
+    args = torch.ones(3, 4, dtype=dtype), torch.tensor([0, 2]), value.requires_grad_()
+    for run in (f, oxyfuel.compile(f)):
+        if inplace and dtype == torch.int64:
+            assert torch.equal(run(*args), torch.full((3, 4), 2))
+            continue
+        with pytest.raises(RuntimeError):
+            run(*args)
+
+
+def test_a_batch_of_gradients_by_an_unused_input():
+    def f(x, w):
+        y = x.sin()
+        return torch.autograd.grad(
+            y, (x, w), torch.eye(3), is_grads_batched=True, materialize_grads=True
+        )
+
+    compare(f, leaf(3), leaf(4), graphs=1, breaks=1)
+
+
+def test_an_empty_batch_of_gradients():
+    def f(x):
+        return torch.autograd.grad(x.sin(), x, torch.zeros(0, 3), is_grads_batched=True)
+
+    for run in (f, oxyfuel.compile(f)):
+        with pytest.raises(IndexError):
+            run(leaf(3))
+
+
+def with_statement(x):
+    h = x * 2
+    with h.register_hook(lambda g: g * 5):
+        y = h.sin()
+    return y
+
+
+def with_id(x):
+    h = x * 2
+    handle = h.register_hook(lambda g: g * 5)
+    return h.sin() if handle.id >= 0 else h
+
+
+@pytest.mark.parametrize("f", [with_statement, with_id])
+def test_what_a_handle_has(f, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    x, other = copies([leaf(3)] * 2)
+    found, expected = oxyfuel.compile(f)(x), f(other)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(x.grad, other.grad)
+
+
+@pytest.mark.parametrize("strict", ["0", "1"])
+def test_a_hook_that_gives_no_tensor(strict, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", strict)
+
+    def f(x):
+        h = x * 1
+        h.register_hook(lambda g: 5)
+        return h * 2
+
+    x = leaf(3)
+    for run in (f, oxyfuel.compile(f)):
+        y = run(x)
+        torch.testing.assert_close(y, x * 2)
+        with pytest.raises(TypeError):
+            y.sum().backward()
+
+
+def test_a_hook_of_a_view():
+    def f(x):
+        h = (x * 2)[:2]
+        h.register_hook(lambda g: g * 5)
+        return h[0], h[1]
+
+    def expanded(x):
+        h = (x * 2).expand(2, 3)
+        h.register_hook(lambda g: g * 5)
+        return h[0].unsqueeze(0)
+
+    for g in (f, expanded):
+        x, other = copies([leaf(3)] * 2)
+        found, expected = oxyfuel.compile(g)(x), g(other)
+        torch.cat([torch.atleast_1d(t).flatten() for t in found]).sum().backward()
+        torch.cat([torch.atleast_1d(t).flatten() for t in expected]).sum().backward()
+        torch.testing.assert_close(x.grad, other.grad)
+
+
+def test_writes_of_a_hook_to_a_tensor_that_the_code_has_made():
+    def f(x):
+        t = torch.zeros(4)
+        h = x * 1
+        h.register_hook(lambda g: (t.add_(g), None)[1])
+        return h * 2, t
+
+    for run in (f, oxyfuel.compile(f)):
+        y, t = run(leaf(4))
+        assert not t.any()
+        y.sum().backward()
+        torch.testing.assert_close(t, torch.full((4,), 2.0))

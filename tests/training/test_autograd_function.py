@@ -582,3 +582,282 @@ def test_a_global_of_a_rule_is_guarded(monkeypatch):
     for factor in (2.0, 5.0):
         monkeypatch.setattr(f"{__name__}.FACTOR", factor)
         torch.testing.assert_close(f(x), x.sin() * (3 * factor))
+
+
+class WholeView(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x), x * 2
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return -a * 5 + b
+
+
+class Itself(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x, x * 2
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return -a * 5 + b
+
+
+class Halves(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[:2], x[2:]
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return torch.cat([a * 2, b * 3])
+
+
+class Expanded(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.expand(3, 4)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.sum(0) * 5
+
+
+class EverySecond(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[::2]
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.stack([g * 5, g * 7], 1).flatten()
+
+
+class Diagonal(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(2, 2).diagonal()
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cat([g * 5, g * 7])
+
+
+class Strided(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.as_strided((2,), (2,))
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cat([g * 5, g * 7])
+
+
+class Detached(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 5
+
+
+class DetachedPart(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[:2].detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cat([g * 5, g * 7])
+
+
+SHARING = {
+    "view_of_input": lambda x: WholeView.apply(x)[0],
+    "view_of_intermediate": lambda x: WholeView.apply(x + 1)[0],
+    "input": lambda x: Itself.apply(x)[0],
+    "intermediate": lambda x: Itself.apply(x + 1)[0],
+    "halves": Halves.apply,
+    "halves_of_intermediate": lambda x: Halves.apply(x + 1),
+    "half": lambda x: Halves.apply(x + 1)[1],
+    "beside": lambda x: (lambda h: (h, WholeView.apply(h)[0]))(x.sin()),
+    "part_of_view": lambda x: Reversed.apply(x)[1:],
+    "parts_of_view": lambda x: (lambda y: (y[1:], y[:1]))(Reversed.apply(x + 1)),
+    "expand": lambda x: Expanded.apply(x + 1),
+    "expand_unsqueeze": lambda x: Expanded.apply(x + 1).unsqueeze(0),
+    "step": lambda x: EverySecond.apply(x + 1),
+    "step_of_input": lambda x: EverySecond.apply(x),
+    "diagonal": lambda x: Diagonal.apply(x + 1),
+    "diagonal_unsqueeze": lambda x: Diagonal.apply(x + 1).unsqueeze(0),
+    "as_strided": lambda x: Strided.apply(x + 1),
+    "detach": lambda x: Detached.apply(x),
+    "detach_beside": lambda x: (Detached.apply(x), x * 2),
+    "detach_of_part": lambda x: Detached.apply(x[:2]),
+    "detach_of_intermediate": lambda x: Detached.apply(x + 1),
+    "detach_beside_its_own": lambda x: (lambda h: (h, Detached.apply(h)))(x + 1),
+    "parts_of_detached": lambda x: (lambda y: (y[1:], y[:1]))(Detached.apply(x + 1)),
+    "detached_part": lambda x: DetachedPart.apply(x + 1),
+    "parts_of_detached_part": lambda x: (lambda y: (y[1:], y[:1]))(DetachedPart.apply(x + 1)),
+    "vmap": lambda x: torch.func.vmap(ReversedRows.apply)(x.view(2, 2)),
+}
+
+
+class ReversedRows(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+def gradients_by(run, used, *args, inputs):
+    """Of some of the results alone; whether there is one is told as well."""
+    mine = [a.detach().clone().requires_grad_(a.requires_grad) for a in args]
+    out = run(*mine)
+    out = out if isinstance(out, tuple) else (out,)
+    sum((i + 2) * out[i].sin().sum() for i in used if i < len(out)).backward()
+    return [t.detach().clone() for t in out], [mine[i].grad for i in inputs]
+
+
+def compare_by(f, *args, results=2):
+    compiled = oxyfuel.compile(f)
+    for used in ((0,), (1,), (0, 1))[: 3 if results == 2 else 1]:
+        found = gradients_by(compiled, used, *args, inputs=range(len(args)))
+        expected = gradients_by(f, used, *args, inputs=range(len(args)))
+        torch.testing.assert_close(found[0], expected[0])
+        for a, b in zip(found[1], expected[1], strict=True):
+            assert (a is None) == (b is None)
+            if b is not None:
+                torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_results_that_share_memory_keep_their_gradient(name):
+    f = SHARING[name]
+    x = leaf(4)
+    many = isinstance(f(x), tuple)
+    compare_by(f, x, results=2 if many else 1)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda a, b: a * (1 - b),
+        lambda a, b: a * b.sigmoid(),
+        lambda a, b: a * b.exp(),
+        lambda a, b: a + b.cos(),
+        lambda a, b: a + b.clamp(min=0.5),
+        lambda a, b: torch.where(b > 0, b, 1) + a,
+        lambda a, b: a * b.softmax(0),
+        lambda a, b: a * b**0,
+        lambda a, b: torch.cat([a[:2], b[2:].cos()]),
+        lambda a, b: b,
+        lambda a, b: a * 2 + b * 3,
+    ],
+)
+def test_some_of_several_gradients(of):
+    class Pair(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, a, b):
+            return of(a, b)
+
+    compare_by(lambda x: Pair.apply(x), leaf(4))
+    compare(lambda x: torch.mul(*Pair.apply(x)), leaf(4))
+
+
+class Raising(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y, None
+
+
+def test_a_saved_tensor_that_is_modified():
+    def f(x, y):
+        y = y + 1
+        out = Raising.apply(x, y)
+        y.mul_(2)
+        return out
+
+    compiled = oxyfuel.compile(f)
+    for run in (f, compiled):
+        x, y = leaf(3), torch.ones(3)
+        out = run(x, y)
+        torch.testing.assert_close(out, x * 2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
+def test_writes_of_a_forward_to_a_tensor_that_the_code_has_made_happen_once():
+    class Counting(Function):
+        @staticmethod
+        def forward(ctx, x, held):
+            held[0].add_(1)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2, None
+
+    def f(x):
+        h = [torch.zeros(1)]
+        y = Counting.apply(x, h)
+        return y * h[0]
+
+    compare(f, leaf(3), fullgraph=False)
+
+
+@pytest.mark.parametrize("kind", ["cell", "dict", "list"])
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_writes_of_a_local_class_happen_once(kind, method):
+    def f(x):
+        n, d, entries = 0, {"n": 0}, []
+
+        def note():
+            nonlocal n
+            if kind == "cell":
+                n += 1
+            elif kind == "dict":
+                d["n"] += 1
+            else:
+                entries.append(1)
+
+        class Local(Function):
+            @staticmethod
+            def forward(ctx, x):
+                if method == "forward":
+                    note()
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                if method == "backward":
+                    note()
+                return g * 2
+
+        return Local.apply(x), lambda: (n, d["n"], len(entries))
+
+    for run in (f, oxyfuel.compile(f)):
+        y, count = run(leaf(3))
+        before = sum(count())
+        y.sum().backward()
+        assert (before, sum(count())) == ((1, 1) if method == "forward" else (0, 1))

@@ -78,7 +78,7 @@ class Calls : public Part {
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
-  bool rehearse(const std::string& name, const Arguments& args,
+  bool rehearse(const std::string& name, const Arguments& args, const Arguments& code,
                 const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow);
   void rehearse_vmap(py::handle type, const Arguments& args);
   py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);

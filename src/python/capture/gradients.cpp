@@ -71,14 +71,13 @@ bool is_accumulation(const Node& node) {
   return dynamic_cast<const engine::AccumulateGrad*>(&node) != nullptr;
 }
 
+// Of an autograd.Function. Torch does not export what a dynamic_cast needs.
+bool is_of_python(const Node& node) {
+  return std::string_view(typeid(node).name()) == "N5torch8autograd6PyNodeE";
+}
+
 // It stands for an input's history in front of the captured code (torch_bridge/joint_recording).
 bool is_entrance(const Node& node) { return node.num_outputs() == 0 && !is_accumulation(node); }
-
-// A view that a custom function has given, or a view of one.
-bool is_custom_view(const at::Tensor& t) {
-  return t.is_view() && engine::impl::get_view_autograd_meta(t)->get_creation_meta() ==
-                            engine::CreationMeta::IN_CUSTOM_FUNCTION;
-}
 
 // What was given for a parameter, by position or name; null where nothing was.
 py::object given(const Arguments& args, const Keywords& kwargs, size_t position,
@@ -98,6 +97,31 @@ py::object own_member(const char* module, const char* name) {
 
 py::object autograd_member(const char* name) {
   return own_member("oxyfuel.autograd_function", name);
+}
+
+// What there have been of writes to the memory of a tensor of a recording: by its version, which
+// `data` does not share, and by the updates that functionalisation keeps.
+std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
+  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+      innermost(t).storage().unsafeGetStorageImpl());
+  return {t._version(), storage ? storage->generation() : 0};
+}
+
+// Those that a subclass of Function has, or its bases that are not torch's.
+Arguments functions_of(py::handle type) {
+  Arguments out;
+  for (py::handle base : borrow(as_type(type)->tp_mro)) {
+    if (base.is(member_of<"torch.autograd", "Function">())) break;
+    PyObject *name, *member;
+    PyObject* members = type_dict(as_type(base));
+    for (Py_ssize_t at = 0; PyDict_Next(members, &at, &name, &member);) {
+      const bool wrapped =
+          Py_TYPE(member) == &PyStaticMethod_Type || Py_TYPE(member) == &PyClassMethod_Type;
+      const py::object f = wrapped ? borrow(member).attr("__func__") : borrow(member);
+      if (PyFunction_Check(f.ptr())) out.push_back(f);
+    }
+  }
+  return out;
 }
 
 // Whether the checkpoint of the torch at hand keeps what is given by this name for itself.
@@ -177,62 +201,113 @@ py::object* Graphs::gradient_of_made_leaf(py::handle tensor) {
   return it == made_leaves_.end() ? nullptr : &it->second.gradient;
 }
 
-// `results`: of an autograd.Function. `materializes`: its backward gets zeros for what is
-// undefined; `vanishes`: what it gives is undefined where all it gets is.
-void Graphs::note_custom_function(const py::object& results, bool materializes, bool vanishes) {
+// `results`: of an autograd.Function. `vanishes`: what its backward gives is undefined where all it
+// gets is.
+void Graphs::note_custom_function(const py::object& results, bool vanishes) {
   if (inner_ != nullptr) return;
   CustomFunction f;
+  f.vanishes = vanishes;
   size_t differentiable = 0;
   const bool one = heap().is_tensor(results);
   for (py::handle r : one ? py::object(py::make_tuple(results)) : heap().contents(results)) {
     if (!heap().is_tensor(r) || is_wrapped(THPVariable_Unpack(r.ptr())) ||
         !THPVariable_Unpack(r.ptr()).requires_grad())
       continue;
-    const at::Tensor& t = THPVariable_Unpack(r.ptr());
-    if (!vanishes || !materializes) f.node = engine::impl::gradient_edge(t).function;
+    f.node = engine::impl::gradient_edge(THPVariable_Unpack(r.ptr())).function;
     differentiable++;
-    if (is_custom_view(t)) f.viewed.push_back(t.storage().unsafeGetStorageImpl());
   }
-  f.sees_undefined = differentiable > 1 && !materializes;
-  if (vanishes && !f.sees_undefined) f.node.reset();
-  if (f.viewed.empty() && !f.node) return;
-  f.stack = frames().user_stack().frames();
-  f.steps = frames().places_to_stop();
-  custom_functions_.push_back(std::move(f));
+  f.has_several = differentiable > 1;
+  note_custom_function(std::move(f));
 }
 
 void Graphs::note_hook(const py::object& tensor, bool vanishes) {
   CustomFunction f;
-  if (!vanishes) f.node = engine::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
+  f.node = engine::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
+  f.vanishes = vanishes;
   f.hooked = tensor;
+  note_custom_function(std::move(f));
+}
+
+void Graphs::note_custom_function(CustomFunction f) {
   f.stack = frames().user_stack().frames();
   f.steps = frames().places_to_stop();
   custom_functions_.push_back(std::move(f));
 }
 
-// What no graph can give: a view whose gradient is the user's, together with what it is a view of;
-// a tensor with hooks; and gradients that are no linear function of those that arrive, where some
-// may not arrive.
+void Graphs::refuse_function(const CustomFunction& f, BreakId id, const std::string& why) {
+  Break b(id, why);
+  b.stack = f.stack;
+  b.steps = f.steps;
+  throw b;
+}
+
+// Which one has raised, nobody knows.
+void Graphs::refuse_raising_functions(const std::string& why) const {
+  if (!custom_functions_.empty())
+    refuse_function(custom_functions_[0], BreakId::autograd_function, why);
+}
+
+// The tensor that a graph hands gradients of an output to (torch_bridge/recording_end): itself, if
+// its memory is of its own, else what autograd knows the memory by. Undefined: there is none.
+at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
+                                      const std::vector<at::Tensor>& outputs) {
+  auto shares = [&](const at::Tensor& t) {
+    return t.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
+  };
+  auto base_of = [](const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; };
+  const at::Tensor base = base_of(output);
+  bool is_of_input = false;
+  for (const auto& [real, fake] : heap().fakes()) {
+    const at::Tensor& input = THPVariable_Unpack(fake.ptr());
+    if (output.is_same(input) || base.is_same(input)) return input;
+    is_of_input |= shares(input);
+  }
+  if (is_of_input) return {};
+  if (std::ranges::count_if(outputs, shares) == 1 && bridge::type_of(output).is_dense())
+    return output;
+  for (const at::Tensor& t : outputs)
+    if (t.requires_grad() && shares(t) && !base_of(t).is_same(base)) return {};
+  return base;
+}
+
+// What no graph can give: a view of which autograd knows other gradients than of its memory; a
+// tensor with hooks; and gradients that depend on which results have some.
 void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   if (custom_functions_.empty()) return;
-  std::vector<at::Tensor> outside = outputs;
+  std::unordered_set<Node*> custom;
+  for (const CustomFunction& f : custom_functions_)
+    if (f.node) custom.insert(f.node.get());
+  std::vector<at::Tensor> given;
+  std::unordered_set<const Node*> lost;  // by outputs, whose gradients go past them
+  for (const at::Tensor& t : outputs)
+    if (t.defined()) given.push_back(t);
+  for (const at::Tensor& t : given) {
+    if (!t.requires_grad()) continue;
+    const at::Tensor taker = taker_of_gradients(t, given);
+    if (taker.defined() && taker.is_same(t)) continue;
+    std::unordered_set<const Node*> kept;
+    if (taker.defined() && taker.requires_grad())
+      for (const auto& node : nodes_behind({taker})) kept.insert(node.get());
+    for (const auto& node : nodes_behind({t})) {
+      const bool is_custom = custom.contains(node.get()) || is_of_python(*node);
+      if (is_custom && !kept.contains(node.get())) lost.insert(node.get());
+    }
+  }
+  std::vector<at::Tensor> outside = given;
   for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
   for (const CustomFunction& f : custom_functions_) {
-    auto viewed = [&](const at::Tensor& t) {
-      return std::ranges::find(f.viewed, t.storage().unsafeGetStorageImpl()) != f.viewed.end();
-    };
-    auto given = [&](const at::Tensor& t) {
-      return t.requires_grad() && is_custom_view(t) && viewed(t);
-    };
     const char* why = nullptr;
-    if (std::ranges::any_of(outputs, given) && std::ranges::count_if(outside, viewed) > 1)
-      why = "a view with a gradient of its own lives on beside what it is a view of";
-    if (f.hooked && std::ranges::any_of(outputs, [&](const at::Tensor& t) {
+    // Of a transform the nodes are inside of it.
+    if (f.node ? lost.contains(f.node.get()) : std::ranges::any_of(lost, [&](const Node* n) {
+          return !custom.contains(const_cast<Node*>(n));
+        }))
+      why = "what it gives shares memory with what has another gradient";
+    if (f.hooked && std::ranges::any_of(given, [&](const at::Tensor& t) {
           return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
         }))
       why = "a tensor with a hook lives on";
     size_t roots = 0, reaching = 0;
-    if (f.node)
+    if (f.node && (!f.vanishes || f.has_several))
       for (const at::Tensor& t : outside) {
         if (!t.requires_grad()) continue;
         const auto behind = nodes_behind({t});
@@ -241,25 +316,19 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
         roots++;
         reaching += static_cast<size_t>(std::ranges::count(behind, f.node));
       }
-    if (reaching > 0 && roots > 1 && (f.sees_undefined ? reaching > 1 : reaching < roots))
+    // Where all of one result arrives, so does what eager's backward gets. Of several results
+    // it gets some, and zeros or None in the place of the others.
+    if ((!f.vanishes && reaching > 0 && reaching < roots) || (f.has_several && reaching > 1))
       why = "its gradients depend on which of the results have some";
-    if (why == nullptr) continue;
-    Break b(BreakId::autograd_function, why);
-    b.stack = f.stack;
-    b.steps = f.steps;
-    throw b;
+    if (why != nullptr) refuse_function(f, BreakId::autograd_function, why);
   }
 }
 
 // The handle of a hook that was recorded.
 void Graphs::refuse_removal(const py::object& tensor) const {
   for (const CustomFunction& f : custom_functions_)
-    if (f.hooked.is(tensor)) {
-      Break b(BreakId::torch_call, "a hook that is removed");
-      b.stack = f.stack;
-      b.steps = f.steps;
-      throw b;
-    }
+    if (f.hooked.is(tensor))
+      refuse_function(f, BreakId::torch_call, "a hook that is removed, or whose handle is used");
 }
 
 // `tensor.requires_grad_(wanted)`
@@ -286,12 +355,14 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   if (flag(7, "is_grads_batched")) {
     Arguments all{given(args, kwargs, 0, "outputs"), given(args, kwargs, 1, "inputs"),
                   given(args, kwargs, 2, "grad_outputs")};
-    if (!all[0] || !all[1] || is_none(all[2]))
+    // Eager makes zeros of the input's own size for an unused one, and refuses an empty batch.
+    if (!all[0] || !all[1] || is_none(all[2]) || flag(8, "materialize_grads"))
       throw Break(BreakId::torch_call, "gradients of a batch");
-    for (const auto& [position, name] : {std::pair(3, "retain_graph"),
-                                         {4, "create_graph"},
-                                         {6, "allow_unused"},
-                                         {8, "materialize_grads"}})
+    for (const at::Tensor& t : tensors_given(all[2]))
+      if (t.dim() == 0 || (!t.sym_sizes()[0].is_heap_allocated() && t.sym_sizes()[0] == 0))
+        throw Break(BreakId::torch_call, "gradients of an empty batch");
+    for (const auto& [position, name] :
+         {std::pair(3, "retain_graph"), {4, "create_graph"}, {6, "allow_unused"}})
       all.push_back(py::bool_(flag(static_cast<size_t>(position), name)));
     if (is_none(given(args, kwargs, 3, "retain_graph"))) all[3] = all[4];
     return calls().call(own_member("oxyfuel.gradients", "batched_gradients"), std::move(all), {});
@@ -475,23 +546,27 @@ void Graphs::forget_draws(std::pair<size_t, size_t> since) {
 }
 
 // Follows code that torch will call on the fakes, for what it relies on; nothing is kept of it.
-// Whether what it has made of gradients is undefined where they are. `follow` gives both.
+// Whether what it has made of gradients is undefined where they are. `follow` gives both. `code`:
+// functions that it may call.
 bool Calls::rehearse(
-    const std::string& name, const Arguments& args,
+    const std::string& name, const Arguments& args, const Arguments& code,
     const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
   const size_t writes = effects().count(), met = heap().met_written();
   const size_t inputs = graphs().example_inputs.size();
   const auto begin = graphs().position();
   size_t draws = bridge::heard().draws;
-  std::vector<std::pair<at::Tensor, uint32_t>> versions;
-  for (const auto& [real, fake] : heap().fakes()) {
-    const at::Tensor& t = THPVariable_Unpack(fake.ptr());
-    versions.emplace_back(t, t._version());
-  }
-  for (const py::object& a : args)
-    if (heap().is_tensor(a))
-      versions.emplace_back(THPVariable_Unpack(a.ptr()), THPVariable_Unpack(a.ptr())._version());
-  const Graphs::Snapshot before = graphs().snapshot(args, false);
+  std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>> tensors;
+  auto add = [&](py::handle o) {
+    if (!heap().is_tensor(o)) return;
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    tensors.emplace_back(t, writes_to(t));
+  };
+  for (const auto& [real, fake] : heap().fakes()) add(fake);
+  for (const py::object& o : heap().held()) add(o);
+  for (const py::object& a : args) add(a);
+  Arguments reached = args;
+  reached.insert(reached.end(), code.begin(), code.end());
+  const Graphs::Snapshot before = graphs().snapshot(reached, false);
   std::pair<py::object, py::object> made;
   try {
     made = follow(draws);
@@ -502,10 +577,10 @@ bool Calls::rehearse(
     throw Break(BreakId::autograd_function, name, " raises");
   }
   const bool writes_tensors = std::ranges::any_of(
-      versions, [](const auto& known) { return known.first._version() != known.second; });
+      tensors, [](const auto& known) { return writes_to(known.first) != known.second; });
   const char* why = nullptr;
   if (effects().count() != writes || writes_tensors ||
-      !graphs().is_unchanged(before, graphs().snapshot(args, false)))
+      !graphs().is_unchanged(before, graphs().snapshot(reached, false)))
     why = ": it writes to what it has not made";
   else if (heap().met_written() != met || !effects().no_type_is_written())
     why = ": it reads what was written, which is not done yet";  // torch's calls would not see it
@@ -582,19 +657,18 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   static const py::object& backward = *new py::object(autograd_member("rehearse_backward"));
   Arguments with_type{borrow(type)};
   with_type.insert(with_type.end(), args.begin(), args.end());
-  bool materializes = true;
-  const bool vanishes = rehearse(as_type(type)->tp_name, args, [&](size_t& draws) {
-    const py::object made = call(forward, with_type, kwargs);
-    materializes = objects().truth(borrow(PyTuple_GET_ITEM(made.ptr(), 2)));
-    if (is_transformed()) rehearse_vmap(type, args);
-    draws = bridge::heard().draws;
-    const py::object found = call(backward, {borrow(type), made}, {});
-    return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
-  });
+  const bool vanishes =
+      rehearse(as_type(type)->tp_name, args, functions_of(type), [&](size_t& draws) {
+        const py::object made = call(forward, with_type, kwargs);
+        if (is_transformed()) rehearse_vmap(type, args);
+        draws = bridge::heard().draws;
+        const py::object found = call(backward, {borrow(type), made}, {});
+        return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
+      });
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
   py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, kwargs);
   graphs().recorder().note_grad_mode();  // its ops ran without it
-  graphs().note_custom_function(out, materializes, vanishes);
+  graphs().note_custom_function(out, vanishes);
   return out;
 }
 
@@ -608,7 +682,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
       *new py::object(own_member("oxyfuel.gradients", "hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
                                    {{py::str("requires_grad"), py::bool_(false)}});
-  const bool vanishes = rehearse("a hook", {tensor, gradient, hook}, [&](size_t& draws) {
+  const bool vanishes = rehearse("a hook", {tensor, gradient}, {hook}, [&](size_t& draws) {
     const py::object found = call(follow, {hook, gradient}, {});
     draws = bridge::heard().draws;
     return std::pair(py::object(py::make_tuple(gradient)), found);

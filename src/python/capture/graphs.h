@@ -1,6 +1,7 @@
 // The graphs that a capture makes, with their recordings; what goes into them and what comes out.
 #pragma once
 
+#include "python/capture/break.h"
 #include "python/capture/heap.h"
 #include "python/capture/rebuild.h"
 #include "python/replay.h"
@@ -44,7 +45,7 @@ class Graphs : public Part {
   py::object require_gradient(const py::object& tensor, bool wanted);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
-  void note_custom_function(const py::object& results, bool materializes, bool vanishes);
+  void note_custom_function(const py::object& results, bool vanishes);
   void note_hook(const py::object& tensor, bool vanishes);
   void refuse_removal(const py::object& tensor) const;
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
@@ -110,11 +111,10 @@ class Graphs : public Part {
 
   // A call of an autograd.Function of the user's, or a hook.
   struct CustomFunction {
-    std::vector<const c10::StorageImpl*> viewed;  // by its results
+    c10::intrusive_ptr<torch::autograd::Node> node;  // null: none that the outermost level has
     py::object hooked;
-    // Null where what it gives is undefined as that of other nodes is.
-    c10::intrusive_ptr<torch::autograd::Node> node;
-    bool sees_undefined = false;  // by which of several results gradients arrive
+    bool vanishes = true;      // what it gives is undefined where all it gets is
+    bool has_several = false;  // results with gradients
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
@@ -131,6 +131,11 @@ class Graphs : public Part {
   void note_leaf(const py::object& made);
   void refuse_hooks(const py::object& leaf);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
+  void refuse_raising_functions(const std::string& why) const;
+  void note_custom_function(CustomFunction f);
+  [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,
+                                           const std::string& why);
+  at::Tensor taker_of_gradients(const at::Tensor& output, const std::vector<at::Tensor>& outputs);
   py::object as_gradient_of(const py::object& leaf, const py::object& gradient,
                             std::unordered_set<const c10::StorageImpl*>& seen);
   py::object lifted(const py::object& o);

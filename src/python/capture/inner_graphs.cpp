@@ -202,7 +202,8 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots, bool written) {
 bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
   for (const auto& [p, was] : before) {
     auto it = after.find(p);
-    if (it == after.end()) return false;
+    // What held it has changed, or has been met since and exists: writes to that are counted.
+    if (it == after.end()) continue;
     const auto& now = it->second.second;
     if (iterators().lazy(was.first)) {
       if (!now[0].equal(was.second[0])) return false;

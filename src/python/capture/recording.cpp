@@ -58,6 +58,12 @@ std::vector<at::Tensor> outs_in(py::handle out) {
   }
 }
 
+// Whether index_fill takes the value, and may have a gradient by it.
+bool fills_differentiably(const at::Tensor& t, const at::Tensor& value) {
+  return value.requires_grad() && value.dim() == 0 && value.is_floating_point() &&
+         t.is_floating_point();
+}
+
 bool autocast_differs(const TorchModes& a, TorchModes b) {
   b.grad = a.grad;
   return !(a == b);
@@ -87,8 +93,9 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                   member_of<"oxyfuel._C", "power">(), {args[0], exponent}, kwargs);
   }
   if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
-      args.size() == 4 && kwargs.empty() && heap().is_tensor(args[3]) &&
-      THPVariable_Unpack(args[3].ptr()).requires_grad()) {
+      args.size() == 4 && kwargs.empty() && heap().is_tensor(args[0]) &&
+      heap().is_tensor(args[3]) &&
+      fills_differentiably(THPVariable_Unpack(args[0].ptr()), THPVariable_Unpack(args[3].ptr()))) {
     const RefusedFrames allowed(nullptr);
     return record(ir::NodeKind::CallFunction, cat("oxyfuel.gradients.", word),
                   py::module_::import("oxyfuel.gradients").attr(std::string(word).c_str()), args,
@@ -256,6 +263,11 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   try {
     const RefusedFrames allowed(nullptr);  // the backward of functions that were followed
     r.graph = recorder_->finish(outputs, numbers, state_.modes.grad ? &r.gradients : nullptr);
+  } catch (const bridge::BackwardRaises& e) {
+    recorder_->leave();
+    refuse_raising_functions(e.what());
+    if (sizes().symbolic()) throw WithoutSymbols{e.what()};
+    return;
   } catch (const std::exception& e) {
     recorder_->leave();
     PyErr_Clear();  // autograd's engine leaves set what a backward in Python has raised
