@@ -861,3 +861,36 @@ def test_writes_of_a_local_class_happen_once(kind, method):
         before = sum(count())
         y.sum().backward()
         assert (before, sum(count())) == ((1, 1) if method == "forward" else (0, 1))
+
+
+class PairWithRule(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * 2, x * 3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * (1 - b) + 1
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_some_of_several_gradients_in_a_transform(used):
+    def several(x):
+        return torch.func.vmap(PairWithRule.apply)(x)
+
+    def beside(x):
+        return torch.func.vmap(PairWithRule.apply)(x)[0], x * 2
+
+    for f in (several, beside):
+        gradients = []
+        for run in (f, oxyfuel.compile(f)):
+            x = torch.ones(2, 3, requires_grad=True)
+            run(x)[used].sum().backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(*gradients)

@@ -99,6 +99,12 @@ py::object autograd_member(const char* name) {
   return own_member("oxyfuel.autograd_function", name);
 }
 
+// An input, or a leaf.
+bool is_as_it_came(const at::Tensor& t) {
+  const auto edge = engine::impl::gradient_edge(t);
+  return is_accumulation(*edge.function) || is_entrance(*edge.function);
+}
+
 // What there have been of writes to the memory of a tensor of a recording: by its version, which
 // `data` does not share, and by the updates that functionalisation keeps.
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
@@ -274,52 +280,63 @@ at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
 // tensor with hooks; and gradients that depend on which results have some.
 void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   if (custom_functions_.empty()) return;
-  std::unordered_set<Node*> custom;
+  // Also those that torch has made inside of a transform, of a function without a node of its own.
+  std::unordered_set<const Node*> custom, unknown;
   for (const CustomFunction& f : custom_functions_)
     if (f.node) custom.insert(f.node.get());
+  auto customs_behind = [&](const at::Tensor& t) {
+    std::vector<const Node*> out;
+    for (const auto& node : nodes_behind({t})) {
+      const bool known = custom.contains(node.get());
+      if (!known && is_of_python(*node)) unknown.insert(node.get());
+      if (known || unknown.contains(node.get())) out.push_back(node.get());
+    }
+    return out;
+  };
   std::vector<at::Tensor> given;
-  std::unordered_set<const Node*> lost;  // by outputs, whose gradients go past them
   for (const at::Tensor& t : outputs)
     if (t.defined()) given.push_back(t);
+  std::vector<at::Tensor> outside = given;
+  for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
+  size_t roots = 0;
+  std::unordered_map<const Node*, size_t> reaching;  // roots
+  for (const at::Tensor& t : outside) {
+    if (!t.requires_grad() || is_as_it_came(t)) continue;
+    roots++;
+    for (const Node* node : customs_behind(t)) reaching[node]++;
+  }
+  std::unordered_set<const Node*> lost;  // by outputs, whose gradients go past them
   for (const at::Tensor& t : given) {
     if (!t.requires_grad()) continue;
     const at::Tensor taker = taker_of_gradients(t, given);
     if (taker.defined() && taker.is_same(t)) continue;
-    std::unordered_set<const Node*> kept;
-    if (taker.defined() && taker.requires_grad())
-      for (const auto& node : nodes_behind({taker})) kept.insert(node.get());
-    for (const auto& node : nodes_behind({t})) {
-      const bool is_custom = custom.contains(node.get()) || is_of_python(*node);
-      if (is_custom && !kept.contains(node.get())) lost.insert(node.get());
-    }
+    std::vector<const Node*> kept;
+    if (taker.defined() && taker.requires_grad()) kept = customs_behind(taker);
+    for (const Node* node : customs_behind(t))
+      if (std::ranges::find(kept, node) == kept.end()) lost.insert(node);
   }
-  std::vector<at::Tensor> outside = given;
-  for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
+  // Where all of one result arrives, so does what eager's backward gets. Of several results it gets
+  // some, and zeros or None in the place of the others.
+  auto why_not = [&](const CustomFunction& f, const Node* node, bool several) -> const char* {
+    if (lost.contains(node)) return "what it gives shares memory with what has another gradient";
+    const auto found = reaching.find(node);
+    const size_t count = found == reaching.end() ? 0 : found->second;
+    if ((!f.vanishes && count > 0 && count < roots) || (several && count > 1))
+      return "its gradients depend on which of the results have some";
+    return nullptr;
+  };
   for (const CustomFunction& f : custom_functions_) {
     const char* why = nullptr;
-    // Of a transform the nodes are inside of it.
-    if (f.node ? lost.contains(f.node.get()) : std::ranges::any_of(lost, [&](const Node* n) {
-          return !custom.contains(const_cast<Node*>(n));
-        }))
-      why = "what it gives shares memory with what has another gradient";
+    if (f.node) {
+      why = why_not(f, f.node.get(), f.has_several);
+    } else {
+      for (const Node* node : unknown)
+        if (why == nullptr) why = why_not(f, node, node->num_inputs() > 1);
+    }
     if (f.hooked && std::ranges::any_of(given, [&](const at::Tensor& t) {
           return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
         }))
       why = "a tensor with a hook lives on";
-    size_t roots = 0, reaching = 0;
-    if (f.node && (!f.vanishes || f.has_several))
-      for (const at::Tensor& t : outside) {
-        if (!t.requires_grad()) continue;
-        const auto behind = nodes_behind({t});
-        if (behind.size() == 1 && (is_accumulation(*behind[0]) || is_entrance(*behind[0])))
-          continue;  // an input as it came
-        roots++;
-        reaching += static_cast<size_t>(std::ranges::count(behind, f.node));
-      }
-    // Where all of one result arrives, so does what eager's backward gets. Of several results
-    // it gets some, and zeros or None in the place of the others.
-    if ((!f.vanishes && reaching > 0 && reaching < roots) || (f.has_several && reaching > 1))
-      why = "its gradients depend on which of the results have some";
     if (why != nullptr) refuse_function(f, BreakId::autograd_function, why);
   }
 }
