@@ -7,7 +7,6 @@ from opdb_known import by_name
 # Entries that run in eager where gradients are needed, by the reason.
 EAGER_GRADIENTS: dict[str, str] = by_name(
     {
-        "an index selects what depends on data": "index_fill",
         "views that autograd tracks in a form of their own": "unsafe_chunk as_strided",
         "eager looks at the values of a gradient by complex vectors": "linalg.eig",
     }
