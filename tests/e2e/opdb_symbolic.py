@@ -75,7 +75,7 @@ NOT_SYMBOLIC = by_name(
     }
 )
 PIN = re.compile(r"s\d+ == \d+|\d+ == s\d+")
-OF_DATA = re.compile(r"\bu\d+\b")
+OF_DATA = re.compile(r"\bu0\b")  # the first such symbol
 
 
 class Recorded(NamedTuple):
