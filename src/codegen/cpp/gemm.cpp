@@ -56,12 +56,10 @@ struct Blocking {
     channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
     channels = ceil_div(channels, multiple) * multiple;
     panels = ceil_div(s.n, width);
-    cut_rows(s, t);
+    cut_rows(s, t, tiles ? tuning::tiles_most_rows : tuning::gemm_most_rows);
     if (s.is_convolution()) return;
     if (multiplies_pairs(s.dtype, t))
-      copy_pairs(s, t,
-                 multiplies_tiles(s.dtype, t) ? is_less(0, given.channels % (2 * kTile))
-                                              : given.channels % 2);
+      copy_pairs(s, t, tiles ? is_less(0, given.channels % (2 * kTile)) : given.channels % 2);
     else
       copy_rows(s, t);
   }
@@ -76,9 +74,7 @@ struct Blocking {
 
   // A block's rows stay in the second-level cache where that costs little: a packed panel is read
   // again for each of a few blocks, another one would be packed again.
-  void cut_rows(const Gemm& s, const Machine& t) {
-    const int64_t most =
-        multiplies_tiles(s.dtype, t) ? tuning::tiles_most_rows : tuning::gemm_most_rows;
+  void cut_rows(const Gemm& s, const Machine& t, int64_t most) {
     const Size fits =
         clamp(Size(cache(s, t)) / (s.channels * 4), Size(tuning::gemm_fewest_rows), most);
     Size most_rows = most;
