@@ -17,11 +17,13 @@ using ops::LoopOp;
 namespace {
 
 bool is_inlined(LoopOp op, DType dtype) {
-  if (dtype != DType::F32) return dtype == DType::F64 && op == LoopOp::Exp;
-  return schedule::is_any(op, LoopOp::Exp, LoopOp::Expm1, LoopOp::Log, LoopOp::Log2, LoopOp::Log10,
-                          LoopOp::Log1p, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan, LoopOp::Asin,
-                          LoopOp::Acos, LoopOp::Atan, LoopOp::Tanh, LoopOp::Erf, LoopOp::OnePlusErf,
-                          LoopOp::Erfc);
+  if (schedule::is_any(op, LoopOp::Exp, LoopOp::Log, LoopOp::Log2, LoopOp::Log10, LoopOp::Log1p,
+                       LoopOp::Sin, LoopOp::Cos, LoopOp::Tan, LoopOp::Asin, LoopOp::Acos,
+                       LoopOp::Atan, LoopOp::Tanh, LoopOp::Erf)) {
+    return dtype == DType::F32 || dtype == DType::F64;
+  }
+  return dtype == DType::F32 &&
+         schedule::is_any(op, LoopOp::Expm1, LoopOp::OnePlusErf, LoopOp::Erfc);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
@@ -246,8 +248,8 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
     return ir::is_floating(dtype) ? call(piece, dtype, x) : x;
   OXY_CHECK(ir::is_floating(dtype), ops::name(op), " of ", ir::name(dtype));
   const std::string one = splat(float_literal(1, dtype), dtype);
-  if (op == LoopOp::Sqrt) return call("sqrt", dtype, x);
-  if (op == LoopOp::Rsqrt) return cat(one, " / ", call("sqrt", dtype, x));
+  if (op == LoopOp::Sqrt) return call("root", dtype, x);
+  if (op == LoopOp::Rsqrt) return cat(one, " / ", call("root", dtype, x));
   if (op == LoopOp::Reciprocal) return cat(one, " / ", x);
   if (op == LoopOp::CopySign) return call("copysign", dtype, cat(x, ", ", args[1].text));
   if (is_inlined(op, dtype) && prelude_.target().vector_bytes > 0) {

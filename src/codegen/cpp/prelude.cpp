@@ -20,13 +20,15 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
     return false;
   if (p.lanes == 1 && lanes != 1) return false;
   if (p.lanes == 2 && lanes == 1) return false;
+  if (p.lanes > 2 && lanes != p.lanes) return false;
   return p.vector_bytes == 0 ||
          (p.vector_bytes == lanes * bytes && target.vector_bytes >= p.vector_bytes);
 }
 
 const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
                         const Machine& target) {
-  for (auto table : {memory_pieces(), operator_pieces(), math_pieces(), iterated_pieces()}) {
+  for (auto table :
+       {memory_pieces(), operator_pieces(), math_pieces(), f64_math_pieces(), iterated_pieces()}) {
     for (const Piece& p : table) {
       if (fits(p, piece, element, lanes, target)) return p;
     }

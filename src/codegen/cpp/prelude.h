@@ -31,7 +31,7 @@ namespace oxy::codegen::cpp {
 struct Piece {
   std::string_view name;
   std::string_view element;  // "" any; "4" any of 4 bytes; "f" f32 and f64
-  int lanes;                 // 0 any, 1 one, 2 several
+  int lanes;                 // 0 any, 1 one, 2 several, more: so many
   int vector_bytes;          // 0 any; else vectors of so many bytes, and the target has them
   std::string_view text;
   std::string_view op = "";  // what pieces of one text differ in
@@ -60,6 +60,7 @@ class Prelude {
 std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();
 std::span<const Piece> math_pieces();
+std::span<const Piece> f64_math_pieces();
 std::span<const Piece> iterated_pieces();
 // The table that a piece names as $[name].
 std::span<const double> piece_numbers(std::string_view name);

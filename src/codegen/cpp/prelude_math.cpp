@@ -368,7 +368,7 @@ constexpr Piece kMathPieces[] = {
   auto beyond = size > @splat(0.5f);
   $T half = @fma(size, @splat(-0.5f), @splat(0.5f));
   $T s = beyond ? half : size * size;
-  $T z = beyond ? @sqrt(half) : size;
+  $T z = beyond ? @root(half) : size;
   $T rest = @asin_rest(z, s);
   $T away = @fma(z, @splat(-2.0f), @fma(rest, @splat(-2.0f), @splat(-4.37113883e-08f)));
   $T y = beyond ? away + @splat(1.57079637f) : z + rest;
@@ -380,7 +380,7 @@ constexpr Piece kMathPieces[] = {
   auto beyond = size > @splat(0.5f);
   $T half = @fma(size, @splat(-0.5f), @splat(0.5f));
   $T s = beyond ? half : x * x;
-  $T z = beyond ? @sqrt(half) : x;
+  $T z = beyond ? @root(half) : x;
   $T rest = @asin_rest(z, s);
   $T near = @splat(1.57079637f) - (z + (rest + @splat(4.37113883e-08f)));
   $T twice = @fma(rest, @splat(2.0f), z + z);
@@ -529,6 +529,45 @@ constexpr Piece kMathPieces[] = {
   return x != x ? x : y;
 }
 )"},
+
+    // Two steps of R. Goldschmidt's and one of Markstein's from an estimate of 14 bits. The root is
+    // the nearest number where x - y^2 is below y ulp(y); where that is not sure, the machine's.
+    {"root", "f64", 2, 64, R"(OXY_INLINE $T @@($T x) {
+  auto usual = __builtin_bit_cast($u64, x) - 0x1000000000000000 < 0x5fe0000000000000;
+  $T half = @splat(0.5);
+  $T estimate = @rsqrt14(x);
+  $T y = x * estimate, h = estimate * half;
+  $T r = @fma(-y, h, half);
+  y = @fma(y, r, y);
+  h = @fma(h, r, h);
+  r = @fma(-y, h, half);
+  y = @fma(y, r, y);
+  h = @fma(h, r, h);
+  y = @fma(@fma(-y, y, x), h, y);
+  $T unit = __builtin_bit_cast($T, (__builtin_bit_cast($u64, y) & 0x7ff0000000000000) - 0x0340000000000000);
+  auto sure = (@abs(@fma(-y, y, x)) < y * unit * @splat(0.999999)) & usual;
+  if (__builtin_expect(@any_not(sure), 0)) return @sqrt(x);
+  return y;
+}
+)"},
+    {"root", "f32", 2, 64, R"(OXY_INLINE $T @@($T x) {
+  auto usual = __builtin_bit_cast($u32, x) - 0x20000000 < 0x5f800000;
+  $T half = @splat(0.5f);
+  $T estimate = @rsqrt14(x);
+  $T y = x * estimate, h = estimate * half;
+  $T r = @fma(-y, h, half);
+  y = @fma(y, r, y);
+  h = @fma(h, r, h);
+  y = @fma(@fma(-y, y, x), h, y);
+  if (__builtin_expect(@any_not(usual), 0)) return @sqrt(x);
+  return y;
+}
+)"},
+    {"root", "f", 0, 0, "OXY_INLINE $T @@($T x) { return @sqrt(x); }\n"},
+    {"rsqrt14", "f64", 2, 64,
+     "OXY_INLINE $T @@($T x) { return __builtin_ia32_rsqrt14pd512_mask(x, x, -1); }\n"},
+    {"rsqrt14", "f32", 2, 64,
+     "OXY_INLINE $T @@($T x) { return __builtin_ia32_rsqrt14ps512_mask(x, x, -1); }\n"},
 
     // A function of the math table, which takes vectors of the machine's width: `f` on each part of
     // x.

@@ -1,0 +1,459 @@
+// Functions of f64, inlined into the loop: a table of 16 entries, which is one permutation of two
+// vectors of AVX-512, and a short polynomial behind it.
+//
+// Sums that decide the last bit are carried in two parts (T. Dekker, A floating-point technique for
+// extending the available precision, 1971). Coefficients are weighted minimax fits. Where a lane has
+// an argument that the short way does not serve, all lanes call the math table's function `far`.
+#include "codegen/cpp/prelude.h"
+
+namespace oxy::codegen::cpp {
+
+namespace {
+
+// Of positive normal numbers.
+constexpr std::string_view kLogOfF64 = R"(OXY_INLINE $T @@($T x, void* far) {
+  auto usual = __builtin_bit_cast($u64, x) - 0x0010000000000000 < 0x7fe0000000000000;
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  $T e, low, high = @log_parts(x, &e, &low);
+  return $OP(high, low, e);
+}
+)";
+
+constexpr Piece kMathOfF64[] = {
+    // table[at mod 16]
+    {"pick16", "f64", 1, 0,
+     "OXY_INLINE f64 @@(const f64* table, u64 at) { return table[at & 15]; }\n"},
+    {"pick16", "f64", 2, 64, R"(OXY_INLINE $T @@(const f64* table, $u64 at) {
+  $T low = @load(table), high = @load(table + 8);
+#if defined(__clang__)
+  return __builtin_ia32_vpermi2varpd512(low, ($i64)at, high);
+#else
+  return __builtin_shuffle(low, high, ($i64)at);
+#endif
+}
+)"},
+    {"pick16", "f64", 16, 0, R"(OXY_INLINE $T @@(const f64* table, $u64 at) {
+  auto low = @pick16.8(table, __builtin_shufflevector(at, at, 0, 1, 2, 3, 4, 5, 6, 7));
+  auto high = @pick16.8(table, __builtin_shufflevector(at, at, 8, 9, 10, 11, 12, 13, 14, 15));
+  return __builtin_shufflevector(low, high, $IOTA);
+}
+)"},
+    {"pick16", "f64", 2, 0, R"(OXY_INLINE $T @@(const f64* table, $u64 at) {
+  $T v;
+  OXY_UNROLL for (int l = 0; l < $N; ++l) v[l] = table[at[l] & 15];
+  return v;
+}
+)"},
+
+    // log x = e log 2 + high + low: x = 2^e m, m from 0.67 to 1.34, and m / c = 1 + r where c is one
+    // of 16 numbers whose logarithms are good to 20 bits more than they have. What m / c is rounded
+    // by is part of r.
+    {"log_parts", "f64", 0, 0, R"(static const f64 @@_inverses[16] = {
+    1.4545452773451155, 1.3913041262598103, 1.333333187691305, 1.2799997965205427,
+    1.230769284579127, 1.1851850623572573, 1.1428571667414882, 1.1034480664859123,
+    1.0666668350229227, 1.0322580928887357, 1.0, 0.9411764182748961, 0.8888887066681204,
+    0.8421052734997401, 0.7999999909065123, 0.7619048374214645};
+static const f64 @@_logs[16] = {
+    -0.3746933276161702, -0.3302415276198028, -0.28768196322025374, -0.24685991896318718,
+    -0.20763940849878418, -0.16989893315932794, -0.13353141352332457, -0.09843988306609255,
+    -0.06453867897154875, -0.031748725800542645, 0.0, 0.06062467739935932, 0.11778324065476906,
+    0.17185024464571796, 0.22314356268106944, 0.2719336163679745};
+OXY_INLINE $T @@($T x, $T* e, $T* low) {
+  $u64 bits = __builtin_bit_cast($u64, x);
+  $u64 at = bits + 0x000a800000000000;
+  $u64 power = at >> 52;
+  $T m = __builtin_bit_cast($T, bits - (power << 52) + 0x3ff0000000000000);
+  *e = __builtin_bit_cast($T, power + 0x4338000000000000) - @splat(6755399441056767.0);
+  at >>= 48;
+  $T inverse = @pick16(@@_inverses, at), c = @pick16(@@_logs, at);
+  $T ratio = m * inverse;
+  $T lost = @fma(m, inverse, -ratio);
+  $T near = ratio - @splat(1.0);
+  $T r = near + lost;
+  $T p = @splat(0.11134970283977604);
+  p = @fma(p, r, @splat(-0.1252075597853351));
+  p = @fma(p, r, @splat(0.14285692727494254));
+  p = @fma(p, r, @splat(-0.1666665328643548));
+  p = @fma(p, r, @splat(0.20000000007594676));
+  p = @fma(p, r, @splat(-0.2500000000259499));
+  p = @fma(p, r, @splat(0.33333333333332543));
+  $T square = r * r;
+  $T rest = @fma(square * r, p, @fma(square, @splat(-0.5), lost));
+  $T high = c + near;
+  *low = c - high + near + rest;
+  return high;
+}
+)"},
+    {"log_sum", "f64", 0, 0, R"(OXY_INLINE $T @@($T high, $T low, $T e) {
+  $T sum = @fma(e, @splat(0.6931471805599453), high);
+  $T lost = @fma(e, @splat(0.6931471805599453), -sum) + high;
+  return sum + (@fma(e, @splat(2.3190468138462996e-17), low) + lost);
+}
+)"},
+    {"log2_sum", "f64", 0, 0, R"(OXY_INLINE $T @@($T high, $T low, $T e) {
+  $T part = high * @splat(1.4426950408889634);
+  $T lost = @fma(high, @splat(1.4426950408889634), -part);
+  $T rest = @fma(low, @splat(1.4426950408889634), @fma(high, @splat(2.0355273740931033e-17), lost));
+  $T sum = e + part;
+  return sum + (e - sum + part + rest);
+}
+)"},
+    // The first part of log10(2) makes an exact product with e.
+    {"log10_sum", "f64", 0, 0, R"(OXY_INLINE $T @@($T high, $T low, $T e) {
+  $T part = high * @splat(0.4342944819032518);
+  $T lost = @fma(high, @splat(0.4342944819032518), -part);
+  $T rest = @fma(low, @splat(0.4342944819032518),
+                 @fma(high, @splat(1.098319650216765e-17), lost));
+  rest = @fma(e, @splat(1.7336659603752853e-12), rest);
+  $T whole = e * @splat(0.30102999566224753);
+  $T sum = whole + part;
+  return sum + (whole - sum + part + rest);
+}
+)"},
+    {"log", "f64", 0, 0, kLogOfF64, "@log_sum"},
+    {"log2", "f64", 0, 0, kLogOfF64, "@log2_sum"},
+    {"log10", "f64", 0, 0, kLogOfF64, "@log10_sum"},
+    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took; above 2^52 the
+    // quotient is below what is seen.
+    {"log1p", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T y = x + @splat(1.0);
+  auto usual = (y > @splat(1e-300)) & (y < @splat(1e300));
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  auto large = x > @splat(1.0);
+  $T c = large ? @splat(1.0) - (y - x) : x - (y - @splat(1.0));
+  $T e, low, high = @log_parts(y, &e, &low);
+  return @copysign(@log_sum(high, low + c / y, e), x);
+}
+)"},
+
+    // A quarter turn is eight steps: x = n pi / 16 + r + low, exact but for low's last bits while n
+    // has 32 bits. Of r, sin(r) - r and cos(r) - 1.
+    {"turn", "f64", 0, 0, R"(OXY_INLINE $T @@($T size, $u64* at, $T* sine, $T* cosine) {
+  $T magic = @splat(6755399441055744.0);
+  $T t = @fma(size, @splat(5.092958178940651), magic);
+  $T n = t - magic;
+  *at = __builtin_bit_cast($u64, t);
+  $T near = @fma(n, @splat(-0.19634954084936207), size);
+  $T r = @fma(n, @splat(-7.654042494670958e-18), near);
+  $T low = @fma(n, @splat(1.8717311310739623e-34), @fma(n, @splat(-7.654042494670958e-18), near - r));
+  $T s = r * r;
+  $T p = @splat(2.755142874055035e-06);
+  p = @fma(p, s, @splat(-0.00019841269363824176));
+  p = @fma(p, s, @splat(0.008333333333318083));
+  p = @fma(p, s, @splat(-0.16666666666666666));
+  *sine = @fma(p, s * r, low);
+  $T q = @splat(2.4795107889730406e-05);
+  q = @fma(q, s, @splat(-0.001388888836371175));
+  q = @fma(q, s, @splat(0.04166666666649893));
+  q = @fma(q, s, @splat(-0.49999999999999983));
+  *cosine = @fma(q, s, -r * low);
+  return r;
+}
+)"},
+    // sin(a + r) = sin a + (cos a r + cos a (sin r - r) + sin a (cos r - 1)), in two parts.
+    {"sine_parts", "f64", 0, 0, R"(static const f64 @@_sines[16] = {
+    0.0, 0.19509032201612828, 0.3826834323650898, 0.5555702330196022, 0.7071067811865476,
+    0.8314696123025452, 0.9238795325112867, 0.9807852804032304, 1.0, 0.9807852804032304,
+    0.9238795325112867, 0.8314696123025452, 0.7071067811865476, 0.5555702330196022,
+    0.3826834323650898, 0.19509032201612828};
+static const f64 @@_cosines[16] = {
+    1.0, 0.9807852804032304, 0.9238795325112867, 0.8314696123025452, 0.7071067811865476,
+    0.5555702330196022, 0.3826834323650898, 0.19509032201612828, 0.0, -0.19509032201612828,
+    -0.3826834323650898, -0.5555702330196022, -0.7071067811865476, -0.8314696123025452,
+    -0.9238795325112867, -0.9807852804032304};
+static const f64 @@_rests[16] = {
+    0.0, -7.991079068461731e-18, -1.0050772696461588e-17, 4.709410940561677e-17,
+    -4.833646656726457e-17, 1.4073856984728024e-18, 1.7645047084336677e-17,
+    1.8546939997825006e-17, 0.0, 1.8546939997825006e-17, 1.7645047084336677e-17,
+    1.4073856984728024e-18, -4.833646656726457e-17, 4.709410940561677e-17,
+    -1.0050772696461588e-17, -7.991079068461731e-18};
+OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
+  $T s = @pick16(@@_sines, at), c = @pick16(@@_cosines, at), rest = @pick16(@@_rests, at);
+  $T high = @fma(c, r, s);
+  *low = @fma(c, r, s - high) + @fma(c, sine, @fma(s, cosine, rest));
+  return high;
+}
+)"},
+    // The angle's half turns decide the sign.
+    {"sine_turned", "f64", 0, 0, R"(OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $u64 sign) {
+  $T low, high = @sine_parts(at, r, sine, cosine, &low);
+  return __builtin_bit_cast($T, __builtin_bit_cast($u64, high + low) ^ ((at << 59 ^ sign) & 0x8000000000000000));
+}
+)"},
+    {"sin", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x), sine, cosine;
+  if (__builtin_expect(@any_not(size < @splat(1e8)), 0)) return @call1(x, far);
+  $u64 at;
+  $T r = @turn(size, &at, &sine, &cosine);
+  return @sine_turned(at, r, sine, cosine, __builtin_bit_cast($u64, x));
+}
+)"},
+    {"cos", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x), sine, cosine;
+  if (__builtin_expect(@any_not(size < @splat(1e8)), 0)) return @call1(x, far);
+  $u64 at;
+  $T r = @turn(size, &at, &sine, &cosine);
+  return @sine_turned(at + 8, r, sine, cosine, at & 0);
+}
+)"},
+    {"tan", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x), sine, cosine;
+  if (__builtin_expect(@any_not(size < @splat(1e8)), 0)) return @call1(x, far);
+  $u64 at;
+  $T r = @turn(size, &at, &sine, &cosine);
+  $T top_low, top_high = @sine_parts(at, r, sine, cosine, &top_low);
+  $T low, high = @sine_parts(at + 8, r, sine, cosine, &low);
+  // Both lie in the same half turn or in following ones.
+  $u64 sign = ((at ^ (at + 8)) << 59 ^ __builtin_bit_cast($u64, x)) & 0x8000000000000000;
+  $T y = @divide_parts(top_high, top_low, high, low);
+  return __builtin_bit_cast($T, __builtin_bit_cast($u64, y) ^ sign);
+}
+)"},
+    // (a + a_low) / (b + b_low): a step of P. Markstein's behind the quotient of rounded sums.
+    {"divide_parts", "f64", 0, 0, R"(OXY_INLINE $T @@($T a, $T a_low, $T b, $T b_low) {
+  $T top = a + a_low, bottom = b + b_low;
+  $T top_rest = a - top + a_low, rest = b - bottom + b_low;
+  $T one_by = @splat(1.0) / bottom;
+  $T q = top * one_by;
+  return @fma(@fma(-q, bottom, top) + @fma(-q, rest, top_rest), one_by, q);
+}
+)"},
+
+    // z + z^3 P(z^2) of z up to tan(pi / 8): x, (x - 1) / (x + 1) or -1 / x, and an eighth or a
+    // quarter turn.
+    {"atan", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), one = @splat(1.0), none = @splat(0.0);
+  auto beyond = size > @splat(2.414213562373095);
+  auto middle = (size > @splat(0.41421356237309503)) & (size <= @splat(2.414213562373095));
+  $T top = middle ? size - one : size, bottom = middle ? size + one : one;
+  top = beyond ? -one : top;
+  bottom = beyond ? size : bottom;
+  $T turn = middle ? @splat(0.7853981633974483) : none;
+  $T rest = middle ? @splat(3.061616997868383e-17) : none;
+  turn = beyond ? @splat(1.5707963267948966) : turn;
+  rest = beyond ? @splat(6.123233995736766e-17) : rest;
+  // What the sum and the difference have been rounded by.
+  $T top_low = middle ? size - (top + one) : none;
+  $T bottom_low = middle ? size - (bottom - one) : none;
+  $T one_by = one / bottom;
+  $T z = top * one_by;
+  rest = @fma(@fma(-z, bottom, top) + @fma(-z, bottom_low, top_low), one_by, rest);
+  $T s = z * z;
+  $T p = @splat(-0.017920817320369386);
+  p = @fma(p, s, @splat(0.038077016381733234));
+  p = @fma(p, s, @splat(-0.05039795441882226));
+  p = @fma(p, s, @splat(0.058479981081013516));
+  p = @fma(p, s, @splat(-0.06663118943507483));
+  p = @fma(p, s, @splat(0.07692061514685067));
+  p = @fma(p, s, @splat(-0.0909089782982741));
+  p = @fma(p, s, @splat(0.11111110785917386));
+  p = @fma(p, s, @splat(-0.1428571428024431));
+  p = @fma(p, s, @splat(0.19999999999954043));
+  p = @fma(p, s, @splat(-0.333333333333332));
+  $T high = turn + z;
+  $T low = turn - high + z + @fma(p, s * z, rest);
+  return @copysign(high + low, x);
+}
+)"},
+
+    // As of f32: P(s), asin(z) is z + z^3 P(z^2) up to 1 / 2; beyond, 2 asin(z) with z^2 = (1 - |x|)
+    // / 2.
+    {"asin_rest", "f64", 0, 0, R"(OXY_INLINE $T @@($T z, $T s) {
+  $T p = @splat(0.031959161973390826);
+  p = @fma(p, s, @splat(-0.01629436387164433));
+  p = @fma(p, s, @splat(0.019574093872990823));
+  p = @fma(p, s, @splat(0.006510783497550447));
+  p = @fma(p, s, @splat(0.012173295873879221));
+  p = @fma(p, s, @splat(0.0138845958463958));
+  p = @fma(p, s, @splat(0.017359771389191037));
+  p = @fma(p, s, @splat(0.022371753502981574));
+  p = @fma(p, s, @splat(0.030381959332187968));
+  p = @fma(p, s, @splat(0.04464285682345725));
+  p = @fma(p, s, @splat(0.0750000000034308));
+  p = @fma(p, s, @splat(0.16666666666665383));
+  return p * (s * z);
+}
+)"},
+    {"asin", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), turn = @splat(1.5707963267948966);
+  auto beyond = size > @splat(0.5);
+  $T half = @fma(size, @splat(-0.5), @splat(0.5));
+  $T s = beyond ? half : size * size;
+  $T z = beyond ? @root(half) : size;
+  $T rest = @asin_rest(z, s);
+  $T high = @fma(z, @splat(-2.0), turn);
+  $T low = @fma(z, @splat(-2.0), turn - high) + @fma(rest, @splat(-2.0), @splat(6.123233995736766e-17));
+  $T y = beyond ? high + low : z + rest;
+  return @copysign(y, x);
+}
+)"},
+    {"acos", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), quarter = @splat(1.5707963267948966), turn = @splat(3.141592653589793);
+  auto beyond = size > @splat(0.5);
+  $T half = @fma(size, @splat(-0.5), @splat(0.5));
+  $T s = beyond ? half : x * x;
+  $T z = beyond ? @root(half) : x;
+  $T rest = @asin_rest(z, s);
+  $T high = quarter - z;
+  $T near = high + (quarter - high - z - (rest - @splat(6.123233995736766e-17)));
+  $T twice = z + z, twice_rest = rest + rest;
+  $T low = turn - twice;
+  $T behind = low + (turn - low - twice - (twice_rest - @splat(1.2246467991473532e-16)));
+  $T away = x < @splat(0.0) ? behind : twice + twice_rest;
+  return beyond ? away : near;
+}
+)"},
+
+    // E / (E + 2), E = e^2x - 1 = 2^n (e^r - 1) + 2^n - 1 in two parts. From 20 on it is 1.
+    {"tanh", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), far = @splat(20.0), one = @splat(1.0), two = @splat(2.0);
+  $T bounded = size < far ? size : far;
+  $T twice = bounded + bounded;
+  $T magic = @splat(6755399441055744.0);
+  $T t = @fma(twice, @splat(1.4426950408889634), magic);
+  $T n = t - magic;
+  $T near = @fma(n, @splat(-0.6931471805599453), twice);
+  $T shift = n * @splat(-2.3190468138462996e-17);
+  $T r = near + shift;
+  $T lost = near - r + shift;
+  $T p = @splat(2.5112177922676477e-08);
+  p = @fma(p, r, @splat(2.7622309970107825e-07));
+  p = @fma(p, r, @splat(2.755723570271184e-06));
+  p = @fma(p, r, @splat(2.4801516148438906e-05));
+  p = @fma(p, r, @splat(0.0001984126989372079));
+  p = @fma(p, r, @splat(0.0013888888920657642));
+  p = @fma(p, r, @splat(0.008333333333319218));
+  p = @fma(p, r, @splat(0.041666666666619646));
+  p = @fma(p, r, @splat(0.1666666666666668));
+  $T square = r * r;
+  $T rest = @fma(square, @splat(0.5), @fma(p, square * r, @fma(lost, r, lost)));
+  $T high = r + rest;
+  $T low = r - high + rest;
+  $T power = __builtin_bit_cast($T, (__builtin_bit_cast($u64, t) << 52) + 0x3ff0000000000000);
+  $T less = power - one;
+  $T top = @fma(power, high, less);
+  $T top_low = @fma(power, high, less - top) + power * low;
+  $T bottom = top + two;
+  $T bottom_low = (top < two ? two - bottom + top : top - bottom + two) + top_low;
+  $T y = @copysign(@divide_parts(top, top_low, bottom, bottom_low), x);
+  return x != x ? x : y;
+}
+)"},
+
+    // x P(x - c), where c is the middle of one of 16 intervals up to 6 and P that interval's
+    // polynomial, whose first coefficient is good to 10 bits more than it has; 1 beyond.
+    {"erf", "f64", 0, 0, R"(static const f64 @@_centers[16] = {
+    0.1874999979533527, 0.5624999843830665, 0.9375000322483515, 1.3124999498409124,
+    1.6875000312812745, 2.0624999504101424, 2.4374999887303375, 2.812499955282078,
+    3.1875000431447233, 3.562499990129538, 3.9374999802445245, 4.312499978495168,
+    4.68750005381213, 5.062500013266174, 5.437500031354318, 5.812500038550297};
+static const f64 @@_c0[16] = {
+    1.1152942779326653, 1.0198657061344512, 0.8694425473131744, 0.7135760764919833,
+    0.5825124150677198, 0.4831339510488601, 0.4100239841365451, 0.3555307964891333,
+    0.31372343100097144, 0.2807016232092018, 0.2539682487157, 0.23188405887951857,
+    0.2133333308770797, 0.19753086367974543, 0.18390804491653773, 0.1720430096116457};
+static const f64 @@_c1[16] = {
+    -0.13810919414214998, -0.35118993412844096, -0.42762450662234447, -0.3901390886117484,
+    -0.30642306906137046, -0.2264733308564073, -0.16699824900737845, -0.1262637119997685,
+    -0.09840934264473467, -0.078792463563754, -0.06449982005018605, -0.05377021462777325,
+    -0.04551110999563668, -0.03901844210444735, -0.033822168984993795, -0.02959879715623241};
+static const f64 @@_c2[16] = {
+    -0.35281642751540876, -0.19798369566516918, -0.012411767190873281, 0.09573029852018564,
+    0.11616056111787097, 0.09377253657612841, 0.0655463484105615, 0.04447965284434678,
+    0.030829871768165814, 0.022113710274970902, 0.016380698219282598, 0.012468446174470148,
+    0.009709036364127172, 0.007707346559980563, 0.0062201689727041575, 0.005092266143640447};
+static const f64 @@_c3[16] = {
+    0.08115347642104548, 0.17303996255559026, 0.1394859619652668, 0.052212030373260165,
+    -0.008157630033720716, -0.026011633800482183, -0.022477032605518595, -0.015087607644367972,
+    -0.009583930866469149, -0.006199434918526179, -0.004159647577201287, -0.002891207461655481,
+    -0.0020712600793546926, -0.0015224387950242895, -0.0011439391142400123,
+    -0.0008760887930862392};
+static const f64 @@_c4[16] = {
+    0.09911446455988343, 0.01680487563267054, -0.05178166478150457, -0.054737041554160766,
+    -0.02455530356850629, -0.0021058309069817904, 0.004830640596332266, 0.004479641672340366,
+    0.002880726534500984, 0.0017272380568793457, 0.001055444968597139, 0.0006703710440486615,
+    0.00044186660433748784, 0.00030072858287946436, 0.0002103796044794102, 0.0001507249526237904};
+static const f64 @@_c5[16] = {
+    -0.02834521145703126, -0.04919309868628798, -0.01901650921280577, 0.012011726736287955,
+    0.016185695946848027, 0.007326821052758592, 0.00097500406360368, -0.0008155293375999654,
+    -0.0007695670569069017, -0.0004687557216094275, -0.00026667523428575314,
+    -0.00015536335386516888, -9.426103177693447e-05, -5.940304892107205e-05,
+    -3.869049860946967e-05, -2.5931174415707598e-05};
+static const f64 @@_c6[16] = {
+    -0.021940918910065776, 0.00456141816022226, 0.017619928362897278, 0.007827143590026658,
+    -0.002673688390389492, -0.0039629685745687, -0.0016315510258037528, -0.0002027315218680228,
+    0.00013245478577640914, 0.00011593640754220945, 6.618288938136079e-05,
+    3.5918457962415336e-05, 2.0103604282643954e-05, 1.1733737836309937e-05,
+    7.115488670171196e-06, 4.461277185215305e-06};
+static const f64 @@_c7[16] = {
+    0.007181491270658877, 0.009812363812894482, -0.00040228338245510233,
+    -0.0052609513552214476, -0.002140122096191291, 0.0006619989322282063,
+    0.0008230394033792736, 0.000282944654513969, 2.574329178414981e-05,
+    -2.0449342286295285e-05, -1.5398386720954997e-05, -8.216297933615483e-06,
+    -4.28243069711133e-06, -2.3175198089895696e-06, -1.3085881505276177e-06,
+    -7.67531396625902e-07};
+static const f64 @@_c8[16] = {
+    0.003943443182267902, -0.00220164004545471, -0.00331065928876729, 0.00013946352308760097,
+    0.0013571125606997656, 0.00041640954046172834, -0.00016740548852250836,
+    -0.00014328714840520108, -3.835180277966575e-05, -1.6789202646479158e-06,
+    2.853658798203488e-06, 1.8069165232894251e-06, 9.073181807475388e-07,
+    4.5750060435739256e-07, 2.406508745206059e-07, 1.3204820273376853e-07};
+static const f64 @@_c9[16] = {
+    -0.0014345934500737956, -0.0014759616792000285, 0.00073406876300279, 0.0008855505344746365,
+    -0.00011328157763455464, -0.00029497640679066047, -5.3435589235514574e-05,
+    3.662458948719465e-05, 2.0393076660439226e-05, 3.993149429613558e-06,
+    -7.410655915033341e-08, -3.4671061567786683e-07, -1.8826877800780254e-07,
+    -9.010370700233735e-08, -4.424795923978307e-08, -2.2717631892870403e-08};
+static const f64 @@_c10[16] = {
+    -0.000592957570642833, 0.0005205762905407726, 0.0004061612922596756, -0.000247217939250196,
+    -0.00018182533437205217, 5.030891387106723e-05, 5.117974774690223e-05,
+    2.6249882600571582e-06, -6.344700011872151e-06, -2.311378884760242e-06,
+    -3.0573834720433936e-07, 3.55083424059277e-08, 3.631524465407905e-08,
+    1.7578548422423754e-08, 8.128889137271148e-09, 3.908163600542384e-09};
+static const f64 @@_c11[16] = {
+    0.00023327451902913646, 0.00016981086876022492, -0.00017510855755822332,
+    -7.592017199384459e-05, 6.985101331246286e-05, 2.575886984642145e-05,
+    -1.3710649837705542e-05, -6.617737632556415e-06, 5.53322321918536e-07,
+    8.417172306511402e-07, 2.0625908375435958e-07, 1.5880924780456466e-08,
+    -5.257935728247433e-09, -3.3194755809215234e-09, -1.4932305969923111e-09,
+    -6.744200465202495e-10};
+static const f64 @@_c12[16] = {
+    7.526007238677504e-05, -8.749263343593686e-05, -2.9902348359406276e-05,
+    5.013168252966703e-05, 6.150687992648767e-06, -1.5355772941139696e-05,
+    -1.6270522179308192e-06, 2.5953078368147424e-06, 5.601539621901128e-07,
+    -1.683922965560196e-07, -8.550902627026635e-08, -1.3798225823463072e-08,
+    -2.1439505160966072e-10, 5.516019035019705e-10, 2.6946559995169575e-10,
+    1.1590481478607632e-10};
+OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), end = @splat(5.93), one = @splat(1.0);
+  auto inside = size < end;
+  $T a = inside ? size : end;
+  $T t = @fma(a, @splat(2.6666666666666665), @splat(-0.5)) + @splat(6755399441055744.0);
+  $u64 at = __builtin_bit_cast($u64, t);
+  $T d = a - @pick16(@@_centers, at);
+  $T p = @pick16(@@_c12, at);
+  p = @fma(p, d, @pick16(@@_c11, at));
+  p = @fma(p, d, @pick16(@@_c10, at));
+  p = @fma(p, d, @pick16(@@_c9, at));
+  p = @fma(p, d, @pick16(@@_c8, at));
+  p = @fma(p, d, @pick16(@@_c7, at));
+  p = @fma(p, d, @pick16(@@_c6, at));
+  p = @fma(p, d, @pick16(@@_c5, at));
+  p = @fma(p, d, @pick16(@@_c4, at));
+  p = @fma(p, d, @pick16(@@_c3, at));
+  p = @fma(p, d, @pick16(@@_c2, at));
+  p = @fma(p, d, @pick16(@@_c1, at));
+  $T rest = a * (p * d);
+  $T y = @fma(a, @pick16(@@_c0, at), rest);
+  y = y < one ? y : one;
+  y = @copysign(inside ? y : one, x);
+  return x != x ? x : y;
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Piece> f64_math_pieces() { return kMathOfF64; }
+
+}  // namespace oxy::codegen::cpp
