@@ -26,6 +26,7 @@ constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_
 constexpr int kTile = 16;  // rows, columns and steps of k of a tile
 
 bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
+bool has_f32_result(const Gemm& s) { return !is_half(s) || s.to_f32; }
 
 // The same gemm with k in steps.
 Gemm in_steps(Gemm s, const Machine& t) {
@@ -47,12 +48,14 @@ struct Blocking {
     OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
     const Gemm s = in_steps(given, t);
     width = tuning::gemm_panel_columns(t);
-    // Values of k that fill the first-level cache, in equal pieces of a multiple of 8. Tiles are
-    // read faster than sums are kept: theirs are longer.
+    // Values of k whose panel takes a small part of the second-level cache, in equal pieces of a
+    // multiple of 8.
     const bool tiles = multiplies_tiles(s.dtype, t);
     const int64_t multiple = tiles ? kTile : 8;
-    const int64_t depth = tiles ? tuning::tiles_depth
-                                : std::min<int64_t>(tuning::gemm_depth, t.l1.bytes / (width * 4));
+    const int64_t depth =
+        tiles ? tuning::tiles_depth
+              : std::min<int64_t>(tuning::gemm_depth,
+                                  t.l2.bytes / tuning::panel_part_of_l2 / (width * 4));
     channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
     channels = ceil_div(channels, multiple) * multiple;
     panels = ceil_div(s.n, width);
@@ -130,7 +133,8 @@ struct Scratch {
     zeros = start + b.width * 4;
     edge = zeros;
     if (s.is_convolution()) edge = edge + ceil_div(s.channels, 16) * 64;
-    const Size some_edge = is_half(s) && !s.to_f32 ? Size(1) : is_less(0, s.n % b.width);
+    const bool by_tiles = multiplies_tiles(s.dtype, t);
+    const Size some_edge = !has_f32_result(s) ? Size(1) : by_tiles * is_less(0, s.n % b.width);
     wide = edge + some_edge * b.rows_per_block * (b.width * 4);
     epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
     end = epilogue + s.epilogue_scratch;
@@ -173,7 +177,7 @@ class GemmEmitter {
       grids();
     } else {
       for (int r = 1; r <= kTileRows; r++)
-        for (int v = 1; v <= vectors_; v *= 2) tile(r, v);
+        for (int v = 1; v <= vectors_; v++) tile(r, v);
       tiles();
     }
     if (reads_rows()) pointers();
@@ -259,16 +263,15 @@ struct Finish {
            store_unit_, "(to + i * ", width(), ", r[i]);\n}\n");
   }
 
-  // pack: to[step][0..wide) = B's panel, as many vectors as `tiles` takes; columns beyond `columns`
-  // are 0. `odd`: the last pair of k is half a one.
+  // pack: to[step][0..wide) = B's panel, in whole vectors; columns beyond `columns` are 0. `odd`: the last pair of k is half a one.
   void pack() {
     const int w = width();
     const std::string row = cat("b + k * ", per_step_, " * s->b_k + n"), next = "s->b_k";
     const std::string none = cat("(", unit_vec_, "){}");
     cat_to(body_,
            "static void pack(const Shape* s, const element* b, unit* to, i64 count, i64 columns, "
-           "i64 odd) {\n  const i64 whole = count - odd;\n  i64 wide = ",
-           lanes_, ";\n  while (wide < columns) wide *= 2;\n  if (s->b_n == 1 && columns == ", w,
+           "i64 odd) {\n  const i64 whole = count - odd, wide = (columns + ",
+           lanes_ - 1, ") / ", lanes_, " * ", lanes_, ";\n  if (s->b_n == 1 && columns == ", w,
            ")\n    for (i64 k = 0; k < whole; ++k)\n      OXY_UNROLL\n      for (i64 n = 0; n < ",
            w, "; n += ", lanes_, ") ", store_unit_, "(to + k * ", w, " + n, ",
            units_of_rows(row, next), ");\n  else if (s->b_n == 1)\n",
@@ -330,16 +333,21 @@ struct Finish {
     auto each = [&](auto&& write) {
       for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
-          write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j * lanes_);
+          write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j);
     };
     cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
            "(const unit* const* rows, i64 taps, i64 channel, unit* panel, f32* c, ",
-           "i64 c_row, i64 count, const f32* start, struct Prefetch next",
+           "i64 c_row, i64 last, i64 count, const f32* start, struct Prefetch next",
            can_round(vectors) ? ", result* to, i64 to_row" : "",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
-    each([&](const std::string& x, const std::string& c, int column) {
-      cat_to(body_, "  ", vec_, " ", x, " = ", load_, "(start ? start + ", column, " : ", c,
-             ");\n");
+    each([&](const std::string& x, const std::string& c, int j) {
+      const std::string start = cat("start + ", j * lanes_);
+      cat_to(body_, "  ", vec_, " ", x, " = ");
+      if (j + 1 < vectors)
+        cat_to(body_, load_, "(start ? ", start, " : ", c, ");\n");
+      else
+        cat_to(body_, "start ? ", load_, "(", start,
+               ") : ", prelude_.fn("load_part", "f32", lanes_), "(", c, ", last);\n");
     });
     body_ += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
@@ -368,10 +376,18 @@ struct Finish {
                  j * lanes_, ", ", narrowed(cat("x", i, j)), ");\n");
       body_ += "    return next;\n  }\n";
     }
-    each([&](const std::string& x, const std::string& c, int) {
-      cat_to(body_, "  ", store_, "(", c, ", ", x, ");\n");
+    auto store = [&](const std::string& x, const std::string& c, int) {
+      cat_to(body_, "    ", store_, "(", c, ", ", x, ");\n");
+    };
+    cat_to(body_, "  if (last == ", lanes_, ") {\n");
+    each(store);
+    body_ += "  } else {\n";
+    each([&](const std::string& x, const std::string& c, int j) {
+      if (j + 1 < vectors) return store(x, c, j);
+      cat_to(body_, "    ", prelude_.fn("store_part", "f32", lanes_), "(", c, ", ", x,
+             ", last);\n");
     });
-    body_ += "  return next;\n}\n";
+    body_ += "  }\n  return next;\n}\n";
   }
 
   // Prefetch: where the panel lies that is worked on next. Its lines are prefetched one at a time
@@ -436,8 +452,7 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   }
 
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
-  // `columns` are 0 in the panel; whole vectors of nothing else are left out, to the next power of
-  // two. Where `to` is given, the sums in `c` are whole and go to it, a few rows at a time; with
+  // `columns` are 0 in the panel; whole vectors of nothing else are left out. Where `to` is given, the sums in `c` are whole and go to it, a few rows at a time; with
   // `start` they need not stay.
   void tiles() {
     cat_to(body_,
@@ -449,11 +464,11 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            "(m + ",
            kTileRows - 1, ") / ", kTileRows,
            ", size = m / tiles, big = m % tiles, taps = s->taps;\n",
-           "  i64 vectors = 1;\n  while (vectors * ", lanes_,
-           " < columns) vectors *= 2;\n"
-           "  const b8 whole = size >= ",
-           kUnrolledRows, " && vectors == ", vectors_, ", packs = whole && columns == ", width(),
-           " && size + (big > 0) == ", kTileRows,
+           "  const i64 vectors = (columns + ", lanes_ - 1, ") / ", lanes_,
+           ";\n"
+           "  const i64 last = columns - (vectors - 1) * ",
+           lanes_, ";\n  const b8 whole = size >= ", kUnrolledRows, " && vectors == ", vectors_,
+           ", packs = whole && columns == ", width(), " && size + (big > 0) == ", kTileRows,
            " && s->b_n == 1 && taps == 1 && !s->packed && !odd;\n"
            "  if (!packs && !s->packed) pack(s, b, panel, count * taps, columns, odd);\n  const "
            "element* from = packs ? b : (const element*)0;\n"
@@ -471,9 +486,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
                                : "",
            "    switch (r * ", vectors_ + 1, " + vectors) {\n");
     for (int r = kTileRows; r >= 1; r--)
-      for (int v = vectors_; v >= 1; v /= 2)
+      for (int v = vectors_; v >= 1; v--)
         cat_to(body_, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
-               "(rows, taps, channel, panel, c, c_row, count, start, next",
+               "(rows, taps, channel, panel, c, c_row, last, count, start, next",
                can_round(v) ? ", at, s->c_row" : "", can_pack(r, v) ? ", from, s->b_k" : "",
                "); break;\n");
     cat_to(body_,
@@ -709,7 +724,9 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
            " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
            " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ",
            w, ";\n        const b8 partial = ",
-           result_ == "f32" ? cat("columns != ", w) : std::string("true"),
+           result_ != "f32" ? std::string("true")
+           : by_tiles_      ? cat("columns != ", w)
+                            : std::string("false"),
            ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
            "i64 c_row = partial ? ",
            w, R"( : s->c_row;
