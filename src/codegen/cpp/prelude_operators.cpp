@@ -223,10 +223,51 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return x;
 }
 )"},
-    {"gcd", "", 2, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+    // All lanes together by J. Stein's algorithm (Computational problems associated with Racah
+    // algebra, 1967). The lowest bit that is set is a power of 2, of which a float keeps the
+    // exponent. The least number has no size: gcd.1 says what it gives.
+    {"gcd", "i32", 2, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $u32 x = ($u32)a, y = ($u32)b;
+  x = a < 0 ? 0 - x : x;
+  y = b < 0 ? 0 - y : y;
+  if (__builtin_expect(@any(($i32)(x | y) < 0), 0)) return @gcd_by_lane(a, b);
+  x = x == 0 ? y : x;
+  y = y == 0 ? x : y;
+  $u32 shift = @zeros_behind(x | y);
+  x >>= @zeros_behind(x);
+  do {
+    y = y == 0 ? x : y >> @zeros_behind(y);  // lanes that are done stay
+    $u32 least = x < y ? x : y;
+    y = (x > y ? x : y) - least;
+    x = least;
+  } while (@any(($T)(y != 0)));
+  return ($T)(x << shift);
+}
+)"},
+    {"gcd_by_lane", "", 2, 0, R"(OXY_INLINE $T @@($T a, $T b) {
   $T r = a;
   for (int l = 0; l < $N; ++l) r[l] = @gcd.1(a[l], b[l]);
   return r;
+}
+)"},
+    // Numbers of other widths, where they have a size in 32 bits and their own.
+    {"gcd", "", 2, 0, R"(OXY_INLINE $T @@($T a, $T b) {
+  $i32 x = __builtin_convertvector(a, $i32), y = __builtin_convertvector(b, $i32);
+  const i32 least = sizeof($t) < 4 ? -(1 << (8 * sizeof($t) - 1)) : -2147483647 - 1;
+  $i32 fails = (x == least) | (y == least);
+  if (sizeof($t) > 4) {
+    $S wide = ($S)((__builtin_convertvector(x, $T) != a) | (__builtin_convertvector(y, $T) != b));
+    fails |= __builtin_convertvector(wide, $i32);
+  }
+  if (__builtin_expect(@any.i32(fails), 0)) return @gcd_by_lane(a, b);
+  return __builtin_convertvector(@gcd.i32(x, y), $T);
+}
+)"},
+    // Of 0: 0.
+    {"zeros_behind", "i32", 2, 0, R"(OXY_INLINE $u32 @@($u32 x) {
+  $i32 lowest = ($i32)(x & (0 - x));
+  $u32 exponent = ($u32)__builtin_convertvector(lowest, $f32) >> 23 & 255;
+  return exponent == 0 ? exponent : exponent - 127;
 }
 )"},
     // The smaller exponential is at most 1. Equal infinities have no difference.
