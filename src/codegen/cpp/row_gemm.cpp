@@ -10,7 +10,7 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int kDepth = tuning::row_depth, kTileRows = tuning::row_tile_rows;
+constexpr int kDepth = tuning::row_depth;
 constexpr int64_t kColumnsOfAnIteration = tuning::row_columns_of_an_iteration;
 static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
@@ -24,7 +24,7 @@ Size most_iterations(const Gemm& p) {
 
 class RowEmitter {
  public:
-  explicit RowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
+  explicit RowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4), tile_rows_(tuning::row_tile_rows(t)) {
     vec_ = prelude_.type("f32", lanes_);
   }
 
@@ -35,7 +35,7 @@ class RowEmitter {
   i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, together;
 };
 )";
-    for (int r = 1; r <= kTileRows; r++) add(r);
+    for (int r = 1; r <= tile_rows_; r++) add(r);
     add_rest();
     kernel();
     return cat("// Few rows of A times rows of B\n", prelude_.text(), body_);
@@ -44,24 +44,43 @@ class RowEmitter {
  private:
   std::string fn(const char* piece) { return prelude_.fn(piece, "f32", lanes_); }
 
-  // addR: sums += a * b for kDepth values of k; `columns` are whole vectors.
+  // addR: sums += a * b for kDepth values of k; `columns` are whole vectors, of which two at a time
+  // share what is read of A.
   void add(int rows) {
     cat_to(body_, "static void add", rows,
            "(const f32* a, i64 a_row, const f32* b, i64 b_k, f32* sums, i64 row, i64 columns) {\n"
-           "  for (i64 n = 0; n < columns; n += ",
-           lanes_, ") {\n");
-    for (int i = 0; i < rows; i++)
-      cat_to(body_, "    ", vec_, " x", i, " = ", fn("load"), "(sums + ", i, " * row + n);\n");
-    for (int j = 0; j < kDepth; j++) {
-      cat_to(body_, "    __builtin_prefetch(b + ", j + kDepth, " * b_k + n, 0, 3);\n    const ",
-             vec_, " w", j, " = ", fn("load"), "(b + ", j, " * b_k + n);\n");
-      for (int i = 0; i < rows; i++)
-        cat_to(body_, "    x", i, " = ", fn("fma"), "(", fn("splat"), "(a[", i, " * a_row + ", j,
-               "]), w", j, ", x", i, ");\n");
-    }
-    for (int i = 0; i < rows; i++)
-      cat_to(body_, "    ", fn("store"), "(sums + ", i, " * row + n, x", i, ");\n");
+           "  i64 n = 0;\n  for (; n + ",
+           2 * lanes_, " <= columns; n += ", 2 * lanes_, ") {\n");
+    step(rows, 2);
+    body_ += "  }\n  if (n < columns) {\n";
+    step(rows, 1);
     body_ += "  }\n}\n";
+  }
+
+  void step(int rows, int vectors) {
+    auto each = [&](auto&& write) {
+      for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vectors; v++)
+          write(i, v, cat("x", i, v), cat("sums + ", i, " * row + n + ", v * lanes_));
+    };
+    each([&](int, int, const std::string& x, const std::string& at) {
+      cat_to(body_, "    ", vec_, " ", x, " = ", fn("load"), "(", at, ");\n");
+    });
+    for (int j = 0; j < kDepth; j++) {
+      for (int v = 0; v < vectors; v++)
+        cat_to(body_, "    __builtin_prefetch(b + ", j + kDepth, " * b_k + n + ", v * lanes_,
+               ", 0, 3);\n    const ", vec_, " w", j, v, " = ", fn("load"), "(b + ", j,
+               " * b_k + n + ", v * lanes_, ");\n");
+      for (int i = 0; i < rows; i++)
+        cat_to(body_, "    const ", vec_, " a", i, j, " = ", fn("splat"), "(a[", i, " * a_row + ",
+               j, "]);\n");
+      each([&](int i, int v, const std::string& x, const std::string&) {
+        cat_to(body_, "    ", x, " = ", fn("fma"), "(a", i, j, ", w", j, v, ", ", x, ");\n");
+      });
+    }
+    each([&](int, int, const std::string& x, const std::string& at) {
+      cat_to(body_, "    ", fn("store"), "(", at, ", ", x, ");\n");
+    });
   }
 
   // add_rest: one row and value of k after the other; the last vector may be partial.
@@ -91,7 +110,7 @@ class RowEmitter {
   const Shape* s = (const Shape*)buffers[0];
   f32* sums = (f32*)scratch;
   const i64 tiles = (s->m + )",
-           kTileRows - 1, ") / ", kTileRows, R"(, size = s->m / tiles, big = s->m % tiles;
+           tile_rows_ - 1, ") / ", tile_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
   i64 together = 0;
   for (i64 iteration = begin; iteration < end; iteration += together) {
     const i64 batch = iteration / s->iterations, from = iteration % s->iterations,
@@ -122,7 +141,7 @@ class RowEmitter {
         const i64 r = size + (i < big);
         switch (r) {
 )");
-    for (int r = 1; r <= kTileRows; r++)
+    for (int r = 1; r <= tile_rows_; r++)
       cat_to(body_, "          case ", r, ": add", r,
              "(rows, s->a_row, panel, s->b_k, to, row, whole); break;\n");
     cat_to(body_, R"(        }
@@ -144,7 +163,7 @@ class RowEmitter {
   }
 
   Prelude prelude_;
-  const int lanes_;
+  const int lanes_, tile_rows_;
   std::string vec_, body_;
 };
 
