@@ -294,6 +294,7 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   auto dims = folded_dims(a, t, 1);
   auto correction = a.number(2, 1.0);
   if (!dims || dims->empty() || !correction || !is_computable(t.dtype)) return false;
+  if (!std::isfinite(*correction)) return false;
   const bool keepdim = *a.boolean(3, false);
   const Expr count = fold_count(t, *dims);
   const auto whole = static_cast<int64_t>(*correction);

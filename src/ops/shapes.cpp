@@ -307,7 +307,10 @@ bool meets(Needs needs, const Args& args, std::span<const size_t> operands, DTyp
   if (needs == Needs::Floating) return floating(common);
   if (needs == Needs::Integers) return ir::is_integral(common, true);
   if (needs == Needs::NumberIntegers) return ir::is_integral(common, false);
-  if (needs == Needs::NoBool) return every_tensor([](DType d) { return d != DType::B8; });
+  if (needs == Needs::NoBool)
+    return every_tensor([](DType d) { return d != DType::B8; }) &&
+           std::ranges::none_of(operands,
+                                [&](size_t i) { return args.number_kind(i) == NumberKind::Bool; });
   if (needs == Needs::AllFloating) return every_tensor(floating);
   if (needs == Needs::NoHalf) return !ir::is_reduced_float(common);
   if (needs == Needs::SameDType) return every_tensor(like_first);

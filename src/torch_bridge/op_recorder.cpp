@@ -10,6 +10,7 @@
 
 #include "ops/args.h"
 #include "torch_bridge/compat.h"
+#include "torch_bridge/eager_refusals.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/probed_shapes.h"
 #include "torch_bridge/recorder.h"
@@ -102,6 +103,16 @@ void check_group_norm(const OpFacts& f, const at::Tensor& input) {
     throw Unsupported(cat(f.target, ": a tensor that is not contiguous"));
 }
 
+// "operator.iadd", "Tensor.__iadd__"
+bool is_augmented_assignment(std::string_view function) {
+  std::string_view word = function.substr(function.rfind('.') + 1);
+  if (word.starts_with("__") && word.ends_with("__")) word = word.substr(2, word.size() - 4);
+  constexpr std::string_view kWords[] = {"iadd",      "isub",    "imul",   "imatmul", "itruediv",
+                                         "ifloordiv", "imod",    "ipow",   "iand",    "ior",
+                                         "ixor",      "ilshift", "irshift"};
+  return std::ranges::find(kWords, word) != std::end(kWords);
+}
+
 bool is_defined(const c10::IValue& v) { return v.isTensor() && v.toTensor().defined(); }
 
 // Whether the call at `base` updates running statistics, without saying so in its schema.
@@ -151,7 +162,7 @@ void OpRecorder::on_op(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     ~Asking() {
       if (facts) facts->set_op("");
     }
-  } asking{r_.shapes ? r_.shapes->facts().get() : nullptr};
+  } asking{facts_of_sizes()};
   if (asking.facts) asking.facts->set_op(target_of(op.operator_name()));
   try {
     record(op, s);
@@ -241,6 +252,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
     predicted = predict_by_probes(op, given, sizes_by_rule(f, args), *r_.shapes->facts());
   if (!predicted) predicted = predict(op, f, given);
+  if (f.only_tensor_returns && !predicted->empty() && !predicted->front().tensors.empty())
+    refuse_as_eager(f.target, given, predicted->front().tensors[0].type, facts_of_sizes());
   if (f.target == "aten.mkldnn_rnn_layer.default" && r_.may_need_gradients())
     add_workspace(op, given, *predicted);
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
@@ -429,7 +442,8 @@ void OpRecorder::check_numbers(const OpFacts& f, std::span<const ir::Arg> args) 
 // ---- writes
 
 void OpRecorder::expect_write(std::string_view function, bool out) {
-  const bool in_place = function.ends_with("_") && !function.ends_with("__");
+  const bool in_place =
+      (function.ends_with("_") && !function.ends_with("__")) || is_augmented_assignment(function);
   expected_write_ = out ? Write::Out : in_place ? Write::InPlace : Write::None;
 }
 

@@ -72,6 +72,7 @@ class OpRecorder {
   using Predicted = std::vector<PredictedReturn>;
 
   void record(const c10::OperatorHandle& op, torch::jit::Stack& s);
+  sym::ShapeFacts* facts_of_sizes() const { return r_.shapes ? r_.shapes->facts().get() : nullptr; }
   std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
                                    std::span<const ir::Arg> args,
                                    const std::vector<at::Tensor>& tensors);

@@ -1,0 +1,145 @@
+// A table of which kernel converts which of its numbers to what; whether that holds it is asked of
+// c10's own conversion.
+#include "torch_bridge/eager_refusals.h"
+
+#include <ATen/OpMathType.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::bridge {
+namespace {
+
+// The dtype that a number is converted to.
+enum class To : uint8_t {
+  Result,     // the result's
+  Widened,    // the same, f32 for half precision
+  NotHalf,    // the result's, without a check in half precision
+  Real,       // the result's, and no complex one
+  BelowMost,  // the result's, of which it is at most the largest number
+};
+
+struct CheckedNumber {
+  std::string_view op;
+  size_t position;
+  To to;
+};
+
+constexpr CheckedNumber kCheckedNumbers[] = {
+    {"aten.full.default", 1, To::Result},        {"aten.full_like.default", 1, To::Result},
+    {"aten.new_full.default", 2, To::Result},    {"aten.scalar_tensor.default", 0, To::NotHalf},
+    {"aten.pow.Tensor_Scalar", 1, To::Result},   {"aten.fill.Scalar", 1, To::Result},
+    {"aten.masked_fill.Scalar", 2, To::Result},  {"aten.index_fill.int_Scalar", 3, To::Result},
+    {"aten.scatter.value", 3, To::Result},       {"aten.scatter.value_reduce", 3, To::NotHalf},
+    {"aten.index_add.default", 4, To::NotHalf},  {"aten.constant_pad_nd.default", 2, To::Result},
+    {"aten.clamp.default", 1, To::Real},         {"aten.clamp.default", 2, To::Real},
+    {"aten.clamp_min.default", 1, To::Real},     {"aten.clamp_max.default", 1, To::Real},
+    {"aten.hardtanh.default", 1, To::Result},    {"aten.hardtanh.default", 2, To::Result},
+    {"aten.hardshrink.default", 1, To::Result},  {"aten.softshrink.default", 1, To::BelowMost},
+    {"aten.threshold.default", 1, To::Widened},  {"aten.threshold.default", 2, To::Result},
+    {"aten.leaky_relu.default", 1, To::Widened}, {"aten.elu.default", 1, To::Widened},
+    {"aten.elu.default", 2, To::Widened},        {"aten.elu.default", 3, To::Widened},
+    {"aten.celu.default", 1, To::Widened},       {"aten.softplus.default", 1, To::Widened},
+    {"aten.softplus.default", 2, To::Widened},   {"aten.logit.default", 1, To::Result},
+    {"aten.add.Tensor", 2, To::Result},          {"aten.add.Scalar", 2, To::Result},
+    {"aten.sub.Tensor", 2, To::Result},          {"aten.sub.Scalar", 2, To::Result},
+    {"aten.rsub.Tensor", 2, To::Result},         {"aten.rsub.Scalar", 2, To::Result},
+    {"aten.addcmul.default", 3, To::Widened},    {"aten.addcdiv.default", 3, To::Widened},
+    {"aten.lerp.Scalar", 2, To::Widened},        {"aten.arange.default", 0, To::Widened},
+    {"aten.arange.start", 0, To::Widened},       {"aten.arange.start", 1, To::Widened},
+    {"aten.arange.start_step", 0, To::Widened},  {"aten.arange.start_step", 1, To::Widened},
+    {"aten.arange.start_step", 2, To::Widened},
+};
+
+constexpr std::string_view kWithoutBool[] = {"aten.arange.default",    "aten.arange.start",
+                                             "aten.arange.start_step", "aten.clamp.default",
+                                             "aten.clamp_min.default", "aten.clamp_max.default",
+                                             "aten.cumsum.default",    "aten.cumprod.default"};
+
+constexpr std::string_view kOfFloats[] = {"aten.std.correction", "aten.std_mean.correction",
+                                          "aten.var.correction", "aten.var_mean.correction"};
+
+template <class T>
+bool converts(const c10::Scalar& number) {
+  try {
+    number.to<T>();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+bool converts(const c10::Scalar& number, at::ScalarType to) {
+#define OXY_CONVERTS(Type, Name) \
+  case at::ScalarType::Name:     \
+    return converts<Type>(number);
+  switch (to) {
+    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX(OXY_CONVERTS)
+    OXY_CONVERTS(uint16_t, UInt16)
+    OXY_CONVERTS(uint32_t, UInt32)
+    OXY_CONVERTS(uint64_t, UInt64)
+    default:
+      return true;
+  }
+#undef OXY_CONVERTS
+}
+
+double largest(at::ScalarType dtype) {
+  if (dtype == at::kHalf) return std::numeric_limits<c10::Half>::max();
+  if (dtype == at::kBFloat16) return std::numeric_limits<c10::BFloat16>::max();
+  return dtype == at::kFloat ? std::numeric_limits<float>::max()
+                             : std::numeric_limits<double>::max();
+}
+
+// An integer made of sizes.
+bool converts(sym::Expr e, at::ScalarType to, sym::ShapeFacts& facts) {
+  int64_t least = 0, most = 0;
+  if (to == at::kHalf) {
+    most = static_cast<int64_t>(largest(to));
+    least = -most;
+  } else if (at::isIntegralType(to, false) && c10::elementSize(to) < sizeof(int64_t)) {
+    const auto bits = static_cast<int64_t>(8 * c10::elementSize(to));
+    const bool sign = at::isSignedType(to);
+    most = (int64_t{1} << (sign ? bits - 1 : bits)) - 1;
+    least = sign ? -most - 1 : -most;  // c10 takes -1 for the largest unsigned number
+  } else {
+    return true;
+  }
+  return facts.decide(sym::at_most(e, most), true) && facts.decide(sym::at_most(least, e), true);
+}
+
+}  // namespace
+
+void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
+                     const ir::TensorType& result, sym::ShapeFacts* facts) {
+  if (result.dtype == ir::DType::B8 &&
+      std::ranges::find(kWithoutBool, target) != std::end(kWithoutBool))
+    throw Unsupported(cat(target, " of bool"));
+  if (ir::is_integral(result.dtype, true) &&
+      std::ranges::find(kOfFloats, target) != std::end(kOfFloats))
+    throw Unsupported(cat(target, " of integers"));
+  const auto dtype = static_cast<at::ScalarType>(result.dtype);
+  const bool half = at::isReducedFloatingType(dtype);
+  for (const CheckedNumber& c : kCheckedNumbers) {
+    if (c.op != target || !args[c.position].isScalar() || (half && c.to == To::NotHalf)) continue;
+    const at::ScalarType to = c.to == To::Widened ? at::toOpMathType(dtype) : dtype;
+    const c10::Scalar number = args[c.position].toScalar();
+    bool held = true;
+    if (number.isSymbolic()) {
+      // Each call looks at a number that varies before it is put into a tensor.
+      if (number.isSymInt() && !tensor_behind(number) && facts)
+        held = converts(expr_of(number.toSymInt()), to, *facts);
+    } else if (c.to == To::BelowMost) {
+      held = !number.isComplex() && std::abs(number.toDouble()) <= largest(to);
+    } else {
+      held = (c.to != To::Real || !number.isComplex()) && converts(number, to);
+    }
+    if (!held)
+      throw Unsupported(cat(target, " of a number that ", c10::toString(to), " does not hold"));
+  }
+}
+
+}  // namespace oxy::bridge

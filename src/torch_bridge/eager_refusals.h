@@ -1,0 +1,14 @@
+// Calls on which eager's kernels raise, where its meta kernels and our shape rules do not.
+#pragma once
+
+#include "torch_bridge/op_recorder.h"
+
+namespace oxy::bridge {
+
+// Unsupported for a number that the kernel converts to a dtype which does not hold it, and for a
+// dtype that it does not have. `args` and `result` are those of the call of `target`; that a number
+// made of sizes is held becomes a fact.
+void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
+                     const ir::TensorType& result, sym::ShapeFacts* facts);
+
+}  // namespace oxy::bridge

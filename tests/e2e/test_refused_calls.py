@@ -1,0 +1,223 @@
+"""Calls on which eager raises for the dtypes or the numbers that it is given: so does what is
+compiled."""
+
+import operator
+import warnings
+
+import pytest
+import torch
+
+import oxyfuel
+
+F = torch.nn.functional
+MASK = torch.tensor([True, False, True])
+PLACES = torch.tensor([0, 2])
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int64,
+    torch.uint16,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.complex64,
+]
+NUMBERS = [350, -1, -200, 2**40, 1e30, 1e39, 3.7, float("nan"), float("inf"), 1 + 0j, 1 + 1j, True]
+
+
+def outcome(function, *args):
+    """What the call gives, as text, or what it raises."""
+    copies = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            result = function(*copies)
+        except Exception as error:
+            return type(error), str(error).split("\n")[0]
+    return result.dtype, str(result)
+
+
+def values(dtype):
+    return torch.tensor([1, 2, 1]).to(dtype)
+
+
+def set_item(x, number):
+    x[0] = number
+    return x
+
+
+WITH_NUMBERS = {
+    "full": lambda x, s: torch.full((2,), s, dtype=x.dtype),
+    "full_like": lambda x, s: torch.full_like(x, s),
+    "new_full": lambda x, s: x.new_full((2,), s),
+    "scalar_tensor": lambda x, s: torch.scalar_tensor(s, dtype=x.dtype),
+    "tensor": lambda x, s: torch.tensor([s], dtype=x.dtype),
+    "fill_": lambda x, s: x.fill_(s),
+    "fill_diagonal_": lambda x, s: x.expand(3, 3).clone().fill_diagonal_(s),
+    "setitem": set_item,
+    "masked_fill": lambda x, s: x.masked_fill(MASK, s),
+    "masked_fill_": lambda x, s: x.masked_fill_(MASK, s),
+    "index_fill": lambda x, s: x.index_fill(0, PLACES, s),
+    "index_add": lambda x, s: x.index_add(0, PLACES, x[:2], alpha=s),
+    "scatter": lambda x, s: x.scatter(0, PLACES, s),
+    "scatter_add": lambda x, s: x.scatter_(0, PLACES, s, reduce="add"),
+    "where": lambda x, s: torch.where(MASK, x, s),
+    "clamp": lambda x, s: x.clamp(max=s),
+    "clamp_min_": lambda x, s: x.clamp_min_(s),
+    "hardtanh": lambda x, s: F.hardtanh(x, 0, s),
+    "threshold": lambda x, s: F.threshold(x, 0, s),
+    "leaky_relu": lambda x, s: F.leaky_relu(x, s),
+    "elu": lambda x, s: F.elu(x, s),
+    "softplus": lambda x, s: F.softplus(x, s),
+    "hardshrink": lambda x, s: F.hardshrink(x, s),
+    "softshrink": lambda x, s: F.softshrink(x, s),
+    "pad": lambda x, s: F.pad(x, (1, 1), value=s),
+    "arange": lambda x, s: torch.arange(s, s + 3, dtype=x.dtype),
+    "alpha": lambda x, s: torch.add(x, x, alpha=s),
+    "addcmul": lambda x, s: torch.addcmul(x, x, x, value=s),
+    "lerp": lambda x, s: torch.lerp(x, x, s),
+    "logit": lambda x, s: torch.logit(x, s),
+    "std": lambda x, s: torch.std(x, 0, correction=s),
+    "pow": lambda x, s: x**s,
+    "add": lambda x, s: x + s,
+    "greater": lambda x, s: x > s,
+}
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_numbers_that_a_dtype_does_not_hold(name):
+    op = WITH_NUMBERS[name]
+    for dtype in DTYPES:
+        for number in NUMBERS:
+
+            def call(x, op=op, number=number):
+                return op(x, number)
+
+            x = values(dtype)
+            assert outcome(oxyfuel.compile(call), x) == outcome(call, x), (dtype, number)
+
+
+OPERATORS = [
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "lshift",
+    "lt",
+    "eq",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ilshift",
+]
+OPERAND_DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_and_dtypes(name):
+    op = getattr(operator, name)
+    for dtype in [*OPERAND_DTYPES, torch.complex64]:
+        for number in [True, 2, 1.5, 2 + 1j]:
+            for swapped in [False, True]:
+
+                def call(x, number=number, swapped=swapped):
+                    return op(number, x) if swapped else op(x, number)
+
+                if not (swapped and name.startswith("i")):
+                    x = values(dtype)
+                    assert outcome(oxyfuel.compile(call), x) == outcome(call, x), (dtype, number)
+        for other in OPERAND_DTYPES:
+            compiled = oxyfuel.compile(lambda x, y: op(x, y))
+            both = values(dtype), values(other)
+            assert outcome(compiled, *both) == outcome(op, *both), (dtype, other)
+
+
+METHODS = [
+    "add_",
+    "sub_",
+    "mul_",
+    "div_",
+    "floor_divide_",
+    "remainder_",
+    "pow_",
+    "bitwise_and_",
+    "lt_",
+    "eq_",
+    "logical_and_",
+    "clamp_max_",
+    "__imul__",
+    "__isub__",
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_results_written_to_another_dtype(name):
+    for dtype in OPERAND_DTYPES:
+        for other in [True, 2, 1.5, 2 + 1j, *(values(d) for d in OPERAND_DTYPES)]:
+
+            def call(x, y):
+                return getattr(x, name)(y)
+
+            x = values(dtype)
+            assert outcome(oxyfuel.compile(call), x, other) == outcome(call, x, other)
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "div", "pow", "lt", "logical_and", "maximum"])
+def test_out(name):
+    function = getattr(torch, name)
+    for dtype in OPERAND_DTYPES:
+        for to in OPERAND_DTYPES:
+
+            def call(x, out):
+                return function(x, x, out=out)
+
+            args = values(dtype), torch.zeros(3, dtype=to)
+            assert outcome(oxyfuel.compile(call), *args) == outcome(call, *args), (dtype, to)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", ["full", "fill_", "masked_fill", "clamp", "where", "setitem"])
+def test_numbers_that_vary(name, dtype):
+    """Every call looks at the number that it is given, and at one made of sizes."""
+    op = WITH_NUMBERS[name]
+    compiled = oxyfuel.compile(lambda x, s: op(x, s))
+    for number in [3, 4, 200, 350, -5, 70000, 100, 2**40]:
+        args = values(dtype), number
+        assert outcome(compiled, *args) == outcome(op, *args), number
+    of_floats = oxyfuel.compile(lambda x, s: op(x, s))
+    for number in [3.5, 4.5, 200.25, 350.0, 70000.0, 1e39, float("inf"), float("nan"), 2.0]:
+        args = values(dtype), number
+        assert outcome(of_floats, *args) == outcome(op, *args), number
+
+    def of_sizes(x, y):
+        return op(x, y.shape[0] * 300)
+
+    compiled = oxyfuel.compile(of_sizes)
+    for size in [2, 3, 0, 1, 400]:
+        args = values(dtype), torch.zeros(size)
+        assert outcome(compiled, *args) == outcome(of_sizes, *args), size
+
+
+def test_sizes_that_a_dtype_holds_share_a_compilation():
+    """That the number is held is a guard, not its value."""
+
+    def call(x):
+        return torch.full((2,), x.shape[0], dtype=torch.uint8)
+
+    compiled = oxyfuel.compile(call, dynamic=True)
+    before = oxyfuel.stats()["graphs"]
+    for size in [5, 6, 100, 255]:
+        assert outcome(compiled, torch.zeros(size)) == outcome(call, torch.zeros(size))
+    assert oxyfuel.stats()["graphs"] == before + 1
+    assert outcome(compiled, torch.zeros(256)) == outcome(call, torch.zeros(256))
