@@ -3,6 +3,7 @@
 import collections
 import collections.abc
 import gc
+import typing
 
 import pytest
 import torch
@@ -146,3 +147,28 @@ def test_a_class_that_only_the_capture_uses_is_left_with_no_base():
             assert Base.__subclasses__() == []
     finally:
         gc.enable()
+
+
+class Fields(typing.TypedDict, total=False):
+    a: int
+    b: torch.Tensor
+
+
+class CallsList(type):
+    __call__ = list
+
+
+class ListOf(metaclass=CallsList):
+    pass
+
+
+def test_a_call_that_a_metaclass_gives_to_another_class():
+    def function(x):
+        made = Fields(a=1, b=x + 1)
+        made["c"] = x
+        return made, type(made), type(Fields({"a": 2})), Fields(), ListOf((x, 2)), x * made["a"]
+
+    compiled, x = oxyfuel.compile(function, fullgraph=True), torch.ones(2)
+    expected, result = function(x), compiled(x)
+    assert repr(result) == repr(expected)
+    assert [type(part) for part in result] == [type(part) for part in expected]

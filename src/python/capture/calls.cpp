@@ -571,6 +571,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   // Made by tp_new alone, an object of C++ is an empty one.
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
     throw Break(BreakId::object_construction, t->tp_name);
+  // That of a TypedDict is `dict`, which a call does not bind to the class.
+  PyObject* on_call = effects().lookup(Py_TYPE(type.ptr()), names().call_);
+  if (on_call != nullptr && PyType_Check(on_call))
+    return call_type(on_call, std::move(args), std::move(kwargs));
   if (objects().special_method(type, names().call_) != nullptr)
     throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
   if (objects().type_member(t, py::str("__del__")) != nullptr)
