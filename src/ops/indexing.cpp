@@ -386,20 +386,21 @@ Scalar pad(Element& e) {
 
 // ---- upsample_nearest ----
 
-// Where eager's float arithmetic reads for place `at`.
-int64_t nearest(int64_t at, int64_t from, int64_t to, float scale, bool exact) {
-  if (!exact && to == from) return at;
-  if (!exact && to == 2 * from) return at / 2;
-  const float place =
-      exact ? (static_cast<float>(at) + 0.5f) * scale : static_cast<float>(at) * scale;
-  return std::min(static_cast<int64_t>(std::floor(place)), from - 1);
-}
-
 // One dimension of an image and of the result.
 struct Growth {
   int64_t from = 0, to = 0;
-  float scale = 1;  // from the result's place to the image's
+  float scale = 1;      // from the result's place to the image's
+  bool by_size = true;  // one and two times the size are that growth, whatever the scale
 };
+
+// Where eager's float arithmetic reads for place `at`.
+int64_t nearest(int64_t at, const Growth& g, bool exact) {
+  if (!exact && g.by_size && g.to == g.from) return at;
+  if (!exact && g.by_size && g.to == 2 * g.from) return at / 2;
+  const auto i = static_cast<float>(at);
+  const float place = exact ? (i + 0.5f) * g.scale : i * g.scale;
+  return std::min(static_cast<int64_t>(std::floor(place)), g.from - 1);
+}
 
 std::optional<Growth> growth(Expr from, Expr to, const ir::Arg& given) {
   if (!from.is_const() || !to.is_const() || from.value() <= 0 || to.value() <= 0)
@@ -417,7 +418,7 @@ std::optional<int64_t> even_growth(const Growth& g, bool exact) {
   const int64_t k = g.to / g.from;
   if (k * g.from != g.to) return std::nullopt;
   for (int64_t i = 0; i < g.to; ++i) {
-    if (nearest(i, g.from, g.to, g.scale, exact) != i / k) return std::nullopt;
+    if (nearest(i, g, exact) != i / k) return std::nullopt;
   }
   return k;
 }
@@ -433,9 +434,8 @@ bool applies_growth(const ir::Graph& g, const ir::Node& n) {
   return true;
 }
 
-// As `nearest`, at a place that the loop knows.
+// As `nearest`, at a place that the loop knows, where growth is not even.
 Expr nearest_place(Element& e, Expr at, const Growth& g, bool exact) {
-  if (!exact && g.to == g.from) return at;
   const DType d = DType::F32;
   Scalar i = e.cast(e.cast(e.b.index(at), DType::I32), d);
   if (exact) i = e.add(i, e.c(0.5, d));
@@ -449,7 +449,8 @@ Scalar upsample(Element& e) {
   const TensorType &t = *e.args.tensor(0), &r = e.result_type();
   Index at = e.index;
   for (size_t d = 2; d < at.size(); ++d) {
-    const Growth g = *growth(t.sizes[d], r.sizes[d], e.args[d]);
+    Growth g = *growth(t.sizes[d], r.sizes[d], e.args[d]);
+    g.by_size = at.size() == 4;
     auto k = even_growth(g, Exact);
     at[d] = k ? sym::floordiv(at[d], Expr(*k)) : nearest_place(e, at[d], g, Exact);
   }

@@ -641,6 +641,10 @@ def indexing_cases() -> None:
     case("upsample_nearest2d.default", image, [8, 20])
     case("upsample_nearest2d.default", image, [7, 9])
     case("upsample_nearest2d.default", image, [12, 10], 3.0, 2.0)
+    case("upsample_nearest2d.default", image, [4, 10], 1.2, 2.2)
+    for size, scale in (([5], 1.2), ([10], 2.2), ([10], 2.0), ([7], 1.5)):
+        case("upsample_nearest1d.default", image[0], size, scale)
+    case("upsample_nearest3d.default", image[None], [3, 8, 5], 1.2, 2.2, None)
     table, x = randn(10, 4), randn(3, 4, 5, 2)
     case("embedding.default", table, ints(2, 3, low=0, high=10), 0)
     case("embedding.default", table.to(BF16), ints(3, low=0, high=10, dtype=torch.int32))

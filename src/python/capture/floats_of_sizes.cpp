@@ -66,8 +66,8 @@ bool Numbers::never_raises(std::string_view name, const Arguments& args) {
   if (name.find("div") != std::string_view::npos || name == "mod" || name == "imod") {
     if (last) return facts->decide(sym::not_equal(*last, 0));
     if (PyFloat_CheckExact(args[1].ptr())) return true;
-    const auto answer = compare_sizes(args[1], py::float_(0.0), Py_NE);
-    return answer && answer->ptr() == Py_True;
+    const py::object answer = compared(args[1], py::float_(0.0), Py_NE);
+    return answer && answer.ptr() == Py_True;
   }
   constexpr double kMostExponent = 16;  // a size is below 2^63
   if (name == "sin" || name == "cos" || name == "tan") return first.has_value();
@@ -103,14 +103,15 @@ bool Numbers::is_float_power(const py::object& base, const py::object& exponent)
   }
   if (b) return facts->decide(sym::at_most(0, *b));
   if (PyFloat_CheckExact(base.ptr())) return PyFloat_AS_DOUBLE(base.ptr()) >= 0;
-  const auto answer = compare_sizes(base, py::int_(0), Py_GE);
-  return answer && answer->ptr() == Py_True;
+  const py::object answer = compared(base, py::int_(0), Py_GE);
+  return answer && answer.ptr() == Py_True;
 }
 
 bool Numbers::is_of_sizes(const py::object& o) const {
   if (o && is_symbolic_int(o)) return has_hint(o);
   const Deferred* found = deferred_.empty() ? nullptr : find(o);
-  if (found && found->source.valid()) return sizes().varies(found->real, found->source);
+  if (found && found->source.valid())
+    return is_symbolic_float(o) || sizes().varies(found->real, found->source);
   return found && std::ranges::any_of(found->parts,
                                       [this](const py::object& part) { return is_of_sizes(part); });
 }

@@ -67,7 +67,7 @@ class Numbers : public Part, private FloatOwner {
   // Of sizes, a float: a quotient, a root, anything that a float was in. Nothing for all else.
   std::optional<py::object> float_of_sizes(std::string_view name, const py::object& function,
                                            const Arguments& args);
-  // Whether it is a size, or such a float.
+  // Whether it is a size, a float that varies, or made of such.
   bool is_of_sizes(const py::object& o) const;
   py::object combined(const py::object& function, const Arguments& args) override;
   // Such a float as an int; nothing where no expression of the sizes gives it.

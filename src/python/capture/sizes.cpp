@@ -340,9 +340,12 @@ std::vector<std::string> Sizes::wanted_texts() const {
 }
 
 std::shared_ptr<ShapeGuards> Sizes::guards(bool offsets) const {
-  if (!symbolic()) return nullptr;
-  return std::make_shared<ShapeGuards>(inputs_, *graphs().recorder().facts(), wanted_,
-                                       numbers().guards, offsets);
+  std::shared_ptr<sym::ShapeFacts> facts = graphs().recorder().facts();
+  if (!facts) {
+    if (numbers().guards.empty()) return nullptr;
+    facts = std::make_shared<sym::ShapeFacts>(std::make_shared<sym::ExprPool>());
+  }
+  return std::make_shared<ShapeGuards>(inputs_, *facts, wanted_, numbers().guards, offsets);
 }
 
 }  // namespace oxy::python
