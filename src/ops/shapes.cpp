@@ -407,7 +407,7 @@ static std::optional<Expr> counted_from_front(Expr index, Expr size) {
 
 std::optional<SliceBounds> slice_bounds(Expr size, std::optional<Expr> start,
                                         std::optional<Expr> end, Expr step) {
-  if (!step.is_const() || step.value() <= 0) return std::nullopt;
+  if (!sym::known_less(0, step).value_or(false)) return std::nullopt;
   // Bounds such as the end of x[1:] are the largest int64: beyond every size.
   constexpr int64_t kNoBound = Expr::kMaxConst / 2;
   auto clamp = [&](Expr e) -> std::optional<Expr> {

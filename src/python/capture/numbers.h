@@ -72,6 +72,8 @@ class Numbers : public Part, private FloatOwner {
   py::object combined(const py::object& function, const Arguments& args) override;
   // Such a float as an int; nothing where no expression of the sizes gives it.
   std::optional<py::object> rounded(const py::object& function, const py::object& o, Rounding how);
+  // What the function gives for numbers of sizes, an int or a bool, guarded; null where it raises.
+  py::object guarded_answer(const py::object& function, const Arguments& parts);
   std::optional<py::object> compare_sizes(const py::object& a, const py::object& b, int operation);
   py::object taken(const py::object& written);
   // Whether the next instruction calls item() or float() for what lands on the stack.
@@ -123,8 +125,6 @@ class Numbers : public Part, private FloatOwner {
  private:
   py::object guarded_float(const py::object& symbolic) override;
   py::object compared(const py::object& a, const py::object& b, int operation) override;
-  // What the function gives for numbers of sizes, an int or a bool, guarded; null where it raises.
-  py::object guarded_answer(const py::object& function, const Arguments& parts);
   const Deferred* find(const py::object& o) const;
   // Of a number that is computed of these. One of more steps than kMostSteps is read.
   size_t steps_with(const Arguments& parts) const;

@@ -275,13 +275,30 @@ bool are_sizes(const Arguments& args) {
   return std::ranges::all_of(args, is_int) && std::ranges::any_of(args, is_symbolic_int);
 }
 
+// Of numbers that come from sizes: the answer is guarded, not what they are.
+Meant asked_of_sizes(Capture& c, py::handle callable, const Arguments& args) {
+  if (std::ranges::none_of(args, [&](auto& a) { return c.numbers.is_of_sizes(a); })) return nothing;
+  if (py::object answer = c.numbers.guarded_answer(borrow(callable), args)) return answer;
+  return nothing;
+}
+
+Meant least_multiple(Capture& c, const Arguments& args) {
+  if (!are_sizes(args)) return nothing;
+  const auto divisor = asked_of_sizes(c, member_of<"math", "gcd">(), args);
+  if (!divisor || !c.objects.truth(*divisor)) return nothing;
+  const py::object parts = c.objects.compute(member_of<"operator", "floordiv">(),
+                                             {args[0], *divisor});
+  return absolute(c, {c.objects.compute(member_of<"operator", "mul">(), {parts, args[1]})});
+}
+
 Meant power(Capture& c, const Arguments& args) {
   if (!are_sizes(args)) return nothing;
   return c.objects.compute(member_of<"operator", "pow">(), args);
 }
 
 Meant quotient_and_rest(Capture& c, const Arguments& args) {
-  if (!are_sizes(args)) return nothing;
+  auto varies = [&](const py::object& a) { return c.numbers.is_of_sizes(a); };
+  if (!are_sizes(args) && std::ranges::none_of(args, varies)) return nothing;
   return py::make_tuple(c.objects.compute(member_of<"operator", "floordiv">(), args),
                         c.objects.compute(member_of<"operator", "mod">(), args));
 }
