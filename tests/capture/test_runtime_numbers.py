@@ -471,3 +471,89 @@ def test_numbers_in_merged_keywords():
         compiled = oxyfuel.compile(run, options={"break_at": place})
         for n in INTS:
             assert describe(compiled(torch.ones(2), n)) == describe(run(torch.ones(2), n))
+
+
+# What Python computes of a float that varies: by each call, in front of the graph.
+COMPUTED = {
+    "abs": abs,
+    "fabs": math.fabs,
+    "sqrt": lambda s: math.sqrt(abs(s)),
+    "exp": lambda s: math.exp(-s * s),
+    "log": lambda s: math.log(s * s + 1, 2),
+    "schedule": lambda s: 0.5 * (1 + math.cos(math.pi * s)),
+    "difference": lambda s: (1 - s) ** 2,
+    "power": lambda s: 2**s,
+    "pow": lambda s: math.pow(s, 2),
+    "floor_division": lambda s: s // 0.3 + s % 0.3,
+    "divmod": lambda s: sum(divmod(s, 0.3)),
+    "quotient": lambda s: 2 / s,
+    "float": lambda s: float(s) * 2,
+    "rounded": lambda s: round(s, 1),
+    "copysign": lambda s: math.copysign(2.0, s),
+    "extremes": lambda s: max(s, 0.25, 1 - s) + min(s, 0.5),
+    "sum": lambda s: sum([s, s * 2, 1 - s]),
+    "in_a_list": lambda s: [abs(s), s][0],
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_python_computes_of_floats(name):
+    compute = COMPUTED[name]
+
+    def program(x, s):
+        return x * compute(s), compute(s)
+
+    check(program, [(torch.arange(6.0), s) for s in (0.1, 0.2, -0.3, 0.45, 1.5, 2.0)], graphs=2)
+
+
+# Each answer has a capture; the numbers are those of the first call and of one for each answer.
+ANSWERS = {
+    "int": (lambda s: int(s * 10), [0.1, 0.2, 0.25, 0.29, 0.3, 0.35], 3),
+    "round": (round, [0.1, 0.2, -0.3, 0.7, 1.2, 0.4], 3),
+    "floor": (lambda s: math.floor(abs(s) * 3), [0.1, 0.2, -0.3, 0.4, -0.5, 0.6], 3),
+    "compared": (lambda s: s * 2 > 0.7, [0.1, 0.2, 0.3, 0.4, 0.5, 0.1], 3),
+    "isfinite": (math.isfinite, [0.1, 0.2, math.inf, 0.3, math.nan, 0.4], 3),
+    "isnan": (lambda s: math.isnan(s * 2), [0.1, 0.2, math.inf, 0.3, math.nan, 0.4], 3),
+    "isclose": (lambda s: math.isclose(s, 0.3), [0.1, 0.2, 0.3, 0.3 + 1e-12, 0.4, 0.5], 3),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_python_asks_of_floats(name):
+    ask, values, graphs = ANSWERS[name]
+    check(lambda x, s: (x * ask(s), ask(s)), [(torch.ones(3), s) for s in values], graphs)
+
+
+def test_what_raises_for_some_floats():
+    values = (0.1, 0.2, 4.0, -1.0, 0.0, 0.3, math.inf, math.nan)
+    for ask in (math.sqrt, math.log, math.sin, lambda s: 2 / s, lambda s: s**0.5):
+        compiled = oxyfuel.compile(lambda x, s, ask=ask: x * ask(s))
+        for s in values:
+            args = torch.ones(3), s
+            assert outcome(compiled, args) == outcome(lambda x, s, ask=ask: x * ask(s), args), s
+
+
+def test_many_steps():
+    """A number of more steps than are carried on is looked at."""
+
+    def program(x, s):
+        for _ in range(600):
+            s = s * 1.001 + 1
+        return x * s
+
+    check(program, [(torch.ones(3), s) for s in (0.5, 1.5, 2.5)], graphs=3)
+
+
+def test_a_rate_on_an_object():
+    class Config:
+        rate = 0.1
+
+    config = Config()
+
+    def program(x):
+        return x * math.sqrt(config.rate)
+
+    compiled = oxyfuel.compile(program)
+    for config.rate in (0.1, 0.2, 0.3, 0.4):
+        assert outcome(compiled, (torch.ones(3),)) == outcome(program, (torch.ones(3),))
+    assert oxyfuel.stats()["recompiles"] == 1

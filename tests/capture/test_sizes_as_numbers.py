@@ -504,3 +504,54 @@ def test_stft_of_complex_signals():
         return torch.stft(x, 8, 4, window=torch.ones(8), return_complex=True, onesided=False).abs()
 
     exact(program, [(R(2, 8 * n, dtype=torch.complex64),) for n in SIZES])
+
+
+# ---- steps of slices, and what math asks of sizes
+
+
+def stepped(x):
+    n = x.shape[0]
+    return x[:: n // 4], x[1 :: n // 2 + 1, ::2] + 1, x[: n // 2 : n // 5] * 2
+
+
+def test_slices_by_a_step_that_is_a_size():
+    served(stepped, [(R(n, 4),) for n in SIZES])
+
+
+def test_slices_by_a_step_that_are_written():
+    def program(x):
+        y = x * 2
+        y[:: x.shape[0] // 4] = 1.0
+        y[1 :: x.shape[0] // 3] += x[0]
+        return y
+
+    served(program, [(R(n, 4),) for n in SIZES], recompiles=2)  # a step of 1 is one of its own
+
+
+def test_a_step_of_nothing_raises():
+    compiled = oxyfuel.compile(stepped)
+    for n in (9, 14, 3, 2, 1, 0, 20):
+        try:
+            expected = stepped(torch.ones(n, 4))
+        except ValueError as error:
+            with pytest.raises(ValueError, match=str(error)):
+                compiled(torch.ones(n, 4))
+        else:
+            same(compiled(torch.ones(n, 4)), expected)
+
+
+ASKED = {  # with how many answers there are
+    "gcd": (lambda n: math.gcd(n, 4), 3),
+    "lcm": (lambda n: math.lcm(n, 4), 3),
+    "lcm_of_negative": (lambda n: math.lcm(-n, 6), 4),
+    "isfinite": (lambda n: (math.isfinite(n), math.isinf(1 / n), math.isnan(n / 2)), 1),
+    "isclose": (lambda n: math.isclose(n / 2, 4.5), 2),
+    "divmod": (lambda n: (divmod(n / 2, 3), divmod(n, 2.5), divmod(7.5, n)), 1),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_math_asks_of_sizes(name):
+    ask, answers = ASKED[name]
+    sizes = (5, 9, 14, 33, 7, 20, 12, 18)
+    served(lambda x: (x + 1, ask(x.shape[0])), [(R(n, 2),) for n in sizes], recompiles=answers)

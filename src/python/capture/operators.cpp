@@ -123,7 +123,11 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
   }
   auto computed = args.size() == 1 ? numbers().negate_deferred(args[0])
                                    : numbers().compute_deferred(function, args[0], args[1]);
-  return computed ? *computed : operate(function, args);
+  if (computed) return *computed;
+  if (tensors) return operate(function, args);
+  Arguments seen;  // a number of too many steps is not carried on
+  for (const py::object& a : args) seen.push_back(numbers().read(a));
+  return operate(function, seen);
 }
 
 py::object Objects::type_of(py::handle o) {

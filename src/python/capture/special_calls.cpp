@@ -286,8 +286,8 @@ Meant least_multiple(Capture& c, const Arguments& args) {
   if (!are_sizes(args)) return nothing;
   const auto divisor = asked_of_sizes(c, member_of<"math", "gcd">(), args);
   if (!divisor || !c.objects.truth(*divisor)) return nothing;
-  const py::object parts = c.objects.compute(member_of<"operator", "floordiv">(),
-                                             {args[0], *divisor});
+  const py::object parts =
+      c.objects.compute(member_of<"operator", "floordiv">(), {args[0], *divisor});
   return absolute(c, {c.objects.compute(member_of<"operator", "mul">(), {parts, args[1]})});
 }
 
