@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from torch._dynamo import config
 
 import oxyfuel
 
@@ -221,3 +222,23 @@ def test_sizes_that_a_dtype_holds_share_a_compilation():
         assert outcome(compiled, torch.zeros(size)) == outcome(call, torch.zeros(size))
     assert oxyfuel.stats()["graphs"] == before + 1
     assert outcome(compiled, torch.zeros(256)) == outcome(call, torch.zeros(256))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.float16])
+@config.patch(capture_scalar_outputs=True)
+def test_numbers_of_data(dtype):
+    """A call checks them while it runs, and leaves those that do not fit to eager."""
+
+    def call(x, t):
+        return torch.full((2,), t.item(), dtype=dtype), x.to(dtype).masked_fill(x > 3, t.item())
+
+    compiled = oxyfuel.compile(call, fullgraph=True)
+    for number in [2, 3, 300, 5, 70000, -1, 2**40, 7]:
+        args = torch.arange(10.0), torch.tensor(number)
+        results = []
+        for function in (compiled, call):
+            try:
+                results.append([(r.dtype, r.tolist()) for r in function(*args)])
+            except RuntimeError as error:
+                results.append(str(error).split("\n")[0])
+        assert results[0] == results[1], number
