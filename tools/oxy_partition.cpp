@@ -98,9 +98,9 @@ void cut(const Options& o) {
   std::cout << oxy::autograd::print(p.saved);
   if (o.buckets.size() == 2) {
     const auto bytes = [&](size_t i) { return static_cast<int64_t>(o.buckets[i]); };
-    for (const oxy::autograd::Piece& piece : oxy::autograd::cut_backward(
-             p.backward, joint.tangents, oxy::autograd::GradientBuckets{bytes(0), bytes(1)}))
-      show(piece.graph);
+    const oxy::autograd::BackwardCut made(p.backward, joint.tangents,
+                                          oxy::autograd::GradientBuckets{bytes(0), bytes(1)});
+    for (size_t k = 0; k < made.size(); ++k) show(made.make(k, k).graph);
   }
   if (o.without.empty()) return;
   std::vector<bool> defined(joint.tangents, true);

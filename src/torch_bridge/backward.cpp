@@ -88,8 +88,9 @@ void refuse_second_order(variable_list& gradients, const std::vector<at::Tensor>
   auto error = c10::make_intrusive<torch_autograd::Error>(
       "torch.compile with aot_autograd does not currently support double backward",
       std::move(edges));
+  // What requires gradients is a gradient as it arrived, with a history of its own.
   for (at::Tensor& g : gradients)
-    if (g.defined()) torch_autograd::create_gradient_edge(g, error);
+    if (g.defined() && !g.requires_grad()) torch_autograd::create_gradient_edge(g, error);
 }
 
 }  // namespace
@@ -110,6 +111,25 @@ class Written : public torch_autograd::Node {
   std::string name() const override { return "OxyfuelBackward"; }
 };
 
+// Whether somebody looks at what arrives at a node, or it is where a gradient ends.
+bool is_watched(torch_autograd::Node& node) {
+  if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() ||
+      !node.pre_hooks().empty() || !node.post_hooks().empty())
+    return true;
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) return false;
+  const auto it = asked->find(&node);
+  return it == asked->end() || !it->second.needed_ || it->second.captures_ != nullptr;
+}
+
+// Not where all that is asked for is in the pieces in front.
+bool is_to_run(torch_autograd::Node& node) {
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) return true;
+  const auto it = asked->find(&node);
+  return it != asked->end() && it->second.needed_;
+}
+
 // What one call left for its backward, or for a piece of it.
 class Backward::Node : public torch_autograd::Node {
  public:
@@ -124,87 +144,120 @@ class Backward::Node : public torch_autograd::Node {
   }
 
   void set_next(c10::intrusive_ptr<Node> next) {
-    // What goes there is handed on beside the engine, which has no metadata of it.
-    add_next_edge({next, next->add_input_metadata(undefined_input())});
+    if (backward_->cut_->is_by_results()) {
+      for (uint32_t i = 0; i < next->num_inputs(); ++i) add_next_edge({next, i});
+    } else {
+      // What goes there is handed on beside the engine, which has no metadata of it.
+      add_next_edge({next, next->add_input_metadata(undefined_input())});
+    }
     next_ = std::move(next);
   }
-  void save(const at::Tensor& t, bool is_result) { tensors_.emplace_back(t, is_result); }
-  void save_number(int64_t n) { numbers_.push_back(n); }
-  void add_result(const at::Tensor& t) {
-    torch_autograd::impl::set_gradient_edge(t, {getptr(), add_input_metadata(t)});
-    strides_.emplace_back(t.strides());
+  void save(uint32_t input, const at::Tensor& t, bool is_result) {
+    tensors_.emplace_back(input, torch_autograd::SavedVariable(t, is_result));
   }
-  void add_written(const at::Tensor& t) {
-    add_input_metadata(t);
+  void save_number(uint32_t input, int64_t n) { numbers_.emplace_back(input, n); }
+  uint32_t add_result(const at::Tensor& t) {
     strides_.emplace_back(t.strides());
+    return add_input_metadata(t);
   }
 
  private:
-  // What the piece in front has computed.
+  // What has come so far, for the pieces from `first` on.
   struct Handed {
-    Tensors carried, read;  // read: with create_graph, all that it depends on
+    size_t first = 0;
+    Given given;
+    Tensors read;  // with create_graph, all that it depends on
   };
 
   void forget() {
-    for (torch_autograd::SavedVariable& t : tensors_) t.reset_data();
+    for (auto& [input, t] : tensors_) t.reset_data();
   }
   Handed take_handed();
-  void hand_on(Tensors& found, const Tensors& read);
+  void add_own(Handed& handed, variable_list&& gradients);
+  void hand_on(Handed handed);
+  Tensors run(Handed handed);
 
   const std::shared_ptr<Backward> backward_;
   const size_t piece_;
   c10::intrusive_ptr<Node> next_;  // of the piece behind
   std::map<int, Handed> handed_;   // by the engine's task
-  std::vector<torch_autograd::SavedVariable> tensors_;
-  std::vector<int64_t> numbers_;
-  std::vector<Strides> strides_;  // by tangent
+  std::vector<std::pair<uint32_t, torch_autograd::SavedVariable>> tensors_;
+  std::vector<std::pair<uint32_t, int64_t>> numbers_;
+  std::vector<Strides> strides_;  // by result
 };
 
 Backward::Node::Handed Backward::Node::take_handed() {
   auto found = handed_.extract(torch_autograd::get_current_graph_task_id());
-  if (found.empty()) throw InternalError("a piece of a backward runs without the one in front");
-  return std::move(found.mapped());
+  if (!found.empty()) return std::move(found.mapped());
+  if (piece_ > 0 && !backward_->cut_->is_by_results())
+    throw InternalError("a piece of a backward runs without the one in front");
+  Handed out;
+  out.first = piece_;
+  // Nothing has come from the pieces in front.
+  if (piece_ > 0) out.given.tangents.resize(backward_->piece({piece_, piece_}).carried);
+  return out;
 }
 
-// Where the next piece runs: not where all that is asked for is in the pieces up to here.
-void Backward::Node::hand_on(Tensors& found, const Tensors& read) {
-  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
-  if (asked != nullptr && !asked->empty()) {
-    const auto next = asked->find(next_.get());
-    if (next == asked->end() || !next->second.should_execute()) return;
-  }
-  const auto first = found.begin() + static_cast<ptrdiff_t>(backward_->backward_.outputs.size());
+void Backward::Node::add_own(Handed& handed, variable_list&& gradients) {
+  Given& given = handed.given;
+  const size_t all = backward_->saved_.size();
+  given.saved.resize(all);
+  given.numbers.resize(all);
+  for (const auto& [input, t] : tensors_) given.saved[input] = t.unpack(getptr());
+  for (const auto& [input, n] : numbers_) given.numbers[input] = n;
+  gradients.resize(strides_.size());  // the others came beside the engine
+  given.strides.insert(given.strides.end(), strides_.begin(), strides_.end());
+  if (c10::GradMode::is_enabled())
+    for (const auto* read : {&given.saved, &gradients})
+      for (const at::Tensor& t : *read)
+        if (t.defined()) handed.read.push_back(t);
+  given.tangents.insert(given.tangents.end(), std::make_move_iterator(gradients.begin()),
+                        std::make_move_iterator(gradients.end()));
+}
+
+void Backward::Node::hand_on(Handed handed) {
+  if (!is_to_run(*next_)) return;
   std::lock_guard lock(next_->mutex_);
-  next_->handed_[torch_autograd::get_current_graph_task_id()] = {
-      {std::make_move_iterator(first), std::make_move_iterator(found.end())}, read};
+  next_->handed_[torch_autograd::get_current_graph_task_id()] = std::move(handed);
+}
+
+// Gradients by primal, and behind them what has arrived at the results of the next piece.
+Backward::Tensors Backward::Node::run(Handed handed) {
+  const c10::AutoGradMode off(false);
+  Tensors found = backward_->run({handed.first, piece_}, std::move(handed.given));
+  if (!next_) return found;
+  const auto first = found.begin() + static_cast<ptrdiff_t>(backward_->backward_.outputs.size());
+  const auto last = found.end() - static_cast<ptrdiff_t>(next_->strides_.size());
+  Handed next;
+  next.first = piece_ + 1;
+  next.given.tangents.assign(std::make_move_iterator(first), std::make_move_iterator(last));
+  next.read = std::move(handed.read);
+  hand_on(std::move(next));
+  found.erase(first, last);
+  return found;
 }
 
 variable_list Backward::Node::apply(variable_list&& gradients) {
   std::lock_guard lock(mutex_);
   const bool create_graph = c10::GradMode::is_enabled();
-  Tensors read;
-  if (piece_ > 0) {
-    Handed handed = take_handed();
-    gradients = std::move(handed.carried);
-    read = std::move(handed.read);
-  }
-  Tensors saved;
-  for (const torch_autograd::SavedVariable& t : tensors_) saved.push_back(t.unpack(getptr()));
-  if (create_graph) {
-    read.insert(read.end(), saved.begin(), saved.end());
-    read.insert(read.end(), gradients.begin(), gradients.end());
-  }
+  Handed handed = take_handed();
+  add_own(handed, std::move(gradients));
   if (!torch_autograd::get_current_graph_task_keep_graph()) forget();
-  variable_list out;
-  {
-    const c10::AutoGradMode off(false);
-    Tensors found =
-        backward_->run(piece_, std::move(saved), numbers_, std::move(gradients), strides_);
-    for (const uint32_t i : backward_->pieces_[piece_].primals) out.push_back(std::move(found[i]));
-    if (next_) hand_on(found, read);
+  if (next_ && backward_->cut_->is_by_results() && !is_watched(*next_)) {
+    hand_on(std::move(handed));
+    return variable_list(num_outputs());
   }
+  const Tensors read = handed.read;
+  Tensors found = run(std::move(handed));
+  variable_list out;
+  const size_t primals = backward_->backward_.outputs.size();
+  for (const uint32_t i : backward_->piece({piece_, piece_}).primals)
+    out.push_back(std::move(found[i]));
+  if (next_)
+    out.insert(out.end(), std::make_move_iterator(found.begin() + static_cast<ptrdiff_t>(primals)),
+               std::make_move_iterator(found.end()));
   if (create_graph) refuse_second_order(out, read);
-  if (next_) out.emplace_back();
+  out.resize(num_outputs());  // where the next piece has no results
   return out;
 }
 
@@ -218,7 +271,10 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       make_(std::move(make)) {
   for (const uint32_t m : gradients.mutations)
     written_.push_back(partition.forward.mutations[m].input);
-  pieces_ = autograd::cut_backward(backward_, rooted_.size() + written_.size(), buckets);
+  if (buckets)
+    cut_.emplace(backward_, rooted_.size() + written_.size(), buckets);
+  else
+    cut_.emplace(backward_, std::move(gradients.levels));
 }
 
 void Backward::check_inputs(std::span<const Input> inputs) const {
@@ -226,11 +282,10 @@ void Backward::check_inputs(std::span<const Input> inputs) const {
     torch_autograd::check_inplace(*inputs[i].tensor, /*requires_grad=*/true);
 }
 
-void Backward::rebase(const c10::intrusive_ptr<torch_autograd::Node>& node,
-                      std::span<const Input> inputs) const {
+void Backward::rebase(const torch_autograd::edge_list& edges, std::span<const Input> inputs) const {
   for (size_t k = 0; k < written_.size(); k++) {
     const at::Tensor& input = *inputs[written_[k]].tensor;
-    const torch_autograd::Edge edge(node, static_cast<uint32_t>(rooted_.size() + k));
+    const torch_autograd::Edge& edge = edges[k];
     torch_autograd::impl::rebase_history(
         input,
         input.is_view() ? torch_autograd::Edge(c10::make_intrusive<Written>(edge), 0) : edge);
@@ -245,57 +300,74 @@ void Backward::save(Node& node, const std::vector<uint32_t>& read, std::span<con
     switch (s.kind) {
       case Kind::Primal:
         if (inputs[s.index].tensor)
-          node.save(*inputs[s.index].tensor, false);
+          node.save(i, *inputs[s.index].tensor, false);
         else
-          node.save_number(inputs[s.index].number);
+          node.save_number(i, inputs[s.index].number);
         break;
       case Kind::Result:
-        node.save(outputs[s.index], true);
+        node.save(i, outputs[s.index], true);
         break;
       case Kind::Value:
-        node.save(outputs[s.index], false);
+        node.save(i, outputs[s.index], false);
         break;
       case Kind::Number:
-        node.save_number(outputs[s.index].item<int64_t>());
+        node.save_number(i, outputs[s.index].item<int64_t>());
         break;
     }
   }
 }
 
-c10::intrusive_ptr<torch_autograd::Node> Backward::attach(std::span<const Input> inputs,
-                                                          Outputs& outputs) {
+torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
   std::vector<c10::intrusive_ptr<Node>> nodes;
-  for (const autograd::Piece& piece : pieces_) {
-    nodes.push_back(c10::make_intrusive<Node>(shared_from_this(), nodes.size()));
-    for (const uint32_t i : piece.primals)
-      nodes.back()->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
+  std::vector<const autograd::Piece*> pieces;
+  torch_autograd::edge_list written(written_.size());
+  for (size_t k = 0; k < cut_->size(); k++) {
+    pieces.push_back(&piece({k, k}));
+    nodes.push_back(c10::make_intrusive<Node>(shared_from_this(), k));
+    for (const uint32_t i : pieces[k]->primals)
+      nodes[k]->add_next_edge(torch_autograd::impl::gradient_edge(*inputs[i].tensor));
+    // Results have their history before they are saved.
+    for (const uint32_t t : cut_->tangents(k)) {
+      const bool is_result = t < rooted_.size();
+      const at::Tensor& of =
+          is_result ? outputs[rooted_[t]] : *inputs[written_[t - rooted_.size()]].tensor;
+      const torch_autograd::Edge edge(nodes[k], nodes[k]->add_result(of));
+      if (is_result)
+        torch_autograd::impl::set_gradient_edge(of, edge);
+      else
+        written[t - rooted_.size()] = edge;
+    }
   }
   for (size_t k = nodes.size(); k-- > 1;) nodes[k - 1]->set_next(nodes[k]);
-  // Results have their history before they are saved.
-  for (const uint32_t i : rooted_) nodes[0]->add_result(outputs[i]);
-  for (const uint32_t i : written_) nodes[0]->add_written(*inputs[i].tensor);
   try {
-    for (size_t k = 0; k < nodes.size(); k++) save(*nodes[k], pieces_[k].saved, inputs, outputs);
+    for (size_t k = 0; k < nodes.size(); k++) save(*nodes[k], pieces[k]->saved, inputs, outputs);
   } catch (...) {
     // What a hook raises leaves the call: so the recomputation of a checkpoint ends.
     if (at::SavedTensorDefaultHooks::get_hooks()) throw Interrupted{std::current_exception()};
     throw;
   }
   for (size_t i = results_; i < outputs.size(); i++) outputs[i].reset();
-  return nodes[0];
+  return written;
+}
+
+const autograd::Piece& Backward::piece(Range pieces) {
+  const std::lock_guard lock(mutex_);
+  auto it = pieces_.find(pieces);
+  if (it == pieces_.end())
+    it = pieces_.emplace(pieces, cut_->make(pieces.first, pieces.second)).first;
+  return it->second;
 }
 
 Backward::Plan Backward::plan_for(const Which& which, std::span<const Input> inputs) {
+  const autograd::Piece& of = piece(which.pieces);
   const std::lock_guard lock(mutex_);
   Plan& plan = plans_[which];
   if (plan.executable) return plan;
-  const autograd::Piece& piece = pieces_[which.piece];
   const bool all = std::ranges::count(which.defined, false) == 0;
-  const auto made =
-      all ? std::nullopt
-          : std::optional(autograd::without_tangents(piece.graph, piece.tangents, which.defined,
-                                                     backward_.outputs.size()));
-  plan.executable = make_(all ? piece.graph : *made, inputs, which.by_ops);
+  const auto made = all ? std::nullopt
+                        : std::optional(autograd::without_tangents(
+                              of.graph, of.tangents, which.defined, backward_.outputs.size()));
+  plan.executable = make_(all ? of.graph : *made, inputs, which.by_ops);
   return plan;
 }
 
@@ -304,17 +376,15 @@ void Backward::note_run(const Which& which) {
   plans_[which].has_run = true;
 }
 
-Backward::Tensors Backward::run_batch(size_t piece, const Tensors& saved,
-                                      std::span<const int64_t> numbers, const Tensors& tangents,
-                                      std::span<const Strides> strides) {
-  const Batch last = last_batch(tangents).value();
+Backward::Tensors Backward::run_batch(Range pieces, const Given& given) {
+  const Batch last = last_batch(given.tangents).value();
   const int64_t size = last.value.size(last.dim);
   std::vector<Tensors> rows;  // by result
   for (int64_t i = 0; i < std::max<int64_t>(size, 1); i++) {
-    Tensors row = tangents;
-    for (at::Tensor& t : row)
+    Given row = given;
+    for (at::Tensor& t : row.tangents)
       if (const auto b = batch_of(t); b && b->is_with(last)) t = size > 0 ? b->row(i) : b->zeros();
-    Tensors found = run(piece, saved, numbers, std::move(row), strides);
+    Tensors found = run(pieces, std::move(row));
     rows.resize(found.size());
     for (size_t k = 0; k < found.size(); k++)
       if (found[k].defined()) rows[k].push_back(std::move(found[k]));
@@ -324,33 +394,31 @@ Backward::Tensors Backward::run_batch(size_t piece, const Tensors& saved,
   return out;
 }
 
-Backward::Tensors Backward::run(size_t piece, Tensors saved, std::span<const int64_t> numbers,
-                                Tensors tangents, std::span<const Strides> strides) {
-  if (last_batch(tangents)) return run_batch(piece, saved, numbers, tangents, strides);
+Backward::Tensors Backward::run(Range pieces, Given given) {
+  auto& [saved, numbers, tangents, strides] = given;
+  if (last_batch(tangents)) return run_batch(pieces, given);
+  const size_t carried = tangents.size() - strides.size();
   for (size_t i = 0; i < strides.size(); i++)
-    if (tangents[i].defined()) tangents[i] = laid_out(tangents[i], strides[i]);
-  const ir::Graph& graph = pieces_[piece].graph;
+    if (at::Tensor& t = tangents[carried + i]; t.defined()) t = laid_out(t, strides[i]);
+  const autograd::Piece& of = piece(pieces);
   std::vector<Input> inputs;
   std::vector<at::Tensor*> given_up;
   auto add = [&](at::Tensor& t) {
     inputs.push_back({&t, 0});
     given_up.push_back(&t);
   };
-  size_t next_tensor = 0, next_number = 0;
-  while (inputs.size() < pieces_[piece].saved.size()) {
-    const bool is_number =
-        graph.value(graph.inputs()[inputs.size()]).type.kind == ir::Type::Kind::Int;
-    if (is_number) {
-      inputs.push_back({nullptr, numbers[next_number++]});
+  for (const uint32_t i : of.saved) {
+    if (saved_[i].type.kind == ir::Type::Kind::Int) {
+      inputs.push_back({nullptr, numbers[i]});
       given_up.push_back(nullptr);
     } else {
-      add(saved[next_tensor++]);
+      add(saved[i]);
     }
   }
-  Which which{piece, {}, false};
+  Which which{pieces, {}, false};
   for (size_t i = 0; i < tangents.size(); i++) {
     const bool defined = tangents[i].defined();
-    if (i >= pieces_[piece].values) which.defined.push_back(defined);
+    if (i >= of.values) which.defined.push_back(defined);
     if (defined) add(tangents[i]);
   }
   // What a plan that has never run needs is kept, for the other one.

@@ -6,9 +6,12 @@
 // for each combination of results that gradients arrive by: for the rest autograd has none, so that
 // a gradient is None where it is in eager.
 //
-// A backward that was cut (autograd/cut_backward.h) is a node a piece. Each has its gradients
-// as edges, and one to the next node, so that the engine accumulates them, and calls their
-// hooks, before it runs the next one.
+// A backward that was cut (autograd/cut_backward.h) is a node a piece. Cut by buckets, each has its
+// gradients as edges, and one to the next node, so that the engine accumulates them, and calls
+// their hooks, before it runs the next one. Cut by results, the last one has all gradients, and
+// each has edges to the results of the next: where nobody looks at what arrives there (a hook, a
+// gradient by it) it computes nothing, but hands on what has arrived at itself, so that the last
+// one runs them all as one.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable.h>
@@ -32,12 +35,12 @@ class Backward : public std::enable_shared_from_this<Backward> {
 
   // Before the forward: raises what eager raises where an input is written that must not be.
   void check_inputs(std::span<const Input> inputs) const;
-  // Between the steps of the forward and its commit point: the node of a call, as the history of
+  // Between the steps of the forward and its commit point: the nodes of a call, as the history of
   // the outputs that require gradients. Lets go of the outputs that were only for the backward.
-  c10::intrusive_ptr<torch::autograd::Node> attach(std::span<const Input> inputs, Outputs& outputs);
-  // Behind the commit point: the same of inputs whose new values require gradients.
-  void rebase(const c10::intrusive_ptr<torch::autograd::Node>& node,
-              std::span<const Input> inputs) const;
+  // What `rebase` makes the history of inputs whose new values require gradients.
+  torch::autograd::edge_list attach(std::span<const Input> inputs, Outputs& outputs);
+  // Behind the commit point.
+  void rebase(const torch::autograd::edge_list& edges, std::span<const Input> inputs) const;
 
   const ir::Graph& graph() const { return backward_; }
   const std::vector<autograd::Saved>& saved() const { return saved_; }
@@ -52,23 +55,31 @@ class Backward : public std::enable_shared_from_this<Backward> {
     bool has_run = false;  // and not failed
   };
 
+  using Range = std::pair<size_t, size_t>;  // the first and the last piece
+
   struct Which {
-    size_t piece = 0;
+    Range pieces;
     std::vector<bool> defined;  // by tangent
     bool by_ops = false;
     auto operator<=>(const Which&) const = default;
   };
 
+  // What a run reads.
+  struct Given {
+    Tensors saved;  // by input of the backward
+    std::vector<int64_t> numbers;
+    Tensors tangents;              // what was carried, then those that have arrived
+    std::vector<Strides> strides;  // of the latter, as the plan reads them
+  };
+
   void save(Node& node, const std::vector<uint32_t>& read, std::span<const Input> inputs,
             const Outputs& outputs) const;
   // Gradients by primal, and what the next piece gets. Called by the engine. What is saved dies
-  // behind its last reader, where nobody else holds it. `tangents`: what was carried, too.
-  // `strides`: of the first tangents, as the plan reads them.
-  Tensors run(size_t piece, Tensors saved, std::span<const int64_t> numbers, Tensors tangents,
-              std::span<const Strides> strides);
+  // behind its last reader, where nobody else holds it.
+  Tensors run(Range pieces, Given given);
   // The same of gradients that a vmap has batched, one by one.
-  Tensors run_batch(size_t piece, const Tensors& saved, std::span<const int64_t> numbers,
-                    const Tensors& tangents, std::span<const Strides> strides);
+  Tensors run_batch(Range pieces, const Given& given);
+  const autograd::Piece& piece(Range pieces);
   Plan plan_for(const Which& which, std::span<const Input> inputs);
   void note_run(const Which& which);
 
@@ -77,10 +88,11 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const size_t results_;                // outputs of the forward that the caller gets
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
   std::vector<uint32_t> written_;       // inputs that the others are
-  std::vector<autograd::Piece> pieces_;
+  std::optional<autograd::BackwardCut> cut_;
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
+  std::map<Range, autograd::Piece> pieces_;
   std::map<Which, Plan> plans_;
 };
 

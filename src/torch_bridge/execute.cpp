@@ -152,7 +152,7 @@ struct Executable::Call {
   std::vector<std::pair<at::Tensor, at::Tensor>> late = {};
   std::span<at::Tensor* const> given_up = {};  // by input
   const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
-  c10::intrusive_ptr<torch::autograd::Node> node = {};  // of what requires gradients
+  torch::autograd::edge_list histories = {};  // of written inputs
 };
 
 Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
@@ -473,7 +473,7 @@ void Executable::execute(Call& c) {
   if (plan_.mutations.empty()) return;
   c.written = true;
   commit(c);
-  if (backward_) backward_->rebase(c.node, c.inputs);
+  if (backward_) backward_->rebase(c.histories, c.inputs);
 }
 
 // All that can fail of what follows the steps. Of those from `next` on only kernels are left, which
@@ -485,12 +485,12 @@ void Executable::prepare_results(Call& c, size_t next) const {
   }
   prepare_values(c);
   if (!dispatches_) {
-    if (backward_) c.node = backward_->attach(c.inputs, c.outputs);
+    if (backward_) c.histories = backward_->attach(c.inputs, c.outputs);
     return;
   }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
-  if (backward_) c.node = backward_->attach(c.inputs, c.outputs);
+  if (backward_) c.histories = backward_->attach(c.inputs, c.outputs);
   make_views(c);
 }
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "support/check.h"
@@ -44,6 +45,55 @@ ir::TensorType layout_of_gradient(const ir::TensorType& computed, const ir::Tens
   return out;
 }
 
+// By how many roots, one behind the other, gradients come to each root at most.
+std::vector<uint32_t> levels_of(const engine::edge_list& roots) {
+  std::unordered_map<engine::Node*, uint32_t> levels;  // of those that were met
+  std::vector<engine::Node*> behind;                   // each behind all that it hands gradients to
+  std::vector<std::pair<engine::Node*, size_t>> path;
+  auto enter = [&](engine::Node* n) {
+    if (n != nullptr && levels.try_emplace(n, 0).second) path.emplace_back(n, 0);
+  };
+  std::unordered_set<engine::Node*> of_roots;
+  for (const engine::Edge& root : roots) {
+    of_roots.insert(root.function.get());
+    enter(root.function.get());
+    while (!path.empty()) {
+      auto& [node, next] = path.back();
+      if (next < node->num_outputs()) {
+        enter(node->next_edge(next++).function.get());
+      } else {
+        behind.push_back(node);
+        path.pop_back();
+      }
+    }
+  }
+  for (size_t i = behind.size(); i-- > 0;) {
+    const uint32_t level = levels[behind[i]] + (of_roots.contains(behind[i]) ? 1 : 0);
+    for (const engine::Edge& e : behind[i]->next_edges())
+      if (e.function) levels[e.function.get()] = std::max(levels[e.function.get()], level);
+  }
+  std::vector<uint32_t> out;
+  for (const engine::Edge& root : roots) out.push_back(levels[root.function.get()]);
+  return out;
+}
+
+// Adds the tangent of a result to what arrives there by others, behind all of that.
+class TangentAdded : public engine::FunctionPreHook {
+ public:
+  TangentAdded(uint32_t result, at::Tensor tangent)
+      : result_(result), tangent_(std::move(tangent)) {}
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    engine::variable_list out = gradients;
+    at::Tensor& g = out.at(result_);
+    g = g.defined() ? tangent_.add(g) : tangent_;
+    return out;
+  }
+
+ private:
+  const uint32_t result_;
+  const at::Tensor tangent_;
+};
+
 // What autograd's engine is given.
 struct Start {
   engine::edge_list from;
@@ -66,6 +116,23 @@ struct Start {
       if (roots[i].is_neg()) tangent = at::_neg_view(tangent);
       tangents.push_back(std::move(tangent));
     }
+  }
+
+  // Leaves the roots that nothing comes to by others; the tangents of those come where it does.
+  std::vector<uint32_t> put_in_levels() {
+    std::vector<uint32_t> levels = levels_of(from);
+    Start first;
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (levels[i] == 0) {
+        first.from.push_back(from[i]);
+        first.tangents.push_back(tangents[i]);
+      } else {
+        from[i].function->add_tensor_pre_hook(
+            std::make_unique<TangentAdded>(from[i].input_nr, tangents[i]));
+      }
+    }
+    *this = std::move(first);
+    return levels;
   }
 };
 
@@ -198,6 +265,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
   r.graph.stage = ir::Stage::Joint;
   r.begin_backward();
+  gradients.levels = start.put_in_levels();
   look_for_vectors(r, start.from);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);
   size_t next = 0;

@@ -161,7 +161,7 @@ TEST_P(OnRandomGraphs, UndefinedTangentsAreZeros) {
 // The gradients that the pieces give one after the other, with these tangents.
 Answers run_pieces(const std::vector<Piece>& pieces, const std::vector<Elements>& saved,
                    Answers given) {
-  Answers out(pieces[0].graph.outputs.size() - (pieces.size() > 1 ? pieces[1].carried() : 0));
+  Answers out(pieces[0].graph.outputs.size() - (pieces.size() > 1 ? pieces[1].carried : 0));
   for (const Piece& piece : pieces) {
     std::vector<Elements> inputs;
     for (const uint32_t i : piece.saved) inputs.push_back(saved[i]);
@@ -188,7 +188,9 @@ TEST_P(OnRandomGraphs, PiecesAreTheBackward) {
   const std::vector<Elements> all = inputs_of_backward(p, inputs_, run(p.forward, primals));
   const std::vector<Elements> saved(all.begin(), all.end() - joint_.tangents);
   for (const int64_t bytes : {1, 64, 200, 1 << 20}) {
-    const auto pieces = cut_backward(p.backward, joint_.tangents, GradientBuckets{bytes, bytes});
+    const BackwardCut cut(p.backward, joint_.tangents, GradientBuckets{bytes, bytes});
+    std::vector<Piece> pieces;
+    for (size_t k = 0; k < cut.size(); ++k) pieces.push_back(cut.make(k, k));
     for (uint32_t set = 0; set < 1u << joint_.tangents; ++set) {
       Answers given;
       std::vector<bool> defined;
