@@ -180,7 +180,8 @@ struct OutputSpec {
   // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated
   // when it is read.
   bool conj = false, neg = false;
-  bool piece = false;  // a view: of an op that gives several (split, unbind)
+  bool piece = false;     // a view: of an op that gives several (split, unbind)
+  bool detached = false;  // a view of an input: one of its memory alone (detach)
 
   bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };

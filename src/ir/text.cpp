@@ -76,6 +76,7 @@ void describe(Form& t, Is<OutputSpec> auto& o) {
   t.flag("neg ", o.neg);
   t.flag("conj ", o.conj);
   t.flag("piece ", o.piece);
+  t.flag("detached ", o.detached);
   t.word(o.kind, kOutputs, "");
   if (o.kind == None) return;
   if (o.kind == Value) return t.result(o.value);

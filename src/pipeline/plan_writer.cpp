@@ -104,6 +104,7 @@ runtime::PlanOutput PlanWriter::output(const ir::OutputSpec& spec) {
   out.conj = spec.conj;
   out.neg = spec.neg;
   out.piece = spec.piece;
+  out.detached = spec.detached;
   if (spec.kind == Kind::ViewOfInput || spec.kind == Kind::ViewOfOutput)
     out.meta = tensor(spec.type);
   if (spec.kind != Kind::Value) return out;

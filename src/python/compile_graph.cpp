@@ -78,7 +78,7 @@ void run_function(const py::object& function, const std::string& name, Recording
   for (size_t i = 0; same && i < before.size(); ++i) {
     const ir::OutputSpec &a = before[i], &b = made->graph.outputs[i];
     same = a.kind == b.kind && a.index == b.index && a.conj == b.conj && a.neg == b.neg &&
-           a.piece == b.piece;
+           a.piece == b.piece && a.detached == b.detached;
     if (same && a.kind == ir::OutputSpec::Kind::Value)
       same = ir::same_place(given->graph.value(a.value).type, made->graph.value(b.value).type);
   }

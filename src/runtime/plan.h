@@ -129,6 +129,7 @@ struct PlanOutput {
   std::optional<Slot> number;       // Value that is a size
   bool conj = false, neg = false;   // marked as to be conjugated, negated
   bool piece = false;               // a view: of an op that gives several
+  bool detached = false;            // a view: autograd does not know it as one
 };
 
 struct PlanMutation {

@@ -141,6 +141,7 @@ void describe(Form& t, Is<PlanOutput> auto& o) {
   t.flag("neg ", o.neg);
   t.flag("conj ", o.conj);
   t.flag("piece ", o.piece);
+  t.flag("detached ", o.detached);
   t.word(o.kind, kOutputKinds, "no such result");
   if (o.kind == None) return;
   if (o.kind == Value) return t.value(o);

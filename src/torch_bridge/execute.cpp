@@ -720,7 +720,8 @@ void Executable::make_pieces(Call& c, size_t first) const {
 }
 
 bool Executable::is_detached(size_t output) const {
-  return output < options_.requires_grad.size() && !options_.requires_grad[output];
+  return plan_.outputs[output].detached ||
+         (output < options_.requires_grad.size() && !options_.requires_grad[output]);
 }
 
 void Executable::make_views(Call& c) const {
@@ -732,7 +733,11 @@ void Executable::make_views(Call& c) const {
       if (o.piece && !c.outputs[i].defined()) make_pieces(c, i);
       if (c.outputs[i].defined()) continue;
       const auto [base, offset] = base_of(c, o);
-      c.outputs[i] = real_view(is_detached(i) ? base.detach() : base, c.sizes.outputs[i], offset);
+      const at::Tensor from = is_detached(i) ? base.detach() : base;
+      const TensorMeta& m = c.sizes.outputs[i];
+      const bool is_whole = o.detached && same_places(from, m) && m.offset == offset &&
+                            static_cast<c10::ScalarType>(m.dtype) == from.scalar_type();
+      c.outputs[i] = is_whole ? from : real_view(from, m, offset);
     }
   }
   for (size_t i = 0; i < plan_.outputs.size(); i++) {

@@ -61,6 +61,7 @@ class OpRecorder {
   // See Recorder.
   void expect_write(std::string_view function, bool out);
   void add_runtime_number(ir::ValueId v) { runtime_numbers_.insert(v.index); }
+  void add_read_number(ir::ValueId v) { read_numbers_.insert(v.index); }
   void add_held_number(ir::ValueId v, double value) { held_numbers_.emplace(v.index, value); }
   // A tensor of these marks with the values of `fake`.
   at::Tensor with_marks(at::Tensor fake, LazyMarks wanted);
@@ -116,8 +117,8 @@ class OpRecorder {
   std::unordered_map<uint32_t, c10::SymInt> counted_;
   std::unordered_map<uint32_t, at::Tensor> places_;
   std::unordered_map<c10::OperatorName, OpFacts> facts_;
-  std::unordered_set<uint32_t> runtime_numbers_;       // values
-  std::unordered_map<uint32_t, double> held_numbers_;  // by value
+  std::unordered_set<uint32_t> runtime_numbers_, read_numbers_;  // values
+  std::unordered_map<uint32_t, double> held_numbers_;            // by value
   Write expected_write_ = Write::None;
   bool grad_mode_seen_ = false;
 };

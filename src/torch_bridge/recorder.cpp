@@ -80,6 +80,11 @@ void Recorder::allow_number(const at::Tensor& t) {
   ops_.add_runtime_number(recording_.value_of(wrapper_of(t)->value()));
 }
 
+void Recorder::allow_read(const at::Tensor& t) {
+  at::functionalization::impl::sync(t);
+  ops_.add_read_number(recording_.value_of(wrapper_of(t)->value()));
+}
+
 std::optional<ScalarProgram> Recorder::scalar_program(const at::Tensor& t) const {
   at::functionalization::impl::sync(t);
   const ir::ValueId* v = recording_.find(wrapper_of(t)->value().unsafeGetTensorImpl());

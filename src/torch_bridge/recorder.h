@@ -97,6 +97,8 @@ class Recorder {
   // From now on ops may take this tensor without dimensions, which the computation has made, where
   // they take a Scalar.
   void allow_number(const at::Tensor& t);
+  // From now on the integer in this tensor may be read, whatever else of data may.
+  void allow_read(const at::Tensor& t);
   // How a tensor without dimensions is computed of one input, where that is simple arithmetic.
   std::optional<ScalarProgram> scalar_program(const at::Tensor& t) const;
   const at::Tensor& input(size_t i) const { return recording_.inputs.at(i).real; }

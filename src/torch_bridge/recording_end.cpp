@@ -106,11 +106,15 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
   return type;
 }
 
+// What autograd takes a tensor as a view of.
+at::Tensor seen_by_autograd(const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; }
+
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
   const bool same = t.is_same(s.wrapper);
   out.kind = same ? ir::OutputSpec::Kind::Input : ir::OutputSpec::Kind::ViewOfInput;
+  out.detached = !same && !seen_by_autograd(t).is_same(seen_by_autograd(s.wrapper));
   if (!same && wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 

@@ -93,7 +93,9 @@ OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::
   OfDataOp found = OfDataOp::None;
   if (f.target == kNonzeroStatic) return OfDataOp::Sizes;
   if (f.target == ops::kReadNumber) {
-    if (of_data_.numbers && at::isIntegralType(s[base].toTensor().scalar_type(), false))
+    const at::Tensor t = s[base].toTensor();
+    if ((of_data_.numbers || read_numbers_.contains(r_.value_of(t).index)) &&
+        at::isIntegralType(t.scalar_type(), false))
       found = OfDataOp::Number;
   } else if (of_data_.sizes && gives_sizes(f.target)) {
     found = OfDataOp::Sizes;

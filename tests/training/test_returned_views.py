@@ -3,6 +3,7 @@ as cheap as these."""
 
 import pytest
 import torch
+from model_check import first_difference
 
 import oxyfuel
 
@@ -203,3 +204,58 @@ def test_hooks():
         (a.sum() + (b * 3).sum()).backward()
         found.append((x.grad, seen))
     torch.testing.assert_close(found[0], found[1])
+
+
+class Detached(torch.autograd.Function):
+    """Gives the memory of its argument, which autograd does not know as a view."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_detached_memory(grad, requires_grad, written):
+    """What is detached is no view for autograd, and may be written."""
+
+    def views(h):
+        return h.detach(), h.detach()[0], h.detach().view(-1)
+
+    results = []
+    for run in (views, oxyfuel.compile(views)):
+        h = torch.arange(6.0, requires_grad=requires_grad).view(2, 3) * 1
+        with torch.set_grad_enabled(grad):
+            found = run(h)
+        if written:
+            for t in found:
+                t.mul_(2)
+        results.append(
+            [(t.clone(), t._is_view(), t.requires_grad, t.is_leaf, t._version) for t in found]
+        )
+        results[-1].append([t.is_set_to(h) for t in found])
+    assert not first_difference(results[1], results[0])
+
+
+def test_memory_of_a_function_is_written():
+    def both(x):
+        h = x + 1
+        d = Detached.apply(h)
+        d.mul_(2)
+        return d, h
+
+    results = []
+    for run in (both, oxyfuel.compile(both)):
+        x = torch.arange(3.0, requires_grad=True)
+        d, h = run(x)
+        (d.exp().sum() + h.sum()).backward()
+        results.append((d.detach(), h.detach(), x.grad))
+        d, _ = run(x)
+        d.detach().mul_(2)
+        results[-1] += (d.detach().clone(),)
+    assert not first_difference(results[1], results[0])

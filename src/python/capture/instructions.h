@@ -37,6 +37,10 @@ inline void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
   if (jumps) f.next = static_cast<size_t>(i.target);
 }
 
+// The truth that a jump asks for, which jumps where it is `jumps`. Of a tensor that is no number yet,
+// the one that leads to no exception, where the other one does: each call checks it.
+bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps);
+
 // Raises an exception of the captured code's.
 [[noreturn]] inline void raise_value(py::handle value) {
   raise_with(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value);

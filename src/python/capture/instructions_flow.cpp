@@ -61,6 +61,15 @@ py::object sent_to(Capture& c, py::object inner, const py::object& sent) {
   throw Break(BreakId::instruction, "send to an iterator that is no generator");
 }
 
+// Whether the code from an instruction on raises, with nothing in between that is decided.
+bool leads_to_raise(const TracedFrame& f, size_t at) {
+  const auto& code = f.bytecode->instructions;
+  while (at < code.size() && code[at].op != RAISE_VARARGS && falls_through(code[at].op) &&
+         !is_jump(code[at].op) && code[at].op != YIELD_VALUE)
+    at++;
+  return at < code.size() && code[at].op == RAISE_VARARGS;
+}
+
 void require_exception_classes(const py::object& type) {
   const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
   for (py::handle one : types)
@@ -69,6 +78,16 @@ void require_exception_classes(const py::object& type) {
 }
 
 }  // namespace
+
+bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps) {
+  const py::object o = pop(f);
+  if (c.heap.is_tensor(o) && !c.numbers.truth_of_state(o) && !c.numbers.use_number(o)) {
+    const bool there = leads_to_raise(f, static_cast<size_t>(i.target));
+    const bool truth = there ? !jumps : jumps;
+    if (there != leads_to_raise(f, f.next) && c.numbers.assume_truth(o, truth)) return truth;
+  }
+  return c.objects.truth(o);
+}
 
 namespace instructions {
 

@@ -256,7 +256,8 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
   }
   if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 &&
-      !heap().exists(self) && (name == "getter" || name == "setter" || name == "deleter"))
+      !heap().exists(self) &&
+      (name == "getter" || name == "setter" || name == "deleter" || name == "__init__"))
     return call_real(callable, args, kwargs);
   const bool stores =
       (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);

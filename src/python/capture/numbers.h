@@ -90,6 +90,9 @@ class Numbers : public Part, private FloatOwner {
   py::object compare(const py::object& a, const py::object& b, int operation);
   py::object use_number(py::handle tensor);
   std::optional<bool> truth_of_state(py::handle tensor);
+  // Takes the truth of a tensor for granted: each call checks it, and runs in eager where it is not
+  // so. Says whether it could.
+  bool assume_truth(const py::object& tensor, bool truth);
   // Of something that may be written to.
   static void forget_numbers(py::handle o);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);

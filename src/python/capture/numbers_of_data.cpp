@@ -9,6 +9,8 @@
 
 #include "python/capture/capture.h"
 #include "python/cpython/opcodes.h"
+#include "python/transform_levels.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 
@@ -46,6 +48,20 @@ py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
   const auto same = [&](const auto& named) { return named.second.starts_with(truth ? "u" : "z"); };
   names_of_data_[out.ptr()] = cat(truth ? "u" : "zuf", std::ranges::count_if(names_of_data_, same));
   return out;
+}
+
+bool Numbers::assume_truth(const py::object& tensor, bool truth) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (!sizes().takes_checks() || graphs().inner() != nullptr || is_wrapped(t) ||
+      bridge::is_symbolic(t) || t.numel() != 1)
+    return false;
+  const py::object number =
+      calls().call_method(calls().call_method(tensor, "ne", {py::int_(0)}, {}), "to",
+                          {member_of<"torch", "int64">()}, {});
+  graphs().recorder().allow_read(THPVariable_Unpack(number.ptr()));
+  const py::object read = graphs().record(ir::NodeKind::CallMethod, "item", {}, {number}, {});
+  const py::object holds = objects().compare(read, py::int_(truth ? 1 : 0), Py_EQ);
+  return PyBool_Check(holds.ptr()) ? holds.is(py::bool_(true)) : sizes().assume(holds);
 }
 
 // As torch writes what it cannot decide: `2.0*zuf0 + 1.0`.

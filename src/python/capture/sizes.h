@@ -79,6 +79,8 @@ class Sizes : public Part {
   bool symbolic() const { return symbolic_; }
   // What of data may be symbols.
   bridge::OfData of_data() const;
+  // Whether a number of data may be one that is only checked.
+  bool takes_checks() const { return policy_ != nullptr && policy_->takes_data(); }
   // What of a tensor from before the call is symbols.
   std::vector<bridge::DynamicDim> dims_of(py::handle tensor, SourceId source);
   // The tensor has become an input of the graph, with this type.
