@@ -11,13 +11,6 @@
 namespace oxy::python {
 namespace {
 
-// Hashed and compared by what it is, without Python code, and the same for every call.
-bool is_plain_key(PyObject* p) {
-  if (!PyTuple_CheckExact(p)) return is_one_for_all(p);
-  PyObject** items = PySequence_Fast_ITEMS(p);
-  return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
-}
-
 bool has_item(const py::object& dict, py::handle key) {
   const int found = PyDict_Contains(dict.ptr(), key.ptr());
   check(found);

@@ -421,7 +421,7 @@ py::object Heap::dict_items(py::handle o) {
     const py::tuple keys(plain_list(o));
     guard(GuardKind::Keys, source, keys);
     for (py::handle key : keys) {
-      if (!is_one_for_all(key))
+      if (!is_plain_key(key.ptr()))
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
       const bool written =
           w && PyDict_Contains(w->items.ptr(), key.ptr()) == 1;  // it keeps its place

@@ -61,13 +61,19 @@ py::object sent_to(Capture& c, py::object inner, const py::object& sent) {
   throw Break(BreakId::instruction, "send to an iterator that is no generator");
 }
 
-// Whether the code from an instruction on raises, with nothing in between that is decided.
+// Whether the code from an instruction on raises, with nothing in between that is decided. Not the
+// end of an iteration, which is no error.
 bool leads_to_raise(const TracedFrame& f, size_t at) {
   const auto& code = f.bytecode->instructions;
-  while (at < code.size() && code[at].op != RAISE_VARARGS && falls_through(code[at].op) &&
-         !is_jump(code[at].op) && code[at].op != YIELD_VALUE)
-    at++;
-  return at < code.size() && code[at].op == RAISE_VARARGS;
+  for (; at < code.size() && code[at].op != RAISE_VARARGS; at++) {
+    if (!falls_through(code[at].op) || is_jump(code[at].op) || code[at].op == YIELD_VALUE)
+      return false;
+    if (code[at].op == LOAD_GLOBAL &&
+        is_text(PyTuple_GET_ITEM(f.code->co_names, name_index(LOAD_GLOBAL, code[at].arg)),
+                "StopIteration"))
+      return false;
+  }
+  return at < code.size();
 }
 
 void require_exception_classes(const py::object& type) {

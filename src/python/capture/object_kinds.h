@@ -2,6 +2,7 @@
 // here knows of a capture.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -20,6 +21,12 @@ bool is_singleton(py::handle o);
 bool is_enum_member(py::handle o);
 inline bool is_one_for_all(py::handle o) {
   return is_constant(o.ptr()) || is_callable_constant(o.ptr()) || is_singleton(o);
+}
+// Hashed and compared by what it is, without Python code, and the same for every call.
+inline bool is_plain_key(PyObject* p) {
+  if (!PyTuple_CheckExact(p)) return is_one_for_all(p);
+  PyObject** items = PySequence_Fast_ITEMS(p);
+  return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
 }
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
