@@ -41,6 +41,12 @@ ValueId copied(Graph& g, ValueId v) {
   return g.add_call(NodeKind::CallOp, "aten.clone.default", {v}, {type}).outputs[0];
 }
 
+bool shows_one(const ir::TensorType& t, const std::vector<ir::Expr>& symbols) {
+  std::vector<ir::Expr> shown;
+  for (const ir::Expr e : t.sizes) sym::collect_symbols(e, shown);
+  return std::ranges::find_first_of(shown, symbols) != shown.end();
+}
+
 Piece whole(const Graph& backward, size_t tangents) {
   Piece out{backward, {}, {}, 0, 0, tangents};
   for (uint32_t i = 0; i + tangents < backward.inputs().size(); ++i) out.saved.push_back(i);
@@ -287,9 +293,14 @@ std::optional<Piece> BackwardCut::try_make(size_t first, size_t last) const {
   }
   if (last + 1 < count_ && !add_carried(out, last + 1, here)) return std::nullopt;
   passes::dce(g);
-  arrange(out, given);
-  const std::span inputs(g.inputs());
-  if (!unread_symbols(g, inputs.last(out.tangents)).empty()) return std::nullopt;
+  const Graph all_inputs = g;
+  arrange(out, given, {});
+  auto unread = [&] { return unread_symbols(g, std::span(g.inputs()).last(out.tangents)); };
+  if (const std::vector<ir::Expr> symbols = unread(); !symbols.empty()) {
+    g = all_inputs;
+    arrange(out, given, symbols);
+    if (!unread().empty()) return std::nullopt;
+  }
   return out;
 }
 
@@ -323,14 +334,17 @@ bool BackwardCut::add_carried(Piece& piece, size_t next, const auto& here) const
   return true;
 }
 
-// The inputs that are read, and all numbers.
-void BackwardCut::arrange(Piece& piece, const std::vector<ValueId>& tangents) const {
+// The inputs that are read, those that show one of `symbols`, and all numbers.
+void BackwardCut::arrange(Piece& piece, const std::vector<ValueId>& tangents,
+                          const std::vector<ir::Expr>& symbols) const {
   Graph& g = piece.graph;
   const std::vector<uint32_t> uses = g.use_counts();
   std::vector<ValueId> order;
+  piece.saved.clear();
   for (uint32_t i = 0; i < first_tangent_; ++i) {
     const ValueId v = g_.inputs()[i];
-    if (uses[v.index] == 0 && g.value(v).type.is_tensor()) continue;
+    const ir::Type& type = g.value(v).type;
+    if (uses[v.index] == 0 && type.is_tensor() && !shows_one(type.tensor, symbols)) continue;
     piece.saved.push_back(i);
     order.push_back(v);
   }

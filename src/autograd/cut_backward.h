@@ -64,7 +64,8 @@ class BackwardCut {
   std::vector<ir::ValueId> carried_to(size_t k) const;
   std::optional<Piece> try_make(size_t first, size_t last) const;
   bool add_carried(Piece& piece, size_t next, const auto& here) const;
-  void arrange(Piece& piece, const std::vector<ir::ValueId>& tangents) const;
+  void arrange(Piece& piece, const std::vector<ir::ValueId>& tangents,
+               const std::vector<ir::Expr>& symbols) const;
 
   const ir::Graph& g_;
   const size_t first_tangent_;

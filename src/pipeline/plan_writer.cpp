@@ -184,9 +184,10 @@ runtime::SizeStep PlanWriter::define_symbols(const ir::Node& n, std::span<const 
   runtime::SizeStep step;
   for (size_t i = 0; i < readings.size(); i++) {
     const Reading& r = readings[i];
-    step.reads.push_back(sizes_.read(r));
+    const Slot read = sizes_.read(r);
+    if (read_.insert(read.index).second) step.reads.push_back(read);
     if (!gives[i])
-      step.checks.push_back({binary(SizeOp::Equal, step.reads.back(), slot(r.value)),
+      step.checks.push_back({binary(SizeOp::Equal, read, slot(r.value)),
                              cat("a size of ", n.target, " is ", r.value)});
   }
   runtime::SizeStep more = checks_now();

@@ -3,6 +3,8 @@
 // strides and offsets.
 #pragma once
 
+#include <set>
+
 #include "ir/graph.h"
 #include "pipeline/size_slots.h"
 #include "runtime/plan.h"
@@ -70,6 +72,7 @@ class PlanWriter {
 
   const std::vector<sym::Expr> numbers_;
   std::vector<Fact> checks_;  // that are to come
+  std::set<uint32_t> read_;   // slots that an earlier step has read
   SizeSlots sizes_;
 };
 
