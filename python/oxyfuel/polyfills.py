@@ -1,4 +1,4 @@
-"""Functions of itertools, collections and torch that are written in C, and call what they are
+"""Functions of itertools, functools, collections and torch that are written in C, and call what they are
 given or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
@@ -28,6 +28,42 @@ def _count_elements(mapping, iterable, /):
     get = mapping.get
     for item in iterable:
         mapping[item] = get(item, 0) + 1
+
+
+def _lru_cache_wrapper(user_function, maxsize, typed, cache_info_type):
+    results = {}  # the one that has not been asked for longest is the first
+    mark, hits, misses = object(), 0, 0
+
+    def cached(*args, **kwargs):
+        nonlocal hits, misses
+        key = args
+        if kwargs:
+            key += (mark, *[part for item in kwargs.items() for part in item])
+        if typed:
+            key += (*[type(value) for value in args], *[type(value) for value in kwargs.values()])
+        elif not kwargs and len(args) == 1 and type(args[0]) in (int, str):
+            key = args[0]
+        if key in results:
+            hits += 1
+            result = results.pop(key)
+        else:
+            misses += 1
+            result = user_function(*args, **kwargs)
+            if maxsize is not None and len(results) >= maxsize:
+                if maxsize <= 0:
+                    return result
+                del results[next(iter(results))]
+        results[key] = result
+        return result
+
+    def cache_clear():
+        nonlocal hits, misses
+        results.clear()
+        hits = misses = 0
+
+    cached.cache_info = lambda: cache_info_type(hits, misses, maxsize, len(results))
+    cached.cache_clear = cache_clear
+    return cached
 
 
 def takewhile(predicate, iterable, /):

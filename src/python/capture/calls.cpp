@@ -492,7 +492,19 @@ py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keyword
   return steal(t->tp_new(t, tuple_of(given).ptr(), named ? dict_of(kwargs).ptr() : nullptr));
 }
 
-// What dict makes of a mapping that is no dict.
+// Whether a dict is filled from it by its keys() and its items, as from any mapping, and these are
+// a user's.
+bool Calls::is_read_by_key(py::handle mapping) {
+  PyTypeObject* type = Py_TYPE(mapping.ptr());
+  if (!is_changeable_class(type)) return false;
+  if (!PyDict_Check(mapping.ptr())) return effects().lookup(type, py::str("keys")) != nullptr;
+  if (type->tp_iter == PyDict_Type.tp_iter) return false;
+  return std::ranges::any_of(std::array{"__iter__", "keys", "__getitem__"}, [&](const char* name) {
+    return objects().special_method(mapping, py::str(name)) != nullptr;
+  });
+}
+
+// What dict makes of a mapping that it reads by its keys.
 py::object Calls::dict_of_mapping(py::handle mapping) {
   py::dict out;
   const py::object keys = call(objects().load_attr(mapping, py::str("keys")), {});
@@ -506,6 +518,13 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty())
     if (PyObject* own = objects().special_method(args[0], py::str("__reversed__")))
       return call(own, {args[0]});
+  if (t == &PyBytes_Type && args.size() == 1 && kwargs.empty())
+    if (PyObject* own = objects().special_method(args[0], py::str("__bytes__"))) {
+      py::object made = call(own, {args[0]});
+      if (!PyBytes_Check(made.ptr()))
+        type_error("__bytes__ returned non-bytes (type ", Py_TYPE(made.ptr())->tp_name, ")");
+      return made;
+    }
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
@@ -540,10 +559,11 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       // An exception keeps its arguments, a group looks at the list of its exceptions.
       if (exception && !(heap().exists(a) && is_exception_group_class(t))) continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
-      const bool by_key = PyType_IsSubtype(t, &PyDict_Type) &&
-                          (!PyDict_Check(a.ptr()) || (own != nullptr && PyFunction_Check(own))) &&
-                          effects().lookup(Py_TYPE(a.ptr()), py::str("keys")) != nullptr;
-      if (by_key && is_changeable_class(Py_TYPE(a.ptr())))
+      // What it counts, or copies, comes first.
+      if ((t == &PyBytes_Type || t == &PyByteArray_Type) && is_of_python_class(a.ptr()) &&
+          (PyIndex_Check(a.ptr()) || PyObject_CheckBuffer(a.ptr())))
+        require_plain(a, type);
+      if (PyType_IsSubtype(t, &PyDict_Type) && is_read_by_key(a))
         a = dict_of_mapping(a);
       else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&
                !PyType_Check(a.ptr()))

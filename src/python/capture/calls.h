@@ -42,6 +42,9 @@ class Calls : public Part {
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
   void require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable);
+  void refuse_objects(const Arguments& args, const Keywords& kwargs, const std::string& target);
+  bool is_read_by_key(py::handle mapping);
+  py::object dict_of_mapping(py::handle mapping);
   py::object plain_contents(py::handle o, py::handle callable);
   py::object tensor_attr(py::handle tensor, py::handle name);
   void set_gradient(py::handle tensor, py::handle value);
@@ -67,7 +70,7 @@ class Calls : public Part {
                                const Keywords& kwargs);
 
  private:
-  py::object dict_of_mapping(py::handle mapping);
+  void refuse_object(py::handle o, const std::string& target, int depth);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);

@@ -72,16 +72,19 @@ bool goes_by_elements(const ir::Graph& graph, size_t first) {
   return true;
 }
 
-// Whether a key of a functools.lru_cache that does not tell types apart is that of these arguments:
-// one text or int itself, else a tuple of the arguments, behind a mark the keywords and their
-// values.
-bool is_key_of(py::handle key, const Arguments& args, const Keywords& kwargs) {
+// Whether a key of a functools.lru_cache is that of these arguments: one text or int itself, else a
+// tuple of the arguments, behind a mark the keywords and their values, and the types of all values
+// where the cache is `typed`.
+bool is_key_of(py::handle key, const Arguments& args, const Keywords& kwargs, bool typed) {
   const auto equal = [](py::handle a, py::handle b) {
     return PyObject_RichCompareBool(a.ptr(), b.ptr(), Py_EQ) == 1;
   };
-  if (!PyTuple_CheckExact(key.ptr()))
-    return args.size() == 1 && kwargs.empty() && equal(key, args[0]);
-  const size_t size = args.size() + (kwargs.empty() ? 0 : 1 + 2 * kwargs.size());
+  const bool itself = args.size() == 1 && kwargs.empty() && !typed &&
+                      (PyUnicode_CheckExact(args[0].ptr()) || PyLong_CheckExact(args[0].ptr()));
+  if (itself || !PyTuple_CheckExact(key.ptr()))
+    return itself && Py_TYPE(key.ptr()) == Py_TYPE(args[0].ptr()) && equal(key, args[0]);
+  const size_t values = args.size() + (kwargs.empty() ? 0 : 1 + 2 * kwargs.size());
+  const size_t size = values + (typed ? args.size() + kwargs.size() : 0);
   if (PyTuple_GET_SIZE(key.ptr()) != static_cast<Py_ssize_t>(size)) return false;
   const auto item = [&](size_t i) { return py::handle(PyTuple_GET_ITEM(key.ptr(), i)); };
   for (size_t i = 0; i < args.size(); i++)
@@ -91,22 +94,40 @@ bool is_key_of(py::handle key, const Arguments& args, const Keywords& kwargs) {
     const size_t at = args.size() + 1 + 2 * i;
     if (!equal(item(at), kwargs[i].first) || !equal(item(at + 1), kwargs[i].second)) return false;
   }
+  if (!typed) return true;
+  for (size_t i = 0; i < args.size(); i++)
+    if (!item(values + i).is(py::type::of(args[i]))) return false;
+  for (size_t i = 0; i < kwargs.size(); i++)
+    if (!item(values + args.size() + i).is(py::type::of(kwargs[i].second))) return false;
   return true;
 }
 
-// Whether the cache of a functools.lru_cache has an entry for these arguments. The cache is what
-// the garbage collector finds in it.
-bool is_cached(py::handle cached, const Arguments& args, const Keywords& kwargs) {
-  if (py::object(cached.attr("cache_parameters")()["typed"]).ptr() == Py_True) return false;
+struct CacheEntry {
+  py::object cache, key;  // a dict; null where there is no entry
+  bool limited = false;   // the dict holds an LruEntry
+};
+
+// The entry that a functools.lru_cache has for these arguments. Its cache is what the garbage
+// collector finds in it; results, which it may find as well, are no entries.
+CacheEntry cache_entry(py::handle cached, const Arguments& args, const Keywords& kwargs) {
+  const py::object parameters = cached.attr("cache_parameters")();
+  const bool typed = PyObject_IsTrue(py::object(parameters["typed"]).ptr()) == 1;
+  CacheEntry found;
+  found.limited = !py::object(parameters["maxsize"]).is_none();
   const py::object own = py::getattr(cached, "__dict__", py::none());
-  bool found = false;
   for (py::handle held : py::module_::import("gc").attr("get_referents")(cached)) {
     if (!PyDict_CheckExact(held.ptr()) || held.is(own)) continue;
-    for (auto entry : py::reinterpret_borrow<py::dict>(held))
-      found |= is_key_of(entry.first, args, kwargs);
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(held))
+      if (found.limited == is_lru_entry(value.ptr()) && is_key_of(key, args, kwargs, typed))
+        found.cache = borrow(held), found.key = borrow(key);
   }
   PyErr_Clear();
   return found;
+}
+
+bool is_full(py::handle cached) {
+  const py::object info = cached.attr("cache_info")();
+  return info.attr("currsize").cast<int64_t>() >= info.attr("maxsize").cast<int64_t>();
 }
 
 // Of a module of ours, which hooks of the user's may import.
@@ -192,6 +213,7 @@ Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs)
       for (const py::object& a : args)
         if (heap().exists(a) && !PyList_Check(a.ptr()) && !PyDict_Check(a.ptr()))
           throw Break(BreakId::builtin_on_existing, "a function that is allowed in the graph");
+      refuse_objects(args, kwargs, "a function that is allowed in the graph");
       return graphs().record(ir::NodeKind::CallFunction, "", callable, args, kwargs);
     case Control::NotInGraph:
       throw Break(BreakId::disallowed, py::str(callable.attr("__name__")).cast<std::string>());
@@ -286,12 +308,22 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   return out;
 }
 
-// A function with a cache, of constants: what it gives now, later calls are given as well. It runs
-// for real where the cache has nothing, and must not depend on what the captured code has written
-// and nobody has done yet: then it is captured first, to see what it reads.
+// A function with a cache, of constants: what it gives now, later calls are given as long as the
+// cache has it; they do not ask the cache, which counts no use. It runs for real where the cache
+// has nothing, and must not depend on what the captured code has written and nobody has done yet:
+// then it is captured first, to see what it reads.
 py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwargs) {
+  // It keeps nothing.
+  if (py::object(callable.attr("cache_parameters")()["maxsize"]).equal(py::int_(0))) {
+    heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
+    return call(objects().load_attr(callable, py::str("__wrapped__")), args, kwargs);
+  }
   sizes().make_plain(args, kwargs);
   require_plain(args, kwargs, callable);
+  CacheEntry entry = cache_entry(callable, args, kwargs);
+  // What it lets go of may have been asked for in front of it.
+  if (entry.limited && !entry.key && is_full(callable))
+    throw Break(BreakId::builtin_call, "a function whose cache is full");
   const auto refuse = [] {
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   };
@@ -303,7 +335,7 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   const bool changed = !effects().no_type_is_written() ||
                        std::ranges::any_of(effects().all_written(), rooted_in_globals);
   py::object here;  // what it gives to the captured code
-  if (changed && !is_cached(callable, args, kwargs)) {
+  if (changed && !entry.key) {
     const auto touched = [this] { return std::pair(effects().count(), heap().met_written()); };
     const auto before = touched();
     here = call(borrow(callable.attr("__wrapped__")), args, kwargs);
@@ -315,6 +347,12 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
     throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
   if (here && !(is_constant(out.ptr()) && here.get_type().is(out.get_type()) && here.equal(out)))
     refuse();
+  entry = cache_entry(callable, args, kwargs);
+  if (!entry.key) throw Break(BreakId::builtin_call, "a function whose cache lets its result go");
+  SourceId source = heap().sources.dict_item(
+      heap().sources.pinned(entry.cache, cat("the cache of ", name_of(callable))), entry.key);
+  if (entry.limited) source = heap().sources.cached_result(source);
+  heap().guard(is_constant(out.ptr()) ? GuardKind::Equals : GuardKind::IdIs, source, out);
   return out;
 }
 

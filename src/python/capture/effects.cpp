@@ -151,7 +151,9 @@ void Effects::dict_delete(py::handle dict, py::handle asked) {
 
 void Effects::dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs) {
   if (!args.empty() && PyDict_Check(args[0].ptr())) {
-    for (auto [key, value] : py::dict(heap().contents(args[0]))) dict_write(dict, key, value);
+    const py::object items = calls().is_read_by_key(args[0]) ? calls().dict_of_mapping(args[0])
+                                                             : heap().contents(args[0]);
+    for (auto [key, value] : py::dict(items)) dict_write(dict, key, value);
   } else if (!args.empty()) {
     PyTypeObject* type = Py_TYPE(args[0].ptr());
     if (_PyType_Lookup(type, py::str("keys").ptr()) != nullptr)

@@ -141,6 +141,11 @@ std::optional<py::list> order_of_adding(py::handle set) {
   return std::nullopt;
 }
 
+bool is_derived_value(PyObject* p) {
+  return !is_constant(p) && (PyLong_Check(p) || PyFloat_Check(p) || PyComplex_Check(p) ||
+                             PyUnicode_Check(p) || PyBytes_Check(p));
+}
+
 bool is_constant(PyObject* p) {
   return p == Py_None || p == Py_Ellipsis || p == Py_NotImplemented || PyBool_Check(p) ||
          PyLong_CheckExact(p) || PyFloat_CheckExact(p) || PyUnicode_CheckExact(p) ||
@@ -240,6 +245,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
+    if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
     Tracked& k = tracked_[p];
     if (!k.source.valid()) {
       k.source = source;

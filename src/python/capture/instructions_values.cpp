@@ -225,7 +225,9 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
     peek(f, i.arg) = std::move(packed);
     return;
   }
-  py::object o = c.heap.contents(pop(f));
+  py::object o = pop(f);
+  o = PyDict_Check(o.ptr()) && c.calls.is_read_by_key(o) ? c.calls.dict_of_mapping(o)
+                                                         : c.heap.contents(o);
   if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
   py::object dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});

@@ -143,6 +143,7 @@ py::object polyfill_of(py::handle callable) {
       made->emplace(original.inc_ref().ptr(), functions.attr(name));
     };
     add("collections", "_count_elements");
+    add("functools", "_lru_cache_wrapper");
     add("torch._C", "_group_tensors_by_device_and_dtype");
     for (const char* name :
          {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})

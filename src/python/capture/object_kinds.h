@@ -16,6 +16,8 @@ namespace oxy::python {
 // One object for all calls: numbers, strings, dtypes; functions, classes, modules; enums, ops.
 bool is_constant(PyObject* p);
 bool is_number(PyObject* p);
+bool is_derived_value(PyObject* p);  // of a class derived from int, float, complex, str or bytes
+bool is_of_python_class(PyObject* p);
 bool is_callable_constant(PyObject* p);
 bool is_singleton(py::handle o);
 bool is_enum_member(py::handle o);

@@ -23,6 +23,7 @@ class Objects : public Part {
   void store_generic_attr(py::handle o, py::handle name, py::handle value);
   void store_attr(py::handle o, py::handle name, py::handle value);
   bool truth(py::handle o);
+  bool has_torch_function(py::handle o);
   py::object type_of(py::handle o);
   // `generic`: as the builtin base does it, whatever the class says.
   py::object subscript(py::handle o, py::handle key, bool generic = false);
@@ -48,6 +49,9 @@ class Objects : public Part {
   py::object function_attr(py::handle function, py::handle name);
   py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
+  bool is_tensor_operand(py::handle o);
+  py::object with_indices(const py::object& key);
+  Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
 };

@@ -26,6 +26,24 @@ bool is_derived_of(PyTypeObject* type, PyTypeObject* of) {
   return type != of && PyType_IsSubtype(type, of);
 }
 
+// Of what the class has for the operator nothing is left to be asked: it is what the type written in
+// C has, or a function that has been.
+void refuse_own_operator(py::handle o, const std::string& name) {
+  const py::str method(cat("__", name.starts_with("i") ? name.substr(1) : name, "__"));
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  if (_PyType_Lookup(type, method.ptr()) != _PyType_Lookup(builtin_base(type), method.ptr()))
+    throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(method));
+}
+
+bool is_sequence_of_c(PyObject* p) {
+  return PyList_CheckExact(p) || PyTuple_CheckExact(p) || PyUnicode_CheckExact(p) ||
+         PyBytes_CheckExact(p) || PyRange_Check(p);
+}
+
+bool is_compared_by_identity(py::handle o) {
+  return Py_TYPE(o.ptr())->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
 bool is_of_object(PyTypeObject* type, const std::string& method) {
   const py::str name(method);
   return _PyType_Lookup(type, name.ptr()) == _PyType_Lookup(&PyBaseObject_Type, name.ptr());
@@ -46,13 +64,14 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
     return out.ptr() != Py_NotImplemented;
   };
   auto method = [&](size_t i, const std::string& dunder) {
-    return special_method(args[i], py::str(dunder));
+    return heap().is_tensor(args[i]) ? nullptr : special_method(args[i], py::str(dunder));
   };
   if (!binary)
     return gives(method(0, cat("__", base, "__")), args) ? std::optional(out) : std::nullopt;
   if (in_place) {
     if (gives(method(0, cat("__", base, "__")), args)) return out;
-    if (auto done = change_in_place(base, args)) return done;
+    if (!heap().is_tensor(args[0]))
+      if (auto done = change_in_place(base, args)) return done;
     base = base.substr(1);
   }
   const std::string_view mirror = mirrored(base);
@@ -74,6 +93,42 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   if (asked_both && (name == "eq" || name == "ne"))
     return py::bool_(args[0].is(args[1]) == (name == "eq"));
   return std::nullopt;
+}
+
+// What a tensor's own operator takes beside it; of all else it says NotImplemented.
+bool Objects::is_tensor_operand(py::handle o) {
+  PyObject* p = o.ptr();
+  return PyLong_Check(p) || PyFloat_Check(p) || PyComplex_Check(p) || has_torch_function(o);
+}
+
+// Whether the class is a user's that has a __torch_function__, other than that of a tensor.
+bool Objects::has_torch_function(py::handle o) {
+  if (is_tensor_object(o.ptr()) || !is_of_python_class(o.ptr())) return false;
+  PyObject* found = type_member(Py_TYPE(o.ptr()), py::str("__torch_function__"));
+  return found != nullptr &&
+         found != member_of<"torch._C", "_disabled_torch_function_impl">().ptr();
+}
+
+// An operator on a tensor and an object of a class written in Python, in CPython's order of asking:
+// the object's method, where the tensor is not first or does not take the object.
+Done Objects::ask_beside_tensor(const std::string& name, py::handle function,
+                                const Arguments& args) {
+  if (args.size() != 2) return std::nullopt;
+  const bool second = heap().is_tensor(args[0]);
+  const py::object& o = args[second ? 1 : 0];
+  if (is_tensor_object(o.ptr()) || !is_of_python_class(o.ptr()) || is_array(o) ||
+      numbers().is_graph_float(o))
+    return std::nullopt;
+  const bool taken = is_tensor_operand(o);
+  if (!second || !taken)
+    if (auto done = ask_operands(name, args)) return done;
+  if ((name == "eq" || name == "ne") && !taken && is_compared_by_identity(o))
+    return py::bool_(name == "ne");
+  if (!is_derived_value(o.ptr())) return std::nullopt;
+  if (!second) refuse_own_operator(o, name);
+  Arguments plain = args;
+  plain[second ? 1 : 0] = plain_value(o.ptr());
+  return operate(function, plain);
 }
 
 // `a += b` and its kind of lists, dicts, sets and deques.
@@ -177,8 +232,26 @@ bool Objects::truth(py::handle o) {
   return true;
 }
 
-py::object Objects::subscript(py::handle o, py::handle key, bool generic) {
+// A key of a tensor or a sequence with the ints that objects in it stand for.
+py::object Objects::with_indices(const py::object& key) {
+  PyObject* p = key.ptr();
+  if (PyTuple_CheckExact(p) || PySlice_Check(p))
+    return with_items(key, [this](const py::object& part) { return with_indices(part); });
+  if (is_constant(p) || is_derived_value(p) || !is_of_python_class(p) || is_tensor_object(p) ||
+      is_array(key) || PySequence_Check(p) || PySet_Check(p) || has_torch_function(key))
+    return key;
+  PyObject* own = special_method(key, py::str("__index__"));
+  if (own == nullptr) return key;
+  const py::object index = numbers().read(calls().call(own, {key}));
+  if (!PyLong_CheckExact(index.ptr()) && !is_symbolic_int(index))
+    throw Break(BreakId::builtin_call, "an __index__ that is no plain int");
+  return index;
+}
+
+py::object Objects::subscript(py::handle o, py::handle key_given, bool generic) {
   PyObject* p = o.ptr();
+  const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
+  const py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
     if (py::object selected = sizes().select(borrow(o), borrow(key))) return selected;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
@@ -228,7 +301,9 @@ bool is_index_list(py::handle key) {
 
 }  // namespace
 
-void Objects::store_subscript(py::handle o, py::handle key, py::handle value) {
+void Objects::store_subscript(py::handle o, py::handle key_given, py::handle value) {
+  const bool by_place = heap().is_tensor(o) || PyList_CheckExact(o.ptr());
+  const py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
     py::object stored = borrow(value);
     if (is_symbolic_float(value)) {
@@ -283,9 +358,10 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   if (const py::object dict = class_dict(container)) return contains(dict, item);
   if (heap().exists(container) && Py_TYPE(container.ptr()) == &PyDictProxy_Type)
     throw Break(BreakId::builtin_on_existing, "a mappingproxy");
-  const bool takes_items = iterators().lazy(container) ||
-                           (heap().exists(container) && PyIter_Check(container.ptr())) ||
-                           (special_method(container, names().iter_) && !generic);
+  const bool takes_items =
+      iterators().lazy(container) || (heap().exists(container) && PyIter_Check(container.ptr())) ||
+      (special_method(container, names().iter_) && !generic &&
+       effects().lookup(Py_TYPE(container.ptr()), names().contains_) == nullptr);
   if (takes_items) {
     py::object iterator = iterators().iterate(container);
     while (py::object found = iterators().iter_next(iterator))
@@ -324,6 +400,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   }
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {
+      if (auto done = ask_beside_tensor(name, function, args)) return *done;
+      calls().refuse_objects(args, {}, cat("operator.", name));
       return numbers().record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name),
                                            function, args, {});
     }

@@ -26,6 +26,8 @@ PyTypeObject* builtin_base(PyTypeObject* type) {
   return type;
 }
 
+bool is_of_python_class(PyObject* p) { return builtin_base(Py_TYPE(p)) != Py_TYPE(p); }
+
 py::list plain_list(py::handle o) {
   py::object iterator = steal(builtin_base(Py_TYPE(o.ptr()))->tp_iter(o.ptr()));
   PyObject* items = PySequence_List(iterator.ptr());

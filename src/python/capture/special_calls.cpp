@@ -335,6 +335,16 @@ Meant check_size(Capture& c, const Arguments& args, const Keywords& kwargs) {
   return check_fact(c, compared(c, py::int_(0), args[0]));
 }
 
+// Of the arguments, or of those in a tuple. What tensors are captured have none of their own.
+Meant has_torch_function(Capture& c, const Arguments& args) {
+  auto has = [&](py::handle o) { return c.objects.has_torch_function(o); };
+  return py::bool_(std::ranges::any_of(args, [&](const py::object& a) {
+    if (!PyTuple_Check(a.ptr()) && !PyList_Check(a.ptr())) return has(a);
+    const py::list items = plain_list(c.heap.contents(a));
+    return std::any_of(items.begin(), items.end(), has) || has(a);
+  }));
+}
+
 Meant is_compiling() {
   Attempt::current().was_asked = true;
   return py::bool_(Attempt::current().is_compiling);

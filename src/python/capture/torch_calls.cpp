@@ -44,6 +44,18 @@ bool makes_numbers_tensors(std::string_view name) {
   return (native_traits("torch", "", name) & native::OfNumbers) != 0;
 }
 
+// What code written in C asks of a class.
+constexpr const char* kAnswers[] = {"__torch_function__", "__index__",    "__int__", "__float__",
+                                    "__complex__",        "__bool__",     "__len__", "__getitem__",
+                                    "__iter__",           "__contains__", "__eq__",  "__hash__"};
+
+// A function in Python, or anything of a class in Python; what enum members have reads their values.
+bool is_of_user(PyObject* found) {
+  if (PyFunction_Check(found)) return !is_text(as_function(found)->func_module, "enum");
+  return found != Py_None && Py_TYPE(found) != &PyWrapperDescr_Type && !is_unbound_native(found) &&
+         !PyCFunction_Check(found);
+}
+
 bool is_plain_number(py::handle o) {
   return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || PyUnicode_Check(o.ptr());
 }
@@ -182,6 +194,46 @@ bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keyw
           std::ranges::any_of(kwargs, [&](auto& item) { return object(item.second); }));
 }
 
+// What is called as a whole runs what classes written in Python have (__index__, __len__,
+// __torch_function__), and reads what objects of C hold: nothing guards either.
+void Calls::refuse_objects(const Arguments& args, const Keywords& kwargs,
+                           const std::string& target) {
+  for (const py::object& a : args) refuse_object(a, target, 0);
+  for (const auto& [key, a] : kwargs) refuse_object(a, target, 0);
+}
+
+void Calls::refuse_object(py::handle o, const std::string& target, int depth) {
+  constexpr int kMaxNesting = 20;
+  PyObject* p = o.ptr();
+  if (is_constant(p) || is_tensor_object(p) || is_symbolic(o) || is_array(o) ||
+      numbers().is_graph_float(o))
+    return;
+  const auto refuse = [&] {
+    throw Break(BreakId::builtin_on_existing, target, " with a ", Py_TYPE(p)->tp_name);
+  };
+  if (depth > kMaxNesting) refuse();
+  const bool container = PyTuple_Check(p) || PyList_Check(p) || PyDict_Check(p);
+  if (is_of_python_class(p)) {
+    if (!container && !is_derived_value(p)) refuse();
+    for (const char* name : kAnswers)
+      if (PyObject* found = objects().type_member(Py_TYPE(p), py::str(name));
+          found != nullptr && is_of_user(found))
+        refuse();
+  }
+  if (PySlice_Check(p)) {
+    auto* s = reinterpret_cast<PySliceObject*>(p);
+    for (PyObject* part : {s->start, s->stop, s->step}) refuse_object(part, target, depth + 1);
+  } else if (container) {
+    const py::object inside = heap().contents(o);
+    const py::list items =
+        PyDict_Check(p) ? py::list(steal(PyDict_Values(inside.ptr()))) : plain_list(inside);
+    for (py::handle item : items) refuse_object(item, target, depth + 1);
+  } else if (heap().exists(o) && !PySet_Check(p) && !is_derived_value(p) &&
+             (PyObject_CheckBuffer(p) || PyNumber_Check(p) || PySequence_Check(p))) {
+    refuse();
+  }
+}
+
 std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args,
                                             Keywords& kwargs) {
   PyObject* p = callable.ptr();
@@ -202,6 +254,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
     if (name.starts_with(prefix)) throw Break(BreakId::torch_call, name);  // changes torch's state
@@ -291,6 +344,7 @@ py::object Calls::storage_offset(py::handle tensor) {
 py::object Calls::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                               const Keywords& kwargs) {
   const uint32_t traits = tensor_traits(name);
+  if (!(traits & native::NotInGraph)) refuse_objects(args, kwargs, cat("Tensor.", name));
   if (traits & native::ReadsValue)
     if (const py::object value = args.empty() ? numbers().use_number(tensor) : py::object())
       return is_symbolic(value)    ? number_of_size(value, name)

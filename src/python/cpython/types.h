@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <string_view>
+
 namespace oxy::python {
 
 // Classes that can be changed: those that Python code or an extension made, not CPython's own. The
@@ -10,6 +12,20 @@ namespace oxy::python {
 // the heap.
 inline bool is_changeable_class(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
+}
+
+// An entry of the cache of a functools.lru_cache with a limit, which takes the place of the one that
+// has not been asked for longest (Modules/_functoolsmodule.c).
+struct LruEntry {
+  PyObject_HEAD LruEntry *before, *next;
+  Py_hash_t hash;
+  PyObject *key, *result;
+};
+
+inline bool is_lru_entry(PyObject* o) {
+  const PyTypeObject* type = Py_TYPE(o);
+  return type->tp_basicsize == sizeof(LruEntry) &&
+         std::string_view(type->tp_name) == "functools._lru_list_elem";
 }
 
 // Its iterators warn where they are asked what they hold, or told.

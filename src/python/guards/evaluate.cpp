@@ -308,6 +308,21 @@ py::object tensor_of_array(PyObject* o) {
   return out;
 }
 
+py::object plain_value(PyObject* o) {
+  const Quiet quiet;
+  if (PyLong_Check(o)) return owned(_PyLong_Copy(reinterpret_cast<PyLongObject*>(o)));
+  if (PyFloat_Check(o)) return owned(PyFloat_FromDouble(PyFloat_AS_DOUBLE(o)));
+  if (PyComplex_Check(o)) return owned(PyComplex_FromCComplex(((PyComplexObject*)o)->cval));
+  if (PyUnicode_Check(o)) return owned(PyUnicode_FromObject(o));
+  if (PyBytes_Check(o))
+    return owned(PyBytes_FromStringAndSize(PyBytes_AS_STRING(o), PyBytes_GET_SIZE(o)));
+  return {};
+}
+
+PyObject* cached_result(PyObject* entry) {
+  return is_lru_entry(entry) ? reinterpret_cast<LruEntry*>(entry)->result : nullptr;
+}
+
 SourceStep step_of(const Source& source) {
   SourceStep step{source.kind, source.base, source.key.ptr(), 0, source.index};
   if (source.kind == SourceKind::DictItem || source.kind == SourceKind::KwDefault)
@@ -400,6 +415,10 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return answer_of(base, step.key, made);
     case SourceKind::ArrayTensor:
       return kept(tensor_of_array(base), made);
+    case SourceKind::PlainValue:
+      return kept(plain_value(base), made);
+    case SourceKind::CachedResult:
+      return cached_result(base);
   }
   OXY_FAIL("source kind");
 }
