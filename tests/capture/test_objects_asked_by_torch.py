@@ -418,6 +418,67 @@ def test_dicts_that_do_not_tell_what_they_hold(f, kind):
     same(f, kind, change=set_k)
 
 
+class Tuple(tuple):
+    """Has more than it holds."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        return Weight.k - 1
+
+    def __iter__(self):
+        return iter([Weight.k] * Weight.k)
+
+    def __getitem__(self, i):
+        return Weight.k
+
+
+class Set(set):
+    __len__, __iter__ = Tuple.__len__, Tuple.__iter__
+
+
+class Dict(dict):
+    __len__, __iter__ = Tuple.__len__, Tuple.__iter__
+
+
+class HasTruth(type):
+    def __bool__(cls):
+        return Weight.k > 1
+
+
+class HasOddTruth(type):
+    __bool__ = functools.partialmethod(HasTruth.__bool__)
+
+
+READS = [
+    lambda x, o: x if o else -x,
+    lambda x, o: torch.Size(o),
+    lambda x, o: (x, [9].__iadd__(o), {9} | set(o), frozenset(o), sorted(o)),
+    lambda x, o: (x, [9].extend(o), {9}.union(o), list(reversed([*o])), 1 in o),
+    lambda x, o: torch.zeros(o),
+    lambda x, o: x.new_zeros(*o),
+]
+
+
+@pytest.mark.parametrize("f", READS)
+@pytest.mark.parametrize("kind", [Tuple, Set, Dict.fromkeys])
+def test_containers_that_do_not_tell_what_they_hold(f, kind):
+    def make(k):
+        Weight.k = k
+        return kind([1, 2])
+
+    same(f, make)
+
+
+@pytest.mark.parametrize("kind", [HasTruth, HasOddTruth])
+def test_the_truth_of_a_class(kind):
+    def make(k):
+        Weight.k = k
+        return kind("Truth", (), {})
+
+    same(READS[0], make)
+
+
 class Bytes(Counted):
     def __bytes__(self):
         return bytes([self.asked()])

@@ -163,6 +163,7 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   };
   if (heap().exists(o) || is_tensor_object(p) || iterators().lazy(o)) refuse();
   if (PyTuple_Check(p) || PyList_Check(p)) {
+    if (answers_itself(o)) refuse();
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
   } else if (PyDict_Check(p)) {
@@ -515,9 +516,11 @@ py::object Calls::dict_of_mapping(py::handle mapping) {
 py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = as_type(type);
   if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
-  if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty())
+  if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty()) {
     if (PyObject* own = objects().special_method(args[0], py::str("__reversed__")))
       return call(own, {args[0]});
+    if (PyTuple_Check(args[0].ptr()) && answers_itself(args[0])) require_plain(args[0], type);
+  }
   if (t == &PyBytes_Type && args.size() == 1 && kwargs.empty())
     if (PyObject* own = objects().special_method(args[0], py::str("__bytes__"))) {
       py::object made = call(own, {args[0]});
@@ -553,7 +556,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       (exception && (own_init == nullptr || !PyFunction_Check(own_init))) ||
       py::isinstance(type, member_of<"enum", "EnumMeta">())) {
     const bool takes_apart = consumes || (type_traits(t) & native::TakesApart) != 0 ||
-                             module == "collections" || t == &PyEnum_Type || t == &PyZip_Type;
+                             module == "collections" || t == &PyEnum_Type || t == &PyZip_Type ||
+                             is_torch_size(t);
+    // It takes the items of a set as they lie there.
+    const bool of_set = t == &PySet_Type || t == &PyFrozenSet_Type;
     for (auto& a : args) {
       if (t == &PySuper_Type || is_descriptor || module == "functools") continue;
       // An exception keeps its arguments, a group looks at the list of its exceptions.
@@ -566,7 +572,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       if (PyType_IsSubtype(t, &PyDict_Type) && is_read_by_key(a))
         a = dict_of_mapping(a);
       else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&
-               !PyType_Check(a.ptr()))
+               !PyType_Check(a.ptr()) && !(of_set && PyAnySet_Check(a.ptr())))
         a = iterators().list_of(a);
       else if (heap().exists(a))
         a = heap().contents(a);

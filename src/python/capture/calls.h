@@ -70,6 +70,7 @@ class Calls : public Part {
                                const Keywords& kwargs);
 
  private:
+  bool answers_itself(py::handle o);
   void refuse_object(py::handle o, const std::string& target, int depth);
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);

@@ -196,8 +196,16 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
   }
   const bool compares = (method_traits(name) & native::Compares) != 0;
-  // An iterator that was there before is not asked for real.
+  // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
+  // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {
+    const bool as_it_lies =
+        PyDict_Check(self.ptr()) || (PyAnySet_Check(self.ptr()) && PyAnySet_Check(args[i].ptr()));
+    if (!as_it_lies && takes_whole(name, i) && !heap().is_tensor(args[i]) &&
+        objects().special_method(args[i], names().iter_)) {
+      args[i] = iterators().items_to_add(args[i]);
+      continue;
+    }
     const bool runs =
         iterators().lazy(args[i]) || (heap().exists(args[i]) && PyIter_Check(args[i].ptr()));
     if (!runs || keeps_arguments(name) || compares) continue;

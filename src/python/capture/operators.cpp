@@ -197,20 +197,23 @@ py::object Objects::type_of(py::handle o) {
 
 bool Objects::truth(py::handle o) {
   PyObject* p = o.ptr();
+  auto of_c = [p] {
+    const int yes = PyObject_IsTrue(p);
+    check(yes);
+    return yes == 1;
+  };
   if (heap().is_tensor(o)) {
     if (const auto yes = numbers().truth_of_state(o)) return *yes;
     if (const py::object number = numbers().use_number(o))
       return PyObject_IsTrue(number.ptr()) == 1;
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
-  if (is_constant(p) || is_callable_constant(p) || PyTuple_Check(p)) return PyObject_IsTrue(p) == 1;
-  if (is_symbolic(o)) {
-    const int yes = PyObject_IsTrue(p);
-    check(yes);
-    return yes == 1;
-  }
-  if (heap().exists(o) && PyDict_Check(p)) return PyDict_Size(heap().contents(o).ptr()) > 0;
-  if (heap().exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
+  if (is_constant(p) || is_symbolic(o)) return of_c();
+  const bool says_so = special_method(o, names().bool_) || special_method(o, names().len_);
+  if (!says_so && (is_callable_constant(p) || PyTuple_Check(p))) return of_c();
+  if (!says_so && heap().exists(o) && PyDict_Check(p))
+    return PyDict_Size(heap().contents(o).ptr()) > 0;
+  if (!says_so && heap().exists(o) && (PyList_Check(p) || PySet_Check(p) || is_deque(o)))
     return PyObject_Length(heap().contents(o).ptr()) > 0;
   for (PyObject* method : {names().bool_, names().len_}) {
     PyObject* found = type_member(Py_TYPE(p), method);
@@ -225,9 +228,7 @@ bool Objects::truth(py::handle o) {
     if (found == Py_None) throw Break(BreakId::builtin_call, "a __bool__ that is None");
     if (heap().exists(o))
       throw Break(BreakId::builtin_on_existing, "the truth of a ", Py_TYPE(p)->tp_name);
-    const int yes = PyObject_IsTrue(p);
-    check(yes);
-    return yes == 1;
+    return of_c();
   }
   return true;
 }

@@ -194,6 +194,14 @@ bool Calls::reads_objects(py::handle callable, const Arguments& args, const Keyw
           std::ranges::any_of(kwargs, [&](auto& item) { return object(item.second); }));
 }
 
+// Whether code written in C would ask a user's methods of it.
+bool Calls::answers_itself(py::handle o) {
+  return is_of_python_class(o.ptr()) && std::ranges::any_of(kAnswers, [&](const char* name) {
+           PyObject* found = objects().type_member(Py_TYPE(o.ptr()), py::str(name));
+           return found != nullptr && is_of_user(found);
+         });
+}
+
 // What is called as a whole runs what classes written in Python have (__index__, __len__,
 // __torch_function__), and reads what objects of C hold: nothing guards either.
 void Calls::refuse_objects(const Arguments& args, const Keywords& kwargs,
@@ -213,13 +221,8 @@ void Calls::refuse_object(py::handle o, const std::string& target, int depth) {
   };
   if (depth > kMaxNesting) refuse();
   const bool container = PyTuple_Check(p) || PyList_Check(p) || PyDict_Check(p);
-  if (is_of_python_class(p)) {
-    if (!container && !is_derived_value(p)) refuse();
-    for (const char* name : kAnswers)
-      if (PyObject* found = objects().type_member(Py_TYPE(p), py::str(name));
-          found != nullptr && is_of_user(found))
-        refuse();
-  }
+  if (is_of_python_class(p) && !container && !is_derived_value(p)) refuse();
+  if (answers_itself(o)) refuse();
   if (PySlice_Check(p)) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
     for (PyObject* part : {s->start, s->stop, s->step}) refuse_object(part, target, depth + 1);
