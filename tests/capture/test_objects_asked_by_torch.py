@@ -8,6 +8,7 @@ import fractions
 import functools
 import operator
 
+import numpy
 import pytest
 import torch
 
@@ -30,7 +31,7 @@ def same(f, make, states=STATES, change=None, x=None):
             o = make(state) if change is None else o
             if change is not None:
                 change(o, state)
-            argument = torch.arange(1.0, 5.0) if x is None else x.clone()
+            argument = torch.arange(1.0, 5.0) if x is None else x.copy()
             try:
                 out.append(repr(run(argument, o)))
             except Exception as e:
@@ -151,6 +152,12 @@ MUL = [OPERATORS[name] for name in ("o*x", "x*o", "o@x", "x@o", "operator.mul")]
 @pytest.mark.parametrize("make", [lambda k: Pair(k, 2), Scales, class_of, lambda k: Pair(2, k)])
 def test_operators_of_tuples_modules_and_classes(f, make):
     same(f, make)
+
+
+@pytest.mark.parametrize("f", [OPERATORS[name] for name in ("x*o", "o*x", "x+o", "x==o")])
+@pytest.mark.parametrize("kind", [Operand, lambda k: Float(k)])
+def test_operators_beside_an_array(f, kind):
+    same(f, kind, x=numpy.arange(3.0))
 
 
 def test_operators_that_are_followed_break_nothing():
@@ -523,6 +530,18 @@ def test_caches_that_let_go(limit, typed, clear):
             out.append(repr(run(torch.ones(2), weight)))
         found.append((out, weight.cache_info().currsize))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_a_cache_that_is_full(limit):
+    weight = cached(limit)
+    compiled = oxyfuel.compile(lambda x, n: x * weight(n))
+    for n in (1, 2, 3, 1, 3):
+        for Weight.k in (2, 4):
+            weight.cache_clear()
+            weight(5), weight(6), weight(7)
+            assert compiled(torch.ones(1), n).item() == n * Weight.k
+    assert oxyfuel.stats()["graph_breaks"] == 0
 
 
 @pytest.mark.parametrize("typed", [False, True])

@@ -121,7 +121,9 @@ class Calls : public Part {
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
-  bool asked_for_hooks_ = false;                          // of the caller's, on saved tensors
+  // Of caches with a limit, by function: the keys of the entries that the capture relies on.
+  std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
+  bool asked_for_hooks_ = false;  // of the caller's, on saved tensors
 };
 
 // Class statements, and the names of their bodies.

@@ -103,8 +103,8 @@ bool is_key_of(py::handle key, const Arguments& args, const Keywords& kwargs, bo
 }
 
 struct CacheEntry {
-  py::object cache, key;  // a dict; null where there is no entry
-  bool limited = false;   // the dict holds an LruEntry
+  py::object cache, key;        // a dict; null where there is no entry
+  std::optional<size_t> limit;  // where there is one, the dict holds an LruEntry
 };
 
 // The entry that a functools.lru_cache has for these arguments. Its cache is what the garbage
@@ -113,21 +113,18 @@ CacheEntry cache_entry(py::handle cached, const Arguments& args, const Keywords&
   const py::object parameters = cached.attr("cache_parameters")();
   const bool typed = PyObject_IsTrue(py::object(parameters["typed"]).ptr()) == 1;
   CacheEntry found;
-  found.limited = !py::object(parameters["maxsize"]).is_none();
+  if (const py::object limit = parameters["maxsize"]; !limit.is_none())
+    found.limit = limit.cast<size_t>();
   const py::object own = py::getattr(cached, "__dict__", py::none());
   for (py::handle held : py::module_::import("gc").attr("get_referents")(cached)) {
     if (!PyDict_CheckExact(held.ptr()) || held.is(own)) continue;
     for (auto [key, value] : py::reinterpret_borrow<py::dict>(held))
-      if (found.limited == is_lru_entry(value.ptr()) && is_key_of(key, args, kwargs, typed))
+      if (found.limit.has_value() == is_lru_entry(value.ptr()) &&
+          is_key_of(key, args, kwargs, typed))
         found.cache = borrow(held), found.key = borrow(key);
   }
   PyErr_Clear();
   return found;
-}
-
-bool is_full(py::handle cached) {
-  const py::object info = cached.attr("cache_info")();
-  return info.attr("currsize").cast<int64_t>() >= info.attr("maxsize").cast<int64_t>();
 }
 
 // Of a module of ours, which hooks of the user's may import.
@@ -321,8 +318,8 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   sizes().make_plain(args, kwargs);
   require_plain(args, kwargs, callable);
   CacheEntry entry = cache_entry(callable, args, kwargs);
-  // What it lets go of may have been asked for in front of it.
-  if (entry.limited && !entry.key && is_full(callable))
+  // It lets go of what has not been asked for longest.
+  if (!entry.key && entry.limit && cached_keys_[callable.ptr()].size() >= *entry.limit)
     throw Break(BreakId::builtin_call, "a function whose cache is full");
   const auto refuse = [] {
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
@@ -351,7 +348,8 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   if (!entry.key) throw Break(BreakId::builtin_call, "a function whose cache lets its result go");
   SourceId source = heap().sources.dict_item(
       heap().sources.pinned(entry.cache, cat("the cache of ", name_of(callable))), entry.key);
-  if (entry.limited) source = heap().sources.cached_result(source);
+  if (entry.limit) cached_keys_[callable.ptr()].insert(entry.key.ptr());
+  if (entry.limit) source = heap().sources.cached_result(source);
   heap().guard(is_constant(out.ptr()) ? GuardKind::Equals : GuardKind::IdIs, source, out);
   return out;
 }

@@ -119,6 +119,9 @@ Done Objects::ask_beside_tensor(const std::string& name, py::handle function,
   if (is_tensor_object(o.ptr()) || !is_of_python_class(o.ptr()) || is_array(o) ||
       numbers().is_graph_float(o))
     return std::nullopt;
+  // NumPy makes an array of objects of it.
+  if (arrays().in_array_code() && !is_derived_value(o.ptr()))
+    throw Break(BreakId::numpy, "an operator on an array and a ", Py_TYPE(o.ptr())->tp_name);
   const bool taken = is_tensor_operand(o);
   if (!second || !taken)
     if (auto done = ask_operands(name, args)) return done;
