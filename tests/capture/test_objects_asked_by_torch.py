@@ -160,6 +160,23 @@ def test_operators_beside_an_array(f, kind):
     same(f, kind, x=numpy.arange(3.0))
 
 
+class AsArray(Counted):
+    def __array__(self, dtype=None, copy=None):
+        return numpy.full(3, float(self.asked()))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, o: x[0] * torch.from_numpy(numpy.asarray(o)),
+        lambda x, o: x * float(numpy.array(o)[0]),
+        lambda x, o: x * float(numpy.sum(o)),
+    ],
+)
+def test_an_object_that_is_made_an_array(f):
+    same(f, AsArray, change=set_k)
+
+
 def test_operators_that_are_followed_break_nothing():
     o = Operand(2)
     compiled = oxyfuel.compile(lambda x: (o @ (x + 1)) + o)

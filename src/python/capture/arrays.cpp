@@ -197,6 +197,7 @@ Done Arrays::call_numpy(py::handle callable, Arguments& args, Keywords& kwargs) 
   const bool over_arrays = any_argument(args, kwargs, mentions_array);
   if (!of_numpy && !over_arrays) return std::nullopt;
   const ArrayCode& code = array_code();
+  if (of_numpy) calls().refuse_objects(args, kwargs, name_of(callable));
   if (auto it = code.makers.find(p); it != code.makers.end())
     return calls().call_function(it->second, std::move(args), std::move(kwargs));
   if (!over_arrays) return std::nullopt;
