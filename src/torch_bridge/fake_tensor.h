@@ -28,7 +28,7 @@ at::Tensor make_meta(const at::Tensor& t);
 
 // Makes writable access to the data behind a functional wrapper throw (its own storage; the fake
 // inside throws on any access). Reading stays possible for torch's sake, which asks the storage for
-// its device, and finds null.
+// its device; kernels that read elements find that a tensor of at least one has no data, and throw.
 void forbid_data(const at::Tensor& t);
 
 // Why a tensor cannot be recorded (sparse, quantized, a subclass, ...), or nothing.

@@ -180,6 +180,9 @@ at::Tensor SymbolicShapes::make_fake(const ir::TensorType& type,
   c10::Storage own = storage ? *storage : model.storage();
   if (!storage) own.unsafeGetStorageImpl()->set_nbytes(to_sym_int(span_bytes(type), facts_));
   auto t = at::detail::make_tensor<SymbolicFake>(std::move(own), model.key_set(), model.dtype());
+  // Kernels that ask for data look at the plain count of elements: for 0, as which it begins,
+  // wrappers of this fake would give them null.
+  t.unsafeGetTensorImpl()->set_sizes_contiguous({});
   auto sym_int = [&](Expr e) { return to_sym_int(e, facts_); };
   t.unsafeGetTensorImpl()->set_sizes_and_strides(
       c10::fmap(type.sizes, sym_int), c10::fmap(type.strides, sym_int), sym_int(type.offset));

@@ -8,7 +8,7 @@ from model_check import first_difference
 
 import oxyfuel
 
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 KINDS = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 CELLS = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 
@@ -122,3 +122,84 @@ def test_parts_of_an_unsafe_split_share_memory():
         assert not first_difference((found, a), (expected, b))
         if isinstance(expected, tuple):
             assert [t.storage_offset() for t in found] == [t.storage_offset() for t in expected]
+
+
+# ---- packed sequences: their kernels read lengths out of a CPU tensor, at breaks
+
+rnn = nn.utils.rnn
+
+
+def at_each_length(function, make):
+    """The same as eager for growing and shrinking inputs, one capture and then symbols."""
+    compiled = oxyfuel.compile(function)
+    for n in (5, 7, 3, 4):
+        args = make(n)
+        assert not first_difference(compiled(*args), function(*args))
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+def of_lengths(n):
+    return torch.randn(3, n, 4), torch.tensor([n - 2, n, 1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("both", [False, True])
+def test_packed_sequences(kind, both):
+    m = KINDS[kind](4, 6, 2, batch_first=True, bidirectional=both)
+
+    def run(x, lengths):
+        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        out, _ = m(packed)
+        return rnn.pad_packed_sequence(out, batch_first=True)[0] * 2
+
+    at_each_length(run, of_lengths)
+    packed = lambda n: (rnn.pack_padded_sequence(*of_lengths(n), True, enforce_sorted=False),)
+    at_each_length(lambda p: m(p)[0].data * 2, packed)
+
+
+def test_packed_gradients():
+    m = nn.LSTM(4, 6, batch_first=True)
+
+    def run(x, lengths):
+        packed = rnn.pack_padded_sequence(x * 2, lengths, batch_first=True, enforce_sorted=False)
+        return rnn.pad_packed_sequence(m(packed)[0], batch_first=True)[0].sin()
+
+    with torch.enable_grad():
+        compiled = oxyfuel.compile(run)
+        for n in (5, 7, 4):
+            x, lengths = of_lengths(n)
+            gradients = []
+            for function in (run, compiled):
+                leaf = x.clone().requires_grad_()
+                function(leaf, lengths).square().sum().backward()
+                gradients.append(leaf.grad)
+            assert not first_difference(*gradients)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_sizes(kind):
+    """torch.lstm and its like themselves, of batch sizes that are given or computed."""
+    m = KINDS[kind](4, 3)
+    op = {"rnn": torch.rnn_tanh, "gru": torch.gru, "lstm": torch.lstm}[kind]
+    rest = list(m.parameters()), True, 1, 0.0, False, False
+    start = torch.zeros(1, 2, 3)
+    start = (start, start) if kind == "lstm" else start
+    data = lambda n: (torch.randn(2 * n, 4), torch.tensor([2] * n))
+    at_each_length(lambda d, b: op(d, b, start, *rest)[0] + 1, data)
+    at_each_length(lambda d, b: op(d, b * 1, start, *rest)[0] + 1, data)
+    at_each_length(lambda d, b: torch._pad_packed_sequence(d, b, True, 0.0, len(b))[0] + 1, data)
+
+
+def test_lengths_of_ctc_loss():
+    def run(x, targets, of_inputs, of_targets):
+        return F.ctc_loss(x.log_softmax(-1), targets, of_inputs, of_targets) * 2
+
+    for dtype in (torch.int64, torch.int32):
+        lengths = lambda of, n, dtype=dtype: torch.full((n,), of, dtype=dtype)
+        make = lambda n, lengths=lengths: (
+            torch.randn(n + 9, n, 5),
+            torch.randint(1, 5, (n, 3)),
+            lengths(n + 9, n),
+            lengths(3, n),
+        )
+        at_each_length(run, make)
