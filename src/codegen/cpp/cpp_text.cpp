@@ -107,6 +107,13 @@ std::string memory_type(DType dtype) {
   return std::string(scalar(ir::name(dtype)).name);
 }
 
+std::string numbered(char letter, size_t number) {
+  const std::string name = cat(letter, number);
+  const bool is_type =
+      std::ranges::any_of(kScalars, [&](const Scalar& s) { return s.name == name; });
+  return is_type ? cat(name, '_') : name;
+}
+
 std::string_view c_type(std::string_view name) { return scalar(name).c; }
 int element_bytes(std::string_view name) { return scalar(name).bytes; }
 

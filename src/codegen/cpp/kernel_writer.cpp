@@ -117,9 +117,7 @@ void KernelWriter::write_signature_buffers() {
   }
   for (const schedule::KernelBuffer& b : kernel_.buffers) {
     const std::string type = memory_type(b.dtype);
-    std::string name = cat('b', buffers_.size());
-    if (name == "b8") name = "b8_";  // b8 is a type
-    buffers_.push_back(name);
+    const std::string& name = buffers_.emplace_back(numbered('b', buffers_.size()));
     if (b.kind == schedule::KernelBuffer::Kind::Local) {
       out_.line(type, "* const ", name, " = (", type, "*)((char*)scratch + ", index(scratch), ");");
       scratch += scratch_bytes(b);
@@ -492,7 +490,7 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   write_value(c, used.lanes, text);
 }
 
-std::string KernelWriter::new_loop_var() { return cat('i', next_loop_++); }
+std::string KernelWriter::new_loop_var() { return numbered('i', next_loop_++); }
 
 std::string KernelWriter::index(Expr e) const {
   return index_text(e, [&](Expr s) {

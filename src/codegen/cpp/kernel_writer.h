@@ -301,7 +301,7 @@ class KernelWriter {
   std::unordered_set<const For*> filled_;    // loops written in front of the iterations
   std::unordered_map<const Compute*, Tile> tiles_;
   std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
-  int next_loop_ = 0;
+  size_t next_loop_ = 0;
   bool streams_ = false;
 };
 

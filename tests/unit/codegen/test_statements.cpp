@@ -494,5 +494,31 @@ TEST(Statements, NestedParallelLoops) {
   cases.check();
 }
 
+// Names of loop variables and buffers are numbered, and there are types i8, i16, i32, i64 and b8.
+TEST(Statements, ManyLoops) {
+  CaseList cases;
+  constexpr DType kTo[] = {DType::F32, DType::I64, DType::I32, DType::I16, DType::I8, DType::B8};
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < 11; ++i) sizes.push_back(7 * kSize);
+  const auto make = [&](KernelMaker& m) {
+    std::vector<uint32_t> to;
+    for (size_t i = 0; i < sizes.size(); ++i) to.push_back(m.out(kTo[i % std::size(kTo)]));
+    for (size_t i = 0; i < 66; ++i) {
+      const Expr row = m.var(cat("r", i).c_str(), 7), v = m.var(cat("v", i).c_str(), kSize);
+      const DType dtype = kTo[i % to.size() % std::size(kTo)];
+      m.open(ForKind::Serial, row, 7);
+      m.open(ForKind::Vector, v, kSize);
+      const Expr place = Expr(kSize) * row + v;
+      const uint32_t sum = m.op(LoopOp::Add, DType::I64, {m.index(row), m.index(v)});
+      m.store(dtype, to[i % to.size()], place,
+              dtype == DType::I64 ? sum : m.op(LoopOp::Cast, dtype, {sum}));
+      m.close();
+      m.close();
+    }
+  };
+  cases.add("many loops", make, sizes, 0);
+  cases.check();
+}
+
 }  // namespace
 }  // namespace oxy::codegen::cpp::testing
