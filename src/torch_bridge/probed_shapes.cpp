@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 
@@ -25,6 +27,20 @@ int64_t value_at(const Point& p, Expr e) {
     const auto at = p.find(s.symbol_index());
     return at == p.end() ? sym::hint(s) : at->second;
   });
+}
+
+// A bound of its absolute value, up to the factor of a Scale.
+double magnitude_at(const Point& p, Expr e) {
+  if (e.is_const() || e.kind() == sym::Kind::Symbol)
+    return std::abs(static_cast<double>(value_at(p, e)));
+  double out = magnitude_at(p, e.operands()[0]);
+  for (Expr x : e.operands().subspan(1)) {
+    if (e.kind() == sym::Kind::Add) out += magnitude_at(p, x);
+    if (e.kind() == sym::Kind::Mul) out *= magnitude_at(p, x);
+    if (e.kind() == sym::Kind::Min || e.kind() == sym::Kind::Max)
+      out = std::max(out, magnitude_at(p, x));
+  }
+  return out;
 }
 
 // The expressions in the arguments.
@@ -86,6 +102,7 @@ bool is_same(Expr e, std::span<const Point> points) {
 std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFacts& facts) {
   constexpr int kMostTries = 400, kSpreadTries = 280, kDistinctTries = 340;
   constexpr int64_t kFar = 64;
+  constexpr double kLargest = 1e15;  // elements of a tensor: values that expressions can hold
   std::vector<Point> out(1);
   for (Expr s : sizes.symbols()) out[0][s.symbol_index()] = sym::hint(s);
   std::vector<Expr> varying;
@@ -109,7 +126,10 @@ std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFac
     auto another = [&](const Point& q) {
       return std::ranges::all_of(p, [&](const auto& e) { return q.at(e.first) != e.second; });
     };
-    if (!std::ranges::all_of(out, another) || !facts.holds(value)) continue;
+    if (!std::ranges::all_of(out, another)) continue;
+    if (std::ranges::any_of(varying, [&](Expr e) { return magnitude_at(p, e) > kLargest; }))
+      continue;
+    if (!facts.holds(value)) continue;
     out.push_back(std::move(p));
     const bool good = std::ranges::all_of(varying, [&](Expr e) {
       if (i >= kDistinctTries) return !last || !is_same(e, out);
@@ -145,12 +165,9 @@ class Fits {
       if (auto line = linear(e, w, v)) return line;
     for (const auto& [e, w] : known_)
       if (auto line = linear(sym::floordiv(e, 2), values(sym::floordiv(e, 2)), v)) return line;
-    for (const auto& [a, x] : known_) {
-      for (const auto& [b, y] : known_) {
-        for (Expr e : {a * b, a + b, a - b, sym::min(a, b), sym::max(a, b)})
-          if (!e.is_const() && values(e) == v) return e;
-      }
-    }
+    for (const auto& [a, x] : known_)
+      for (const auto& [b, y] : known_)
+        if (const auto both = combined(a, x, b, y, v)) return both;
     return std::nullopt;
   }
 
@@ -169,6 +186,26 @@ class Fits {
     for (size_t k = 0; k < kProbes; ++k)
       if (factor * w[k] + constant != v[k]) return std::nullopt;
     return Expr(factor) * e + Expr(constant);
+  }
+
+  // What is computed of two. A product may be larger than what expressions hold.
+  static std::optional<Expr> combined(Expr a, const Values& x, Expr b, const Values& y,
+                                      const Values& v) {
+    const auto fits = [&](auto&& compute) {
+      for (size_t k = 0; k < kProbes; ++k)
+        if (compute(x[k], y[k]) != v[k]) return false;
+      return true;
+    };
+    const auto product = [](int64_t i, int64_t j) {
+      int64_t out;
+      return __builtin_mul_overflow(i, j, &out) ? INT64_MAX : out;
+    };
+    if (fits(product)) return a * b;
+    if (fits(std::plus<>())) return a + b;
+    if (fits(std::minus<>())) return a - b;
+    if (fits([](int64_t i, int64_t j) { return std::min(i, j); })) return sym::min(a, b);
+    if (fits([](int64_t i, int64_t j) { return std::max(i, j); })) return sym::max(a, b);
+    return std::nullopt;
   }
 
   struct Known {

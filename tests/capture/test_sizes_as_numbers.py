@@ -555,3 +555,23 @@ def test_what_math_asks_of_sizes(name):
     ask, answers = ASKED[name]
     sizes = (5, 9, 14, 33, 7, 20, 12, 18)
     served(lambda x: (x + 1, ask(x.shape[0])), [(R(n, 2),) for n in sizes], recompiles=answers)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_windows_that_are_laid_over_each_other(gradient):
+    """Each size is a symbol from the first call on: torch is asked far away from the hints."""
+
+    def program(x):
+        return F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1)
+
+    compiled = oxyfuel.compile(program, dynamic=True)
+    for n, h, w in ((1, 4, 5), (2, 5, 4), (3, 3, 3), (2, 6, 9)):
+        x = R(n, 8, h, w)
+        same(compiled(x), program(x))
+        if not gradient:
+            continue
+        with torch.enable_grad():
+            leaves = [x.clone().requires_grad_() for _ in range(2)]
+            for function, leaf in zip((compiled, program), leaves, strict=True):
+                function(leaf).square().sum().backward()
+            torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
