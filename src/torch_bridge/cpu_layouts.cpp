@@ -312,6 +312,39 @@ void bag_maxima(ir::TensorType& t, Args args) {
     resized(t, {bags(args)});
 }
 
+// What a kernel says of a result's strides where torch's rules, which are Python code, have their
+// own ideas of dimensions of size 1: of new tensors like the first argument, and elementwise.
+std::optional<ops::Sizes> strides_by_kernel(const c10::OperatorHandle& op, Args args,
+                                            const ops::Sizes& sizes) {
+  const auto& formal = op.schema().arguments();
+  if (op.schema().name().ends_with("_like") && formal.back().name() == "memory_format") {
+    const auto format = args.back().toOptional<at::MemoryFormat>();
+    if (format.value_or(at::MemoryFormat::Preserve) != at::MemoryFormat::Preserve) return {};
+    return ops::preserved_strides(type_of(args[0].toTensor()));
+  }
+  if (!op.hasTag(at::Tag::pointwise)) return {};
+  std::vector<ir::TensorType> operands;
+  bool has_number = false;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].isTensor() && args[i].toTensor().defined())
+      operands.push_back(type_of(args[i].toTensor()));
+    has_number |= args[i].isScalar() && (formal[i].name() == "other" || formal[i].name() == "self");
+  }
+  std::vector<const ir::TensorType*> pointers;
+  for (const ir::TensorType& t : operands) pointers.push_back(&t);
+  return ops::elementwise_strides(sizes, pointers, has_number);
+}
+
+void correct_ones(const c10::OperatorHandle& op, Args args, ir::TensorType& t) {
+  const auto is_one = [](const sym::Expr& size) { return size.is_const(1); };
+  if (std::ranges::none_of(t.sizes, is_one)) return;
+  const auto strides = strides_by_kernel(op, args, t.sizes);
+  if (!strides || strides->size() != t.strides.size()) return;
+  for (size_t d = 0; d < t.sizes.size(); ++d)
+    if (!is_one(t.sizes[d]) && (*strides)[d] != t.strides[d]) return;
+  t.strides = *strides;
+}
+
 struct Correction {
   const char* target;
   size_t ret;
@@ -375,8 +408,9 @@ std::vector<std::string> corrected_ops() {
   return out;
 }
 
-void correct_cpu_layouts(const std::string& target, Args args,
+void correct_cpu_layouts(const c10::OperatorHandle& op, Args args,
                          std::vector<PredictedReturn>& returns) {
+  const std::string target = target_of(op.operator_name());
   // Weights that nobody asks for are not there.
   if (target == "aten._native_multi_head_attention.default" &&
       (!args[10].toBool() || args[0].toTensor().sym_numel() == 0))
@@ -389,6 +423,9 @@ void correct_cpu_layouts(const std::string& target, Args args,
     for (PredictedTensor& t : returns[c.ret].tensors)
       if (t.defined && t.type.device.is_cpu() && t.type.dim() > 0) c.correct(t.type, settled);
   }
+  for (PredictedReturn& r : returns)
+    for (PredictedTensor& t : r.tensors)
+      if (t.defined && t.alias_of < 0 && t.type.device.is_cpu()) correct_ones(op, args, t.type);
 }
 
 }  // namespace oxy::bridge

@@ -93,7 +93,7 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
       r.data = v;
     }
   }
-  correct_cpu_layouts(target_of(op.operator_name()), args, out);
+  correct_cpu_layouts(op, args, out);
   return out;
 }
 

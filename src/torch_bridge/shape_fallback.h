@@ -32,7 +32,7 @@ std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
 
 // Where torch's shape rules, which speak of no device, differ from what its CPU kernels give:
 // corrects the predicted strides of an op's results. `args`: the fakes that it was called with.
-void correct_cpu_layouts(const std::string& target, c10::ArrayRef<c10::IValue> args,
+void correct_cpu_layouts(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
                          std::vector<PredictedReturn>& returns);
 
 // The ops that it knows.

@@ -227,3 +227,46 @@ def test_upsampled_images(rank, mode):
             oxyfuel.reset()
             assert found.stride() == expected.stride(), (x.shape, x.stride(), size)
             torch.testing.assert_close(found, expected)
+
+
+# ---- ops that torch's own rules answer for, which are Python code
+
+ANSWERED_BY_TORCH = {
+    "randn_like": torch.randn_like,
+    "rand_like": torch.rand_like,
+    "randint_like": lambda x: torch.randint_like(x, 9),
+    "abs": lambda x: torch.complex(x, x).abs(),
+    "conjugate": lambda x: torch.complex(x, x).conj_physical(),
+    "angle": lambda x: torch.complex(x, x).angle(),
+    "roots": lambda x: torch.complex(x, x).sqrt(),
+    "product": lambda x: torch.complex(x, x) * 2,
+    "lcm": lambda x: torch.lcm(x.long(), x.long()),
+    "gammainc": lambda x: torch.special.gammainc(x.abs() + 1, x.abs() + 1),
+    "sort": lambda x: x.sort(-1)[0],
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=-1, keepdim=True),
+    "bernoulli": lambda x: x.sigmoid().bernoulli(),
+    "dropout": torch.nn.functional.dropout,
+}
+
+
+def with_sizes_1():
+    b = torch.randn(4, 6, 8)
+    yield from (b[:, :1], b[..., :1], b[:1, :, :4], b[:1, :1, :1], b[:1].transpose(1, 2))
+    yield torch.randn(1, 6).chunk(2, 1)[0]
+    for sizes, strides in (((1, 3), (7, 1)), ((5, 1), (1, 7)), ((1,), (7,))):
+        yield b.as_strided(sizes, strides)
+
+
+@pytest.mark.parametrize("name", ANSWERED_BY_TORCH)
+def test_sizes_1_of_ops_that_torch_answers_for(name, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    op = ANSWERED_BY_TORCH[name]
+    for x in with_sizes_1():
+        for function in (op, lambda x: op(x * 2), lambda x: op(x) * 2):
+            oxyfuel.reset()
+            torch.manual_seed(0)
+            expected = function(x)
+            torch.manual_seed(0)
+            found = oxyfuel.compile(function)(x)
+            assert found.stride() == expected.stride(), (tuple(x.shape), x.stride())
+            torch.testing.assert_close(found, expected, equal_nan=True)
