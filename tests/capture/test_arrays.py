@@ -2,6 +2,7 @@
 the type, the dtype, the shape, the memory that is shared."""
 
 import itertools
+import operator
 import warnings
 
 import numpy as np
@@ -408,6 +409,45 @@ def test_scalars_with_tensors_count_as_numbers():
     for s in (np.float64(2), np.float64(3), np.float32(1.5), np.int64(2)):
         same(compiled(torch.ones(2), s), torch.ones(2) * s + s)
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+WITH_SCALAR = {
+    "full": lambda t, v: torch.full((2,), v),
+    "new_full": lambda t, v: t.new_full((2,), v),
+    "full_like": torch.full_like,
+    "plus": lambda t, v: t + v,
+    "times": lambda t, v: v * t,
+    "equal": lambda t, v: t == v,
+    "where": lambda t, v: torch.where(t > 0, t, v),
+    "clamp": lambda t, v: t.clamp(v),
+    "arange": lambda t, v: torch.arange(0, 3, v),
+    "as_tensor": lambda t, v: torch.as_tensor(v),
+    "item": lambda t, v: t[v],
+    "set": lambda t, v: (t := t.clone(), operator.setitem(t, 0, v))[0],
+    "set_all": lambda t, v: (t := t.clone(), t.__setitem__(slice(None), v))[0],
+    "set_some": lambda t, v: (t := t.clone(), operator.setitem(t, t > 0, v))[0],
+}
+
+
+@pytest.mark.parametrize("name", WITH_SCALAR)
+def test_scalars_where_torch_takes_numbers(name):
+    """A boolean counts as a float; only some may be assigned to an item."""
+
+    def outcome(function, *args):
+        try:
+            return function(*args)
+        except Exception as e:
+            return type(e), str(e)
+
+    scalars = [np.bool_(True), np.float32(1.5), np.float64(1.5), np.int64(1), np.int32(1)]
+    function = WITH_SCALAR[name]
+    for tensor in (torch.arange(3.0), torch.arange(3), torch.arange(3) > 1):
+        for s in scalars:
+            oxyfuel.reset()
+            compiled = oxyfuel.compile(function, backend="eager")
+            expected = outcome(function, tensor, s)
+            for _ in range(2):
+                same(outcome(compiled, tensor, s), expected)
 
 
 def test_scalars_that_vary_are_inputs():

@@ -169,16 +169,21 @@ SourceId Arrays::source_of_array(py::handle array) const {
   return it == array_sources_.end() ? SourceId() : it->second;
 }
 
-// Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value.
-Arguments Arrays::with_numbers(const Arguments& args) {
+// Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value,
+// booleans as floats. What is assigned to an item must be an integer or a number of Python's itself,
+// as a float64 is.
+Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
   Arguments out = args;
   for (py::object& a : out) {
     if (!is_array(a) || !source_of_array(a).valid() || !a.attr("scalar").cast<bool>()) continue;
     Tracked& tensor = *heap().tracked(a.attr("tensor"));
     py::object number = number_in(tensor.original.ptr());
-    if (!number) throw Break(BreakId::numpy, "a scalar of this type");
+    const auto dtype = THPVariable_Unpack(tensor.original.ptr()).scalar_type();
+    const bool assigned = (word == "setitem" || word == "__setitem__") && a.is(out.back());
+    if (!number || (assigned && (dtype == at::kBool || dtype == at::kFloat)))
+      throw Break(BreakId::numpy, "a scalar of this type");
     heap().guard(GuardKind::Number, tensor.source, number);
-    a = std::move(number);
+    a = dtype == at::kBool ? py::float_(number) : std::move(number);
   }
   return out;
 }

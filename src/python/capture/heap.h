@@ -158,7 +158,8 @@ class Arrays : public Part {
   void refuse_sampler(PyFunctionObject* function, const Arguments& args, const Keywords& kwargs);
   Done call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_array_code(TracedFrame& frame);
-  Arguments with_numbers(const Arguments& args);
+  // Of a call of the function with this name.
+  Arguments with_numbers(std::string_view word, const Arguments& args);
   bool in_array_code() const;
   bool is_of_array_code(SourceId source) const;
 

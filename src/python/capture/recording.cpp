@@ -102,7 +102,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                   kwargs);
   }
   if (any_argument(args, kwargs, mentions_array)) {
-    const Arguments numbers = arrays().with_numbers(args);
+    const Arguments numbers = arrays().with_numbers(word, args);
     if (any_argument(numbers, kwargs, mentions_array))
       throw Break(BreakId::numpy, target, " of an array");
     return record(kind, target, callable, numbers, kwargs);
