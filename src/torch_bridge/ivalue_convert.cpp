@@ -195,6 +195,8 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
       return ir::Device{static_cast<int8_t>(d.type()), static_cast<int8_t>(d.index())};
     }
     case DType:
+      if (c10::isQIntType(v.toScalarType()))
+        throw Unsupported("an op that makes quantized tensors");
       return static_cast<ir::DType>(v.toInt());
     case Layout:
       return ir::Layout{static_cast<int8_t>(v.toInt())};

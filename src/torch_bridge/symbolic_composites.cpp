@@ -199,12 +199,14 @@ at::Tensor stft(c10::DispatchKeySet keys, const at::Tensor& signal, int64_t n_ff
   return signal.dim() == 1 ? out.squeeze(0) : out;
 }
 
-// x, N, increasing: the powers of x as products, column by column.
+// x, N, increasing: the powers of x as products, column by column. torch's own kernel writes over
+// what its backward needs: there it is to be heard.
 void vander(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t base = stack->size() - 3;
   const at::Tensor x = (*stack)[base].toTensor();
   const c10::IValue count = (*stack)[base + 1];
-  if ((!is_symbolic(x) && !count.isSymInt()) || x.dim() != 1)
+  const bool differentiated = x.requires_grad() && c10::GradMode::is_enabled();
+  if ((!is_symbolic(x) && !count.isSymInt()) || x.dim() != 1 || differentiated)
     return op.redispatchBoxed(keys & keys_below, stack);
   const c10::SymInt rows = x.sym_size(0), columns = count.isNone() ? rows : count.toSymInt();
   if (columns < 2) return op.redispatchBoxed(keys & keys_below, stack);

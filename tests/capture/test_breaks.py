@@ -291,3 +291,23 @@ def _recursive(x, n):
 
 def _count(n):
     return 0 if n == 0 else 1 + _count(n - 1)
+
+
+QUANTIZED = {
+    "by_tensor": lambda x: torch.quantize_per_tensor(x * 2, 0.1, 0, torch.quint8),
+    "by_channel": lambda x: torch.quantize_per_channel(
+        x * 2, torch.full((3,), 0.1), torch.zeros(3), 0, torch.qint8
+    ),
+    "by_values": lambda x: torch.quantize_per_tensor_dynamic(x * 2, torch.qint8, False),
+}
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_tensors_are_made_in_eager(name):
+    function = QUANTIZED[name]
+    compiled = oxyfuel.compile(lambda x: function(x).dequantize() + 1)
+    for n in (3, 4, 5):
+        x = torch.rand(3, n)
+        assert torch.equal(compiled(x), function(x).dequantize() + 1)
+    assert oxyfuel.stats()["fallbacks"] == 0
+    assert function(x).dtype == oxyfuel.compile(function)(x).dtype

@@ -575,3 +575,19 @@ def test_windows_that_are_laid_over_each_other(gradient):
             for function, leaf in zip((compiled, program), leaves, strict=True):
                 function(leaf).square().sum().backward()
             torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+
+
+@pytest.mark.filterwarnings("ignore:oxyfuel")
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_gradients_of_vander_raise(dynamic, monkeypatch):
+    """torch has written over what they need."""
+    monkeypatch.delenv("OXYFUEL_STRICT")
+    program = lambda x: torch.vander(x * 2, 3).sum()
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    with torch.enable_grad():
+        for n in (4, 5, 6):
+            x = R(n, requires_grad=True)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                program(x).backward()
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                compiled(x).backward()
