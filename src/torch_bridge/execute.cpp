@@ -702,13 +702,13 @@ std::pair<at::Tensor, int64_t> Executable::base_of(const Call& c, const PlanOutp
 void Executable::make_pieces(Call& c, size_t first) const {
   const PlanOutput& one = plan_.outputs[first];
   const auto [base, offset] = base_of(c, one);
-  if (!base.requires_grad() || !c10::GradMode::is_enabled()) return;
+  if (!c10::GradMode::is_enabled()) return;
   std::vector<size_t> at;
   std::vector<ViewPlace> places;
   for (size_t i = first; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     const TensorMeta& m = c.sizes.outputs[i];
-    if (!o.piece || o.kind != one.kind || o.index != one.index || is_detached(i) ||
+    if (!o.piece || o.kind != one.kind || o.index != one.index || is_detached(i, base) ||
         static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
       continue;
     at.push_back(i);
@@ -718,9 +718,13 @@ void Executable::make_pieces(Call& c, size_t first) const {
   for (size_t i = 0; i < at.size(); i++) c.outputs[at[i]] = pieces[i];
 }
 
-bool Executable::is_detached(size_t output) const {
+// Whether a view of `base` has no gradients although that has, or is one of its memory alone. Of any
+// other base eager's views take part in autograd: what is written to them later may require
+// gradients.
+bool Executable::is_detached(size_t output, const at::Tensor& base) const {
   return plan_.outputs[output].detached ||
-         (output < options_.requires_grad.size() && !options_.requires_grad[output]);
+         (base.requires_grad() && output < options_.requires_grad.size() &&
+          !options_.requires_grad[output]);
 }
 
 void Executable::make_views(Call& c) const {
@@ -732,7 +736,7 @@ void Executable::make_views(Call& c) const {
       if (o.piece && !c.outputs[i].defined()) make_pieces(c, i);
       if (c.outputs[i].defined()) continue;
       const auto [base, offset] = base_of(c, o);
-      const at::Tensor from = is_detached(i) ? base.detach() : base;
+      const at::Tensor from = is_detached(i, base) ? base.detach() : base;
       const TensorMeta& m = c.sizes.outputs[i];
       const bool is_whole = o.detached && same_places(from, m) && m.offset == offset &&
                             static_cast<c10::ScalarType>(m.dtype) == from.scalar_type();

@@ -176,7 +176,7 @@ class Executable {
   void check_writable(const Call& c) const;
   void prepare_writes(Call& c) const;
   std::pair<at::Tensor, int64_t> base_of(const Call& c, const runtime::PlanOutput& o) const;
-  bool is_detached(size_t output) const;
+  bool is_detached(size_t output, const at::Tensor& base) const;
   void make_pieces(Call& c, size_t first) const;
   void make_views(Call& c) const;
   void commit(Call& c) const;

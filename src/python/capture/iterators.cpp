@@ -242,10 +242,8 @@ py::object Iterators::iterate(py::handle o) {
   if (heap().is_tensor(o)) {
     const at::Tensor& t = THPVariable_Unpack(p);
     if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
-    py::list items;
-    const int64_t length = t.sym_size(0).guard_int(__FILE__, __LINE__);  // the others stay symbols
-    for (int64_t i = 0; i < length; i++) items.append(objects().subscript(o, py::int_(i)));
-    return steal(PyObject_GetIter(items.ptr()));
+    // As Tensor.__iter__: of such views autograd knows that they are several.
+    return steal(PyObject_GetIter(calls().call_method(o, "unbind", {}, {}).ptr()));
   }
   if (PyObject* own = objects().special_method(o, names().iter_)) {
     py::object made = calls().call(own, {borrow(p)});
