@@ -242,3 +242,14 @@ def test_numbers_of_data(dtype):
             except RuntimeError as error:
                 results.append(str(error).split("\n")[0])
         assert results[0] == results[1], number
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+def test_alpha_that_varies_beside_integers(name):
+    def function(x, alpha):
+        return getattr(torch, name)(x, x, alpha=alpha)
+
+    compiled = oxyfuel.compile(function)
+    x = torch.tensor([1, 2])
+    for alpha in (1, 2, 3, 1.5, 2.5, 3.5, 4):
+        assert outcome(compiled, x, alpha) == outcome(function, x, alpha)

@@ -263,6 +263,10 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
                 cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",
                     table_entry(LoopOp::Log1p, dtype)));
   }
+  if (op == LoopOp::Asinh || op == LoopOp::Acosh) {
+    return call(ops::name(op), dtype,
+                cat(x, ", ", table_entry(op, dtype), ", ", table_entry(LoopOp::Log, dtype)));
+  }
   if (args.size() == 1) return call("call1", dtype, cat(x, ", ", table_entry(op, dtype)));
   return call("call2", dtype, cat(x, ", ", args[1].text, ", ", table_entry(op, dtype)));
 }

@@ -227,7 +227,8 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
   auto middle = (size > @splat(0.41421356237309503)) & (size <= @splat(2.414213562373095));
   $T top = middle ? size - one : size, bottom = middle ? size + one : one;
   top = beyond ? -one : top;
-  bottom = beyond ? size : bottom;
+  $T most = @splat(1e300);  // behind which the last bit is the same
+  bottom = beyond ? (size > most ? most : size) : bottom;
   $T turn = middle ? @splat(0.7853981633974483) : none;
   $T rest = middle ? @splat(3.061616997868383e-17) : none;
   turn = beyond ? @splat(1.5707963267948966) : turn;

@@ -24,7 +24,8 @@ Size most_iterations(const Gemm& p) {
 
 class RowEmitter {
  public:
-  explicit RowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4), tile_rows_(tuning::row_tile_rows(t)) {
+  explicit RowEmitter(const Machine& t)
+      : prelude_(t), lanes_(t.vector_bytes / 4), tile_rows_(tuning::row_tile_rows(t)) {
     vec_ = prelude_.type("f32", lanes_);
   }
 

@@ -37,7 +37,7 @@ struct TracedFrame {
   };
   std::vector<Handled> handled;
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
-  size_t assumed = 0;  // truths that were taken for granted
+  size_t assumed = 0;                         // truths that were taken for granted
   std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
   py::object names;                           // of the body of a class: what it has bound

@@ -90,7 +90,8 @@ constexpr size_t kMostAssumed = 256;
 
 bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps) {
   const py::object o = pop(f);
-  if (c.heap.is_tensor(o) && f.assumed < kMostAssumed && !c.numbers.truth_of_state(o) && !c.numbers.use_number(o)) {
+  if (c.heap.is_tensor(o) && f.assumed < kMostAssumed && !c.numbers.truth_of_state(o) &&
+      !c.numbers.use_number(o)) {
     const bool there = leads_to_raise(f, static_cast<size_t>(i.target));
     const bool truth = there ? !jumps : jumps;
     if (there != leads_to_raise(f, f.next) && c.numbers.assume_truth(o, truth)) {

@@ -177,8 +177,10 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
       return false;
     const py::object& real = deferred_.at(o.ptr()).real;
     const bool is_float = PyFloat_CheckExact(real.ptr());
-    const bool among_integers =
-        integer && (!is_float || std::ranges::find(kOfIntegers, word) != std::end(kOfIntegers));
+    // Eager refuses a float as their alpha.
+    const bool float_too =
+        keyword != "alpha" && std::ranges::find(kOfIntegers, word) != std::end(kOfIntegers);
+    const bool among_integers = integer && (!is_float || float_too);
     return (computable || among_integers) &&
            number_as_tensor(real, input_dtype(o, *met)).has_value();
   };

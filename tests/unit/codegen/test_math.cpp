@@ -33,6 +33,7 @@ const Function<float> kOfF32[] = {
     {LoopOp::Log2, std::log2, 1.5},   {LoopOp::Log10, std::log10, 1.5},
     {LoopOp::Tan, std::tan, 2.6},     {LoopOp::Asin, std::asin, 1.8},
     {LoopOp::Acos, std::acos, 1.3},   {LoopOp::Atan, std::atan, 1.4},
+    {LoopOp::Asinh, std::asinh, 1.1}, {LoopOp::Acosh, std::acosh, 1.1},
 };
 
 const Function<double> kOfF64[] = {
@@ -42,7 +43,8 @@ const Function<double> kOfF64[] = {
     {LoopOp::Cos, std::cos, 0.7},     {LoopOp::Tan, std::tan, 0.7},
     {LoopOp::Asin, std::asin, 1.3},   {LoopOp::Acos, std::acos, 1.3},
     {LoopOp::Atan, std::atan, 0.9},   {LoopOp::Tanh, std::tanh, 1.0},
-    {LoopOp::Erf, std::erf, 1.0},
+    {LoopOp::Erf, std::erf, 1.0},     {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
+    {LoopOp::Acosh, std::acosh, 2.0},
 };
 
 template <class T>
@@ -62,7 +64,7 @@ template <class T>
 double ulps(T got, typename Function<T>::Wide want) {
   using Limits = std::numeric_limits<T>;
   const auto rounded = static_cast<T>(want);
-  if (std::isnan(want)) return std::isnan(got) ? 0 : 1e9;
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got) ? 0 : 1e9;
   if (std::isinf(rounded) || std::isinf(got)) return got == rounded ? 0 : 1e9;
   if (want == 0) return got == 0 && std::signbit(got) == std::signbit(want) ? 0 : 1e9;
   const int exponent = std::max(std::ilogb(want), Limits::min_exponent - 1);
