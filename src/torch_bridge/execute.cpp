@@ -718,8 +718,8 @@ void Executable::make_pieces(Call& c, size_t first) const {
   for (size_t i = 0; i < at.size(); i++) c.outputs[at[i]] = pieces[i];
 }
 
-// Whether a view of `base` has no gradients although that has, or is one of its memory alone. Of any
-// other base eager's views take part in autograd: what is written to them later may require
+// Whether a view of `base` has no gradients although that has, or is one of its memory alone. Of
+// any other base eager's views take part in autograd: what is written to them later may require
 // gradients.
 bool Executable::is_detached(size_t output, const at::Tensor& base) const {
   return plan_.outputs[output].detached ||

@@ -1,5 +1,5 @@
-"""Objects of a user's classes, given to what asks them: operators beside tensors, indices, sizes and
-other arguments of torch, caches. What they answer changes between the calls."""
+"""Objects of a user's classes, given to what asks them: operators beside tensors, indices, sizes
+and other arguments of torch, caches. What they answer changes between the calls."""
 
 import collections
 import dataclasses

@@ -37,8 +37,8 @@ inline void jump_if(TracedFrame& f, const Instruction& i, bool jumps) {
   if (jumps) f.next = static_cast<size_t>(i.target);
 }
 
-// The truth that a jump asks for, which jumps where it is `jumps`. Of a tensor that is no number yet,
-// the one that leads to no exception, where the other one does: each call checks it.
+// The truth that a jump asks for, which jumps where it is `jumps`. Of a tensor that is no number
+// yet, the one that leads to no exception, where the other one does: each call checks it.
 bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps);
 
 // Raises an exception of the captured code's.

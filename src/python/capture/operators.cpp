@@ -26,8 +26,8 @@ bool is_derived_of(PyTypeObject* type, PyTypeObject* of) {
   return type != of && PyType_IsSubtype(type, of);
 }
 
-// Of what the class has for the operator nothing is left to be asked: it is what the type written in
-// C has, or a function that has been.
+// Of what the class has for the operator nothing is left to be asked: it is what the type written
+// in C has, or a function that has been.
 void refuse_own_operator(py::handle o, const std::string& name) {
   const py::str method(cat("__", name.starts_with("i") ? name.substr(1) : name, "__"));
   PyTypeObject* type = Py_TYPE(o.ptr());

@@ -49,7 +49,8 @@ constexpr const char* kAnswers[] = {"__torch_function__", "__index__",    "__int
                                     "__complex__",        "__bool__",     "__len__", "__getitem__",
                                     "__iter__",           "__contains__", "__eq__",  "__hash__"};
 
-// A function in Python, or anything of a class in Python; what enum members have reads their values.
+// A function in Python, or anything of a class in Python; what enum members have reads their
+// values.
 bool is_of_user(PyObject* found) {
   if (PyFunction_Check(found)) return !is_text(as_function(found)->func_module, "enum");
   return found != Py_None && Py_TYPE(found) != &PyWrapperDescr_Type && !is_unbound_native(found) &&

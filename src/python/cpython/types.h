@@ -14,8 +14,8 @@ inline bool is_changeable_class(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
 }
 
-// An entry of the cache of a functools.lru_cache with a limit, which takes the place of the one that
-// has not been asked for longest (Modules/_functoolsmodule.c).
+// An entry of the cache of a functools.lru_cache with a limit, which takes the place of the one
+// that has not been asked for longest (Modules/_functoolsmodule.c).
 struct LruEntry {
   PyObject_HEAD LruEntry *before, *next;
   Py_hash_t hash;
