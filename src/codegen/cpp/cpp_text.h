@@ -50,8 +50,8 @@ std::string with_lanes(std::string_view name, int lanes);
 // "float" for "f32"; and so on.
 std::string_view c_type(std::string_view name);
 int element_bytes(std::string_view name);
-// The name of the text's `number`-th buffer, loop variable, ...: "i7", and "i8_" where that would be
-// the name of a type.
+// The name of the text's `number`-th buffer, loop variable, ...: "i7", and "i8_" where that would
+// be the name of a type.
 std::string numbered(char letter, size_t number);
 // typedefs of all scalar types
 std::string scalar_typedefs();

@@ -263,7 +263,8 @@ struct Finish {
            store_unit_, "(to + i * ", width(), ", r[i]);\n}\n");
   }
 
-  // pack: to[step][0..wide) = B's panel, in whole vectors; columns beyond `columns` are 0. `odd`: the last pair of k is half a one.
+  // pack: to[step][0..wide) = B's panel, in whole vectors; columns beyond `columns` are 0.
+  // `odd`: the last pair of k is half a one.
   void pack() {
     const int w = width();
     const std::string row = cat("b + k * ", per_step_, " * s->b_k + n"), next = "s->b_k";
@@ -452,8 +453,8 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
   }
 
   // tiles: a block of rows, cut into tiles whose sizes differ by one at most. Columns beyond
-  // `columns` are 0 in the panel; whole vectors of nothing else are left out. Where `to` is given, the sums in `c` are whole and go to it, a few rows at a time; with
-  // `start` they need not stay.
+  // `columns` are 0 in the panel; whole vectors of nothing else are left out. Where `to` is given,
+  // the sums in `c` are whole and go to it, a few rows at a time; with `start` they need not stay.
   void tiles() {
     cat_to(body_,
            "static int tiles(const Shape* s, i64 m, const unit* const* rows, i64 channel, "

@@ -557,7 +557,8 @@ constexpr Piece kMathPieces[] = {
   y = @fma(y, r, y);
   h = @fma(h, r, h);
   y = @fma(@fma(-y, y, x), h, y);
-  $T unit = __builtin_bit_cast($T, (__builtin_bit_cast($u64, y) & 0x7ff0000000000000) - 0x0340000000000000);
+  $u64 exponent = __builtin_bit_cast($u64, y) & 0x7ff0000000000000;
+  $T unit = __builtin_bit_cast($T, exponent - 0x0340000000000000);
   auto sure = (@abs(@fma(-y, y, x)) < y * unit * @splat(0.999999)) & usual;
   if (__builtin_expect(@any_not(sure), 0)) return @sqrt(x);
   return y;

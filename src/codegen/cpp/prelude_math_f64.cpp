@@ -2,8 +2,9 @@
 // vectors of AVX-512, and a short polynomial behind it.
 //
 // Sums that decide the last bit are carried in two parts (T. Dekker, A floating-point technique for
-// extending the available precision, 1971). Coefficients are weighted minimax fits. Where a lane has
-// an argument that the short way does not serve, all lanes call the math table's function `far`.
+// extending the available precision, 1971). Coefficients are weighted minimax fits. Where a lane
+// has an argument that the short way does not serve, all lanes call the math table's function
+// `far`.
 #include "codegen/cpp/prelude.h"
 
 namespace oxy::codegen::cpp {
@@ -45,9 +46,9 @@ constexpr Piece kMathOfF64[] = {
 }
 )"},
 
-    // log x = e log 2 + high + low: x = 2^e m, m from 0.67 to 1.34, and m / c = 1 + r where c is one
-    // of 16 numbers whose logarithms are good to 20 bits more than they have. What m / c is rounded
-    // by is part of r.
+    // log x = e log 2 + high + low: x = 2^e m, m from 0.67 to 1.34, and m / c = 1 + r where c is
+    // one of 16 numbers whose logarithms are good to 20 bits more than they have. What m / c is
+    // rounded by is part of r.
     {"log_parts", "f64", 0, 0, R"(static const f64 @@_inverses[16] = {
     1.4545452773451155, 1.3913041262598103, 1.333333187691305, 1.2799997965205427,
     1.230769284579127, 1.1851850623572573, 1.1428571667414882, 1.1034480664859123,
@@ -93,7 +94,8 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
     {"log2_sum", "f64", 0, 0, R"(OXY_INLINE $T @@($T high, $T low, $T e) {
   $T part = high * @splat(1.4426950408889634);
   $T lost = @fma(high, @splat(1.4426950408889634), -part);
-  $T rest = @fma(low, @splat(1.4426950408889634), @fma(high, @splat(2.0355273740931033e-17), lost));
+  $T rest = @fma(high, @splat(2.0355273740931033e-17), lost);
+  rest = @fma(low, @splat(1.4426950408889634), rest);
   $T sum = e + part;
   return sum + (e - sum + part + rest);
 }
@@ -113,8 +115,8 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
     {"log", "f64", 0, 0, kLogOfF64, "@log_sum"},
     {"log2", "f64", 0, 0, kLogOfF64, "@log2_sum"},
     {"log10", "f64", 0, 0, kLogOfF64, "@log10_sum"},
-    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took; above 2^52 the
-    // quotient is below what is seen.
+    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took; above 2^52
+    // the quotient is below what is seen.
     {"log1p", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
   $T y = x + @splat(1.0);
   auto usual = (y > @splat(1e-300)) & (y < @splat(1e300));
@@ -135,7 +137,8 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
   *at = __builtin_bit_cast($u64, t);
   $T near = @fma(n, @splat(-0.19634954084936207), size);
   $T r = @fma(n, @splat(-7.654042494670958e-18), near);
-  $T low = @fma(n, @splat(1.8717311310739623e-34), @fma(n, @splat(-7.654042494670958e-18), near - r));
+  $T low = @fma(n, @splat(-7.654042494670958e-18), near - r);
+  low = @fma(n, @splat(1.8717311310739623e-34), low);
   $T s = r * r;
   $T p = @splat(2.755142874055035e-06);
   p = @fma(p, s, @splat(-0.00019841269363824176));
@@ -177,7 +180,8 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
     // The angle's half turns decide the sign.
     {"sine_turned", "f64", 0, 0, R"(OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $u64 sign) {
   $T low, high = @sine_parts(at, r, sine, cosine, &low);
-  return __builtin_bit_cast($T, __builtin_bit_cast($u64, high + low) ^ ((at << 59 ^ sign) & 0x8000000000000000));
+  $u64 turned = (at << 59 ^ sign) & 0x8000000000000000;
+  return __builtin_bit_cast($T, __builtin_bit_cast($u64, high + low) ^ turned);
 }
 )"},
     {"sin", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
@@ -257,8 +261,8 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
 }
 )"},
 
-    // As of f32: P(s), asin(z) is z + z^3 P(z^2) up to 1 / 2; beyond, 2 asin(z) with z^2 = (1 - |x|)
-    // / 2.
+    // As of f32: P(s), asin(z) is z + z^3 P(z^2) up to 1 / 2; beyond, 2 asin(z) with z^2 half of
+    // 1 - |x|.
     {"asin_rest", "f64", 0, 0, R"(OXY_INLINE $T @@($T z, $T s) {
   $T p = @splat(0.031959161973390826);
   p = @fma(p, s, @splat(-0.01629436387164433));
@@ -283,7 +287,8 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
   $T z = beyond ? @root(half) : size;
   $T rest = @asin_rest(z, s);
   $T high = @fma(z, @splat(-2.0), turn);
-  $T low = @fma(z, @splat(-2.0), turn - high) + @fma(rest, @splat(-2.0), @splat(6.123233995736766e-17));
+  $T lost = @fma(rest, @splat(-2.0), @splat(6.123233995736766e-17));
+  $T low = @fma(z, @splat(-2.0), turn - high) + lost;
   $T y = beyond ? high + low : z + rest;
   return @copysign(y, x);
 }

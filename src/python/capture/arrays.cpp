@@ -170,8 +170,8 @@ SourceId Arrays::source_of_array(py::handle array) const {
 }
 
 // Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value,
-// booleans as floats. What is assigned to an item must be an integer or a number of Python's itself,
-// as a float64 is.
+// booleans as floats. What is assigned to an item must be an integer or a number of Python's
+// itself, as a float64 is.
 Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
   Arguments out = args;
   for (py::object& a : out) {
