@@ -1,5 +1,5 @@
-"""Functions of itertools, functools, collections and torch that are written in C, and call what they are
-given or put it in containers, in Python.
+"""Functions of itertools, functools, collections and torch that are written in C, and call what
+they are given or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
