@@ -92,3 +92,18 @@ def test_variances(shape, dim):
     exact = fn(x.double())
     got = oxyfuel.compile(fn, options={"strict": True})(x)
     assert error(got, exact) <= 6 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.float32, torch.float16))
+@pytest.mark.parametrize("inner", (1, 3, 8, 31, 33, 70))
+def test_two_loops_of_any_size(inner, dtype):
+    """A loop that is shorter than its vectors keeps what the loop around it has summed up."""
+
+    def fn(x):
+        return x.sum((0, -1), dtype=torch.float64), x.sum((0, 2), dtype=torch.float64)
+
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    for last in (inner, inner + 1):
+        x = torch.randn(2, 4, 6, last).to(dtype)
+        for has, wanted in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(has, wanted)

@@ -301,12 +301,15 @@ void KernelWriter::add_to_totals(const std::vector<uint32_t>& sums) {
   }
 }
 
+// What an accumulator held before a loop that has no block is still in it.
 void KernelWriter::close_totals(const std::vector<uint32_t>& sums) {
   for (uint32_t id : sums) {
     const Accumulator& acc = accumulators_[id];
-    const std::string total = cat(acc.name, "_total[k]");
+    const std::string part = element_of(acc, "k");
+    const std::string wide = operators(lanes_of(acc)).cast({part, acc.init.dtype}, DType::F64);
+    const std::string total = cat('(', acc.name, "_total[k] + ", wide, ')');
     out_.line("OXY_UNROLL");
-    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", element_of(acc, "k"), " = ",
+    out_.line("for (int k = 0; k < ", acc.copies, "; ++k) ", part, " = ",
               operators(lanes_of(acc)).cast({total, DType::F64}, acc.init.dtype), ';');
   }
 }
