@@ -6,6 +6,7 @@
 
 #include "autograd/choose_saved.h"
 #include "autograd/compact.h"
+#include "autograd/narrow_draws.h"
 #include "autograd/normalize_again.h"
 #include "autograd/sides.h"
 #include "autograd/unread_symbols.h"
@@ -279,7 +280,10 @@ class Backward {
 Partition partition(const Graph& recorded, const PartitionOptions& options) {
   OXY_CHECK(recorded.stage == ir::Stage::Joint, "only joint graphs are cut");
   Graph joint = recorded;
-  if (options.policy == Policy::MinCut) normalize_again(joint);
+  if (options.policy == Policy::MinCut) {
+    normalize_again(joint);
+    narrow_draws(joint);
+  }
   const Sides sides = sides_of(joint);
   std::vector<Choice> choices = choose_saved(joint, sides, options);
   Partition out{Forward(joint, sides).make(choices),
