@@ -286,6 +286,8 @@ bool shape_spread(const Args& a, Types& out) {
 }
 
 // Two passes: the mean, then the mean square of what is left, with the divisor count - correction.
+// The mean is rounded: what is left has a sum, which corrects both (Chan, Golub and LeVeque,
+// "Algorithms for Computing the Sample Variance", 1983). Equal elements have a variance of 0 so.
 template <Spread S>
 bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const DType result = r.type(n.outputs[0]).dtype;
@@ -305,13 +307,15 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   const ValueId x = r.widen(n.arg(0).value());
   const ValueId mean = r.div(r.sum(x, *dims, true), count);
   const ValueId centered = r.sub(x, mean);
-  const ValueId squares = r.sum(r.mul(centered, centered), *dims, keepdim);
-  ValueId spread = r.div(squares, divisor);
+  const ValueId rest = r.sum(centered, *dims, keepdim), shift = r.div(rest, count);
+  const ValueId squares =
+      r.sub(r.sum(r.mul(centered, centered), *dims, keepdim), r.mul(rest, shift));
+  ValueId spread = r.div(r.call("aten.clamp_min.default", {squares, 0}), divisor);
   if (S == Spread::Std || S == Spread::StdMean) spread = r.unary("aten.sqrt.default", spread);
   out.push_back(r.cast(spread, result));
   if (S == Spread::Var || S == Spread::Std) return true;
   const ValueId shaped = keepdim ? mean : r.view(mean, folded_sizes(t, *dims, false));
-  return give(out, r.cast(shaped, result));
+  return give(out, r.cast(r.add(shaped, shift), result));
 }
 
 // ---- logsumexp, norms ----

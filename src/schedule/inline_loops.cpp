@@ -26,6 +26,7 @@ struct Candidate {
   bool hoistable = true;        // its value does not change along the innermost axes of the root
   size_t body = 0;              // instructions in the root, about
   int loads = 0;
+  int full_loads = 0;  // those that are no broadcasts of something much smaller; of gathers all
   int cost = 0;
 };
 
@@ -45,6 +46,15 @@ IndexUse index_use_of(const Loop& consumer, const Inst& load) {
   a.hoistable = std::ranges::is_partitioned(
       consumer.axes, [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); });
   return a;
+}
+
+// Whether a loop loads about as many elements there as it has iterations.
+bool is_full(const Loop& l, const Inst& load) {
+  std::vector<Expr> used;
+  for (Expr e : load.index) sym::collect_symbols(e, used);
+  std::vector<Axis> axes = l.axes;
+  std::erase_if(axes, [&](const Axis& a) { return std::ranges::find(used, a.var) == used.end(); });
+  return 2 * iterations(axes) > iterations(l.axes);
 }
 
 class Inliner {
@@ -85,12 +95,16 @@ void Inliner::describe(uint32_t s) {
   c.cost = cost_of(l->body);
   c.body = l->body.size();
   int stores = 0;
-  bool elementwise = !l->has_reduction();
+  bool elementwise = !l->has_reduction(), gathers = false;
   for (const Inst& i : l->body) {
     stores += i.op == LoopOp::Store;
     elementwise &= !is_any(i.op, LoopOp::StoreAdd, LoopOp::Scan);
-    c.loads += i.op == LoopOp::Load;
+    gathers |= i.op == LoopOp::Symbol;
+    if (i.op != LoopOp::Load) continue;
+    ++c.loads;
+    c.full_loads += is_full(*l, i);
   }
+  if (gathers) c.full_loads = c.loads;
   c.simple = elementwise && stores == 1 && stores_at_own_axes(*l, store_of(*l)) &&
              !uses_.updated[memory_of(program_, store_of(*l).buffer).index];
 }
@@ -134,7 +148,7 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   const int64_t again = c.repeats * std::min(c.iterations, own) - own;
   if (c.repeats > 1 && c.cost * again > 2 * tuning::inline_cheap * own) return false;
   if (c.roots.size() == 1) return true;
-  return c.loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= tuning::inline_cheap;
+  return c.full_loads <= 1 && c.roots.size() <= 8 && c.extra + c.cost <= tuning::inline_cheap;
 }
 
 void Inliner::decide(uint32_t s) {

@@ -107,3 +107,25 @@ def test_two_loops_of_any_size(inner, dtype):
         x = torch.randn(2, 4, 6, last).to(dtype)
         for has, wanted in zip(compiled(x), fn(x), strict=True):
             torch.testing.assert_close(has, wanted)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.float16))
+@pytest.mark.parametrize("count", (1, 3, 7, 10, 100, 1000, 10007))
+def test_equal_values_have_no_variance(count, dtype):
+    """Whatever the mean is rounded to."""
+    x = (torch.tensor([0.7, 0.21, 0.7 / 3, 700.0]).expand(count, 4) * 1).to(dtype)
+    for fn in (
+        lambda x: x.std(0, correction=0),
+        lambda x: x.t().contiguous().std(-1, correction=0),
+        lambda x: torch.var_mean(x, 0, correction=0),
+        lambda x: x[:, 1].var(correction=0),
+    ):
+        spread = oxyfuel.compile(fn)(x)
+        spread = spread[0] if isinstance(spread, tuple) else spread
+        assert (spread == 0).all()
+
+
+def test_infinities_have_neither_mean_nor_variance():
+    x = torch.tensor([[float("inf"), 1.0, 2.0], [1.0, 2.0, 3.0], [float("nan"), 0.0, 0.0]])
+    fn = lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 0), x.mean(1))
+    torch.testing.assert_close(oxyfuel.compile(fn)(x), fn(x), equal_nan=True)
