@@ -122,7 +122,7 @@ std::vector<pipeline::UserPass> user_passes(const py::list& registered, Recordin
 std::optional<pipeline::SizeCheck> size_check_of(const Recording& r) {
   if (!r.facts) return std::nullopt;
   std::vector<pipeline::Reading> readings;
-  for (uint32_t i = 0; i < r.graph.inputs().size(); ++i) {
+  for (uint32_t i = 0; i < r.graph.primals(); ++i) {  // tangents come later
     const ir::Type& type = r.graph.value(r.graph.inputs()[i]).type;
     if (type.kind == ir::Type::Kind::Int)
       readings.push_back({type.expr, runtime::SizeOp::InputNumber, i, 0});

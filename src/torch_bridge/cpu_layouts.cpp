@@ -359,6 +359,7 @@ constexpr Correction kCorrections[] = {
     {"aten.normal.Tensor_Tensor", 0, row_major},
     {"aten.normal.Tensor_float", 0, row_major},
     {"aten.normal.float_Tensor", 0, row_major},
+    {"aten.pow.Scalar", 0, row_major},
     {"aten.isin.Tensor_Tensor", 0, row_major},
     {"aten.isin.Tensor_Scalar", 0, row_major},
     {"aten._embedding_bag.default", 1, bag_of_index},
