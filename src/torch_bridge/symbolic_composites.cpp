@@ -95,16 +95,16 @@ std::vector<at::Tensor> unsafe_chunk(c10::DispatchKeySet keys, const at::Tensor&
   return aten::unsafe_split_Tensor::call(input, part, dim);
 }
 
-// torch has a kernel of its own for plain tensors; its result lies row by row.
+// torch has a kernel of its own for plain tensors without gradients; its result lies row by row.
 at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::IntArrayRef kernel,
                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                       bool ceil) {
   if (!is_symbolic(input))
     return aten::max_pool1d::redispatch(keys & keys_below, input, kernel, stride, padding, dilation,
                                         ceil);
-  return std::get<0>(
-             aten::max_pool1d_with_indices::call(input, kernel, stride, padding, dilation, ceil))
-      .contiguous();
+  const auto [pooled, indices] =
+      aten::max_pool1d_with_indices::call(input, kernel, stride, padding, dilation, ceil);
+  return input.requires_grad() && at::GradMode::is_enabled() ? pooled : pooled.contiguous();
 }
 
 // Whether torch would let oneDNN run it, which it asks of the number of elements.

@@ -270,3 +270,16 @@ def test_sizes_1_of_ops_that_torch_answers_for(name, monkeypatch):
             found = oxyfuel.compile(function)(x)
             assert found.stride() == expected.stride(), (tuple(x.shape), x.stride())
             torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("gradients", (False, True))
+def test_max_pool1d_with_gradients_is_a_pool_of_images(gradients, dynamic):
+    def fn(x):
+        return torch.nn.functional.max_pool1d(x, 3, 2, 1)
+
+    x = torch.randn(3, 4, 6, 5).to(memory_format=torch.channels_last).flatten(2)
+    x.requires_grad_(gradients)
+    found, wanted = oxyfuel.compile(fn, dynamic=dynamic)(x), fn(x)
+    torch.testing.assert_close(found, wanted)
+    assert found.stride() == wanted.stride()
