@@ -21,10 +21,6 @@ using ir::ValueId;
 constexpr int64_t kSizeWithoutHint = 32;
 constexpr double kLargest = 1e15;  // elements and bytes: sums of them stay exact
 
-bool rules_hold(const Graph& g, const Node& n, const ops::OpInfo& info) {
-  return !info.applies || info.applies(g, n);
-}
-
 // Elements of its tensors, the operands too or the results alone.
 struct Moved {
   double operands = 0, results = 0;
@@ -78,7 +74,8 @@ bool is_loop(const Graph& g, const Node& n) {
   const ops::OpInfo* info = ops::find(n);
   if (!info || info->scatter || ops::contraction_of(g, n)) return false;
   if (info->has(ops::View)) return true;
-  return (info->element && rules_hold(g, n, *info)) || info->decomposition;
+  if (ops::has_unknown_number(g, n, *info)) return false;
+  return (info->element && ops::rules_hold(g, n, *info)) || info->decomposition;
 }
 
 RecomputeRule recompute_rule(const Graph& g, const Node& n) {

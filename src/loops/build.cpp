@@ -112,7 +112,7 @@ void ProgramBuilder::add_sources() {
 
 bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const {
   if (!options_.kernels || !info || !info->element) return false;
-  if (info->applies && !info->applies(graph_, n)) return false;
+  if (!ops::rules_hold(graph_, n, *info)) return false;
   bool supported = true;
   auto check = [&](ir::ValueId v) { supported &= is_supported(graph_.value(v).type); };
   for (const ir::Arg& a : n.args) ir::for_each_value(a, check);

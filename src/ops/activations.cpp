@@ -123,11 +123,11 @@ Scalar hardshrink(Element& e) {
   return e.finish(e.where(inside, e.c(0, d), x));
 }
 
-// All arguments but the first are known.
+// All arguments but the first are known, or the numbers of this call.
 bool numbers(const ir::Graph& g, const ir::Node& n) {
   Args a(g, n);
   for (size_t i = 1; i < a.size(); ++i) {
-    if (!a.missing(i) && !a.number(i)) return false;
+    if (!a.missing(i) && !a.number(i) && !a.tensor(i)) return false;
   }
   return applies_floating(g, n);
 }
@@ -140,7 +140,7 @@ bool shape_gelu(const Args& a, Types& out) {
 
 bool shape_softshrink(const Args& a, Types& out) {
   auto lambda = a.number(1, 0.5);
-  return lambda && *lambda >= 0 && unary_real(a, out);
+  return ((lambda && *lambda >= 0) || a.tensor(1)) && unary_real(a, out);
 }
 
 // ---- log_sigmoid_forward: the result, and exp(-|x|) for the backward ----

@@ -191,6 +191,7 @@ double largest(DType d) {
 
 // Whether eager converts this bound to the dtype without an overflow. A symbol may be any integer.
 bool is_bound(const Args& a, size_t i, DType d) {
+  if (a.tensor(i)) return ir::is_floating(d);
   auto kind = a.number_kind(i);
   if (!kind || *kind == NumberKind::Complex) return false;
   if (a[i].get_if<bool>()) return true;

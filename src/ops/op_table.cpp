@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ops/families.h"
+#include "ops/schema.h"
 #include "support/check.h"
 
 namespace oxy::ops {
@@ -65,5 +66,23 @@ const OpInfo* find(std::string_view name) {
 }
 
 std::span<const OpInfo> all_ops() { return table().rows; }
+
+bool has_unknown_number(const ir::Graph& g, const ir::Node& n, const OpInfo& info) {
+  if (info.has(RuntimeNumber)) return false;
+  auto may_be_number = [&](const ir::Arg& a) {
+    if (!a.is_value()) return false;
+    const ir::Type& t = g.value(a.value()).type;
+    return t.is_tensor() && t.tensor.sizes.empty();
+  };
+  if (std::ranges::none_of(n.args, may_be_number)) return false;
+  const std::vector<Param> params = params_of(info.schema);
+  for (size_t i = 0; i < std::min(n.args.size(), params.size()); ++i)
+    if (params[i].is_number() && may_be_number(n.args[i])) return true;
+  return false;
+}
+
+bool rules_hold(const ir::Graph& g, const ir::Node& n, const OpInfo& info) {
+  return !has_unknown_number(g, n, info) && (!info.applies || info.applies(g, n));
+}
 
 }  // namespace oxy::ops

@@ -102,4 +102,10 @@ inline const OpInfo* find(const ir::Node& n) {
 }
 std::span<const OpInfo> all_ops();  // sorted by name
 
+// Whether a tensor without dimensions stands where the schema has a number, and the op's rules and
+// decomposition know nothing of such.
+bool has_unknown_number(const ir::Graph& g, const ir::Node& n, const OpInfo& info);
+// Whether the element and reduction rules hold for this node.
+bool rules_hold(const ir::Graph& g, const ir::Node& n, const OpInfo& info);
+
 }  // namespace oxy::ops

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ops/args.h"
+#include "ops/schema.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {
@@ -30,42 +31,6 @@ bool drop_trailing_none(const Context&, ir::Node& n) {
   if (n.args.empty() || !n.args.back().is_none()) return false;
   while (!n.args.empty() && n.args.back().is_none()) n.args.pop_back();
   return true;
-}
-
-// A parameter in the schema of a row of the op table.
-struct Param {
-  std::string_view type;  // "Tensor(a)", "int[1]?"
-  std::string_view name;
-
-  // A dimension or list of dimensions, by the name that ATen gives it.
-  bool is_dim() const {
-    return type.starts_with("int") &&
-           (name.starts_with("dim") || name == "start_dim" || name == "end_dim");
-  }
-};
-
-// Those of "(Tensor self, int[] dims, *, bool keepdim=False) -> Tensor" in order, keyword-only ones
-// included.
-std::vector<Param> params_of(std::string_view schema) {
-  std::vector<Param> out;
-  int depth = 0;
-  size_t begin = 1;
-  for (size_t i = 0; i < schema.size(); ++i) {
-    char c = schema[i];
-    depth += c == '(' || c == '[';
-    depth -= c == ')' || c == ']';
-    bool ends = depth == 0 || (depth == 1 && c == ',');
-    if (!ends) continue;
-    std::string_view text = schema.substr(begin, i - begin);
-    text = text.substr(0, text.find('='));
-    // The type may contain spaces ("Tensor(a -> *)"), the name does not.
-    const size_t space = text.rfind(' ');
-    if (!text.empty() && text != "*")
-      out.push_back({text.substr(0, space), text.substr(space + 1)});
-    if (depth == 0) break;
-    begin = schema.find_first_not_of(' ', i + 1);
-  }
-  return out;
 }
 
 // ---- dimensions and sizes
@@ -101,7 +66,7 @@ bool positive_dims(const Context& c, ir::Node& n) {
   std::optional<int64_t> rank = rank_of_dims(c.g, n);
   if (!rank) return false;
   bool changed = false;
-  std::vector<Param> params = params_of(info->schema);
+  std::vector<ops::Param> params = ops::params_of(info->schema);
   for (size_t i = 0; i < n.args.size() && i < params.size(); ++i) {
     if (!params[i].is_dim() || !has_negative(n.args[i])) continue;
     n.args[i] = wrapped(n.args[i], *rank);
@@ -245,8 +210,9 @@ bool scalar_to_tensor(const Context& c, ir::Node& n) {
   // The two forms belong together when they have parameters of the same names.
   for (const std::string& op : {base + ".Tensor", base + ".default"}) {
     const ops::OpInfo* tensor_row = ops::find(op);
-    if (tensor_row && std::ranges::equal(params_of(row->schema), params_of(tensor_row->schema), {},
-                                         &Param::name, &Param::name))
+    if (tensor_row &&
+        std::ranges::equal(ops::params_of(row->schema), ops::params_of(tensor_row->schema), {},
+                           &ops::Param::name, &ops::Param::name))
       return rewrite(c.g, n, op, n.args);
   }
   return false;

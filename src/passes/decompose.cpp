@@ -35,7 +35,8 @@ class Round {
  private:
   bool take_apart(NodeId id) {
     const ops::OpInfo* info = ops::find(g_.node(id));
-    if (!info || !info->decomposition) return false;
+    if (!info || !info->decomposition || ops::has_unknown_number(g_, g_.node(id), *info))
+      return false;
     size_t first_new = g_.node_count();
     ops::Rewriter rewriter(g_, id);
     std::vector<ValueId> out;

@@ -47,7 +47,7 @@ std::optional<double> number_of(const ir::Arg& a) {
 
 bool row_applies(const ir::Graph& g, const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
-  return info && (info->element || info->reduction) && (!info->applies || info->applies(g, n));
+  return info && (info->element || info->reduction) && ops::rules_hold(g, n, *info);
 }
 
 bool same_outputs(const ir::Graph& g, const ir::Node& n, const ops::OpInfo& info,

@@ -306,6 +306,9 @@ void bind_recording(py::module_& m) {
       },
       py::arg("base"), py::arg("exponent"),
       "base ** the number that `exponent` holds, with eager's short cuts for some numbers.");
+  m.def(
+      "plain_float", [](const at::Tensor& number) { return bridge::stand_in_of(number.item()); },
+      py::arg("number"), "The float that a tensor holds; while a graph is recorded one like it.");
   m.def("autocast_nesting", &autocast_nesting);
   bind_torch_graph(m);
   bind_aten_graph(m);

@@ -84,8 +84,8 @@ void BoundCall::bind_argument(const PlanArg& a, const c10::Argument& formal, uin
   const auto* items = std::get_if<PlanArg::List>(&a.v);
   if (is_buffer(a) && kind == ArgKind::Tensor) {
     tensors_.emplace_back(position, read(a));
-  } else if (is_buffer(a) && kind == ArgKind::Scalar) {
-    numbers_.emplace_back(position, read(a));
+  } else if (is_buffer(a) && (kind == ArgKind::Scalar || kind == ArgKind::Float)) {
+    numbers_.push_back({position, kind, read(a)});
   } else if (items && (kind == ArgKind::TensorList || kind == ArgKind::OptionalTensorList)) {
     bind_tensor_list(*items, position, kind == ArgKind::OptionalTensorList, sizes);
   } else if (varies(a, sizes)) {
@@ -139,7 +139,10 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
     stack[a.position] = to_ivalue(data, a.kind, no_tensor);
   }
   for (auto [position, buffer] : tensors_) stack[position] = tensors[buffer];
-  for (auto [position, buffer] : numbers_) stack[position] = tensors[buffer].item();
+  for (const auto& [position, kind, buffer] : numbers_) {
+    const c10::Scalar number = tensors[buffer].item();
+    stack[position] = kind == ArgKind::Float ? IValue(number.toDouble()) : IValue(number);
+  }
   for (const ListArgument& l : lists_) {
     c10::List<at::Tensor> list;
     c10::List<std::optional<at::Tensor>> optionals;

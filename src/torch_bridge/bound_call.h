@@ -64,7 +64,12 @@ class BoundCall {
   bool random_ = false;
   torch::jit::Stack template_;
   std::vector<std::pair<uint32_t, uint32_t>> tensors_;  // position, buffer
-  std::vector<std::pair<uint32_t, uint32_t>> numbers_;  // the same of Scalars that buffers hold
+  struct NumberArgument {                               // a Scalar or float that a buffer holds
+    uint32_t position;
+    ArgKind kind;
+    uint32_t buffer;
+  };
+  std::vector<NumberArgument> numbers_;
   std::vector<ListArgument> lists_;
   std::vector<SizedArgument> sized_;
   std::vector<uint32_t> written_;  // positions of arguments that the op writes

@@ -6,6 +6,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <numeric>
 
 #include "ops/args.h"
@@ -238,6 +240,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   };
   for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
   while (!args.empty() && args.back().is_none()) args.pop_back();
+  place_numbers(f, args, tensors);
   check_numbers(f, args);
   const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
   auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
@@ -422,8 +425,43 @@ bool OpRecorder::read_number(torch::jit::Stack& s) const {
     return true;
   }
   if (!runtime_numbers_.contains(v->index)) return false;
-  s.back() = runtime_number(*v, !ir::is_floating(r_.graph.tensor_type(*v).dtype));
+  std::optional<double> stand_in;
+  for (const auto& [bits, value] : stand_ins_)
+    if (value == *v) stand_in = std::bit_cast<double>(bits);
+  s.back() = runtime_number(*v, !ir::is_floating(r_.graph.tensor_type(*v).dtype), stand_in);
   return true;
+}
+
+// Its sign and magnitude are those of `real`, so that code which checks them decides as for it; the
+// lower bits are those of no number that a program has. An f32 holds it: some kernels round theirs.
+void OpRecorder::add_runtime_number(ir::ValueId v, double real) {
+  add_runtime_number(v);
+  const auto narrow = static_cast<float>(real);
+  if (!std::isnormal(narrow)) return;
+  constexpr uint32_t kLow = (1U << 13) - 1, kFirst = 0x1a5d, kStep = 0x9e2;  // odd ones
+  const uint32_t high = std::bit_cast<uint32_t>(narrow) & ~kLow;
+  for (uint32_t i = 0; i < kLow / 2; i++) {
+    const auto made = std::bit_cast<float>(high | ((kFirst + i * kStep) & kLow));
+    if (stand_ins_.emplace(std::bit_cast<uint64_t>(static_cast<double>(made)), v).second) return;
+  }
+}
+
+// The numbers that stand-ins are for, in their place. In that of a tensor one has a dtype, which
+// must not be the result's.
+void OpRecorder::place_numbers(const OpFacts& f, std::vector<ir::Arg>& args,
+                               std::span<const at::Tensor> tensors) {
+  if (stand_ins_.empty()) return;
+  auto decides = [](const at::Tensor& t) { return t.dim() > 0 && t.is_floating_point(); };
+  for (size_t i = 0; i < args.size(); i++) {
+    const auto* number = args[i].get_if<double>();
+    if (number == nullptr) continue;
+    const auto found = stand_ins_.find(std::bit_cast<uint64_t>(*number));
+    if (found == stand_ins_.end()) continue;
+    if (f.args[i] == ArgKind::Tensor && std::ranges::none_of(tensors, decides))
+      throw Unsupported(cat(f.target, " of a number that varies"));
+    args[i] = found->second;
+    placed_.insert(found->second.index);
+  }
 }
 
 void OpRecorder::check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const {
@@ -431,7 +469,7 @@ void OpRecorder::check_numbers(const OpFacts& f, std::span<const ir::Arg> args) 
   using enum ArgKind;
   for (size_t i = 0; i < args.size(); ++i) {
     if (f.args[i] == Tensor || f.args[i] == TensorList || f.args[i] == OptionalTensorList ||
-        (f.args[i] == Scalar && f.has(ops::RuntimeNumber)))
+        f.args[i] == Scalar || f.args[i] == Float)
       continue;
     ir::for_each_value(args[i], [&](ir::ValueId) {
       throw Unsupported(cat(f.target, " of a number that varies"));

@@ -61,6 +61,10 @@ class OpRecorder {
   // See Recorder.
   void expect_write(std::string_view function, bool out);
   void add_runtime_number(ir::ValueId v) { runtime_numbers_.insert(v.index); }
+  // The same of the double `real`; code that takes a plain one gets one like it, which stands for
+  // the number wherever an op has it.
+  void add_runtime_number(ir::ValueId v, double real);
+  bool is_placed(ir::ValueId v) const { return placed_.contains(v.index); }
   void add_read_number(ir::ValueId v) { read_numbers_.insert(v.index); }
   void add_held_number(ir::ValueId v, double value) { held_numbers_.emplace(v.index, value); }
   // A tensor of these marks with the values of `fake`.
@@ -96,6 +100,8 @@ class OpRecorder {
   sym::Expr count_in(const at::Tensor& mask);
   void add_workspace(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
                      Predicted& predicted) const;
+  void place_numbers(const OpFacts& f, std::vector<ir::Arg>& args,
+                     std::span<const at::Tensor> tensors);
   void check_numbers(const OpFacts& f, std::span<const ir::Arg> args) const;
   void check_conversion(const torch::jit::Stack& s, size_t base) const;
   void lift(torch::jit::Stack& s);
@@ -119,6 +125,8 @@ class OpRecorder {
   std::unordered_map<c10::OperatorName, OpFacts> facts_;
   std::unordered_set<uint32_t> runtime_numbers_, read_numbers_;  // values
   std::unordered_map<uint32_t, double> held_numbers_;            // by value
+  std::unordered_map<uint64_t, ir::ValueId> stand_ins_;          // by the bits of a double
+  std::unordered_set<uint32_t> placed_;  // values whose stand-ins ops have had
   Write expected_write_ = Write::None;
   bool grad_mode_seen_ = false;
 };

@@ -65,7 +65,10 @@ void Recorder::leave() { state_.reset(); }
 
 at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::string& name) {
   const RecordedSource& input = recording_.add_input(real, name, {});
-  ops_.add_runtime_number(input.value);
+  if (real.scalar_type() == at::kDouble)
+    ops_.add_runtime_number(input.value, real.item<double>());
+  else
+    ops_.add_runtime_number(input.value);
   return input.wrapper;
 }
 
@@ -73,6 +76,11 @@ at::Tensor Recorder::add_held_number(const at::Tensor& real, const std::string& 
   const RecordedSource& input = recording_.add_input(real, name, {});
   ops_.add_held_number(input.value, real.item<double>());
   return input.wrapper;
+}
+
+bool Recorder::is_placed(const at::Tensor& number) const {
+  at::functionalization::impl::sync(number);
+  return ops_.is_placed(recording_.value_of(wrapper_of(number)->value()));
 }
 
 void Recorder::allow_number(const at::Tensor& t) {

@@ -94,6 +94,8 @@ class Recorder {
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
   // The same of an f64 whose value is taken as constant where it is read.
   at::Tensor add_held_number(const at::Tensor& real, const std::string& name);
+  // Whether an op has had the plain float that stands for such a number.
+  bool is_placed(const at::Tensor& number) const;
   // From now on ops may take this tensor without dimensions, which the computation has made, where
   // they take a Scalar.
   void allow_number(const at::Tensor& t);

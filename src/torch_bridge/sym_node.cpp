@@ -417,9 +417,11 @@ class Node final : public c10::SymNodeImpl {
 
 class RuntimeNumber final : public c10::SymNodeImpl {
  public:
-  RuntimeNumber(ir::ValueId value, bool integer) : value(value), integer_(integer) {}
+  RuntimeNumber(ir::ValueId value, bool integer, std::optional<double> stand_in)
+      : value(value), stand_in(stand_in), integer_(integer) {}
 
   const ir::ValueId value;
+  const std::optional<double> stand_in;
 
   bool is_int() override { return integer_; }
   bool is_float() override { return !integer_; }
@@ -476,18 +478,33 @@ int64_t hint_of(const c10::SymInt& s) {
   return sym::hint(expr_of(s));
 }
 
-c10::Scalar runtime_number(ir::ValueId value, bool integer) {
-  SymNode node(c10::make_intrusive<RuntimeNumber>(value, integer));
+c10::Scalar runtime_number(ir::ValueId value, bool integer, std::optional<double> stand_in) {
+  SymNode node(c10::make_intrusive<RuntimeNumber>(value, integer, stand_in));
   return integer ? c10::Scalar(c10::SymInt(std::move(node)))
                  : c10::Scalar(c10::SymFloat(std::move(node)));
 }
 
-std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s) {
+namespace {
+
+c10::intrusive_ptr<RuntimeNumber> runtime_number_in(const c10::Scalar& s) {
   SymNode node;
   if (s.isSymInt()) node = s.toSymInt().toSymNode();
   if (s.isSymFloat()) node = s.toSymFloat().toSymNodeImpl();
-  auto* number = dynamic_cast<const RuntimeNumber*>(node.get());
+  return c10::dynamic_intrusive_pointer_cast<RuntimeNumber>(node);
+}
+
+}  // namespace
+
+std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s) {
+  const auto number = runtime_number_in(s);
   return number ? std::optional(number->value) : std::nullopt;
+}
+
+double stand_in_of(const c10::Scalar& s) {
+  if (!s.isSymbolic()) return s.toDouble();
+  const auto number = runtime_number_in(s);
+  if (!number || !number->stand_in) throw Unsupported("a number that varies as a plain one");
+  return *number->stand_in;
 }
 
 }  // namespace oxy::bridge

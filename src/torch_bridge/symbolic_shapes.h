@@ -38,10 +38,13 @@ std::shared_ptr<sym::ShapeFacts> facts_of(const c10::SymBool& s);
 // Its value at the hints; no fact comes of it.
 int64_t hint_of(const c10::SymInt& s);
 
-// The number that `value`, a tensor without dimensions, holds at a call.
-c10::Scalar runtime_number(ir::ValueId value, bool integer);
+// The number that `value`, a tensor without dimensions, holds at a call. `stand_in`: what code that
+// takes a plain float is given for it, where there is such.
+c10::Scalar runtime_number(ir::ValueId value, bool integer, std::optional<double> stand_in);
 // The tensor behind such a number; nothing for any other.
 std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s);
+// What stands for such a number; of a plain one the number itself. Unsupported where there is none.
+double stand_in_of(const c10::Scalar& s);
 
 // A dimension whose size is a symbol, perhaps without a hint, or whose stride is, where it is not a
 // product of other dimensions.

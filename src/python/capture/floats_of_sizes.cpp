@@ -256,7 +256,7 @@ void Numbers::read_asked() {
 // A float of sizes against a number.
 std::optional<py::object> Numbers::compare_sizes(const py::object& a, const py::object& b,
                                                  int operation) {
-  if (!floats_of_sizes_ || !a || !b || (!is_symbolic_float(a) && !is_symbolic_float(b)))
+  if (!have_runtime_numbers() || !a || !b || (!is_symbolic_float(a) && !is_symbolic_float(b)))
     return std::nullopt;
   if (!is_of_sizes(a) && !is_of_sizes(b)) return std::nullopt;
   const bool left = is_symbolic_float(a);

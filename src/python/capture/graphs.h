@@ -153,6 +153,11 @@ class Graphs : public Part {
   py::object repeat_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
+  struct PlainFloat {  // for a number that varies
+    py::object number, stand_in;
+    ir::ValueId value;
+  };
+  PlainFloat as_plain_float(const py::object& number);
   template <Literal module, Literal name>
   ir::ValueId add_mode_call(std::vector<ir::Arg> args);
   void guard_autocast_nesting();

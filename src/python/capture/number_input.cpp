@@ -26,14 +26,14 @@ constexpr NumberArgument kNumberArguments[] = {
     {"add sub mul truediv floordiv mod pow gt lt ge le eq ne", 0, "", 1},
     {"add sub mul div true_divide floor_divide remainder fmod gt lt ge le eq ne", 1, "other", 1},
     {"truediv floordiv mod pow iadd isub imul itruediv ifloordiv imod", 1, "", 1},
-    {"add sub", kByName, "alpha", 2},
     {"clamp clip clamp_min", 1, "min", 1},
     {"clamp clip", 2, "max", 1},
     {"clamp_max", 1, "max", 1},
     {"lerp", 2, "weight", 2},
-    {"addcmul addcdiv", kByName, "value", 3},
     {"masked_fill", 2, "value", 2},
+    {"where", 1, "input", 1},
     {"where", 1, "input", 2},
+    {"where", 2, "other", 1},
     {"where", 2, "other", 2},
     {"fill", 1, "value", 1},
     {"setitem", 2, "", 1},
@@ -44,8 +44,9 @@ constexpr std::string_view kOfScalars[] = {"add",     "sub",         "mul", "div
                                            "truediv", "true_divide", "fill"};
 
 // The same beside integers, where a float gives floats.
-constexpr std::string_view kOfIntegers[] = {"add", "sub", "mul", "gt", "lt",
-                                            "ge",  "le",  "eq",  "ne"};
+constexpr std::string_view kOfIntegers[] = {"add",  "sub",       "mul",       "gt",   "lt",
+                                            "ge",   "le",        "eq",        "ne",   "clamp",
+                                            "clip", "clamp_min", "clamp_max", "where"};
 
 // The same of a number that the graph computes.
 constexpr std::string_view kOfGraph[] = {
@@ -137,15 +138,17 @@ bool Numbers::is_computed_anew(const Arguments& parts) const {
 // Of the tensor whose dtype the result has, whatever numbers are beside it; nothing for none.
 std::optional<NumberDtype> Numbers::met_dtype(std::span<const py::object> args) {
   std::optional<NumberDtype> scalar;
-  size_t scalars = 0;
+  size_t scalars = 0, truths = 0;
   for (const py::object& a : args) {
     if (!heap().is_tensor(a)) continue;
     const at::Tensor& t = THPVariable_Unpack(a.ptr());
     if (t.dim() > 0 && t.scalar_type() != at::kBool) return NumberDtype{t.scalar_type(), false};
     scalars++;
+    truths += t.scalar_type() == at::kBool;
     if (t.scalar_type() == at::kFloat || t.scalar_type() == at::kDouble)
       scalar = {t.scalar_type(), true};
   }
+  if (truths == 1 && scalars == 1) return NumberDtype{at::kBool, false};
   return scalars == 1 ? scalar : std::nullopt;
 }
 
@@ -163,7 +166,7 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   if (met->same && std::ranges::find(kOfScalars, word) == std::end(kOfScalars)) return false;
   const bool computable =
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
-  const bool integer = at::isIntegralType(dtype, false);
+  const bool integer = at::isIntegralType(dtype, word == "where");
   if (tells_tensors_apart(word, dtype)) return false;
   size_t tensors = 0, numbers = 0;
   for (const py::object& a : args) tensors += heap().is_tensor(a);

@@ -84,6 +84,10 @@ class Numbers : public Part, private FloatOwner {
   bool is_varying(SourceId source) const;
   std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, NumberDtype met);
+  // Plain floats of torch's functions (stand_ins.cpp).
+  py::object plain_float(const std::string& target, std::span<const py::object> args,
+                         size_t position, std::string_view keyword, py::object o);
+  Done call_in_python(std::string_view name, const Arguments& args, const Keywords& kwargs);
   // Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
   bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                              std::span<const std::pair<py::object, py::object>> kwargs);
@@ -129,6 +133,9 @@ class Numbers : public Part, private FloatOwner {
   py::object guarded_float(const py::object& symbolic) override;
   py::object compared(const py::object& a, const py::object& b, int operation) override;
   const Deferred* find(const py::object& o) const;
+  bool is_fused_attention(std::span<const py::object> args);
+  // Whether it lies between the two, as a guard.
+  bool is_within(const py::object& number, double least, double most);
   // Of a number that is computed of these. One of more steps than kMostSteps is read.
   size_t steps_with(const Arguments& parts) const;
   static constexpr size_t kMostSteps = 256;

@@ -13,6 +13,7 @@
 #include "support/text.h"
 #include "torch_bridge/fake_tensor.h"
 #include "torch_bridge/recorder.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::python {
 namespace {
@@ -107,14 +108,21 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::numpy, target, " of an array");
     return record(kind, target, callable, numbers, kwargs);
   }
-  auto value = [this](py::handle o) -> std::optional<ir::ValueId> {
+  std::vector<PlainFloat> plain;
+  auto value = [&](py::handle o) -> std::optional<ir::ValueId> {
+    for (const PlainFloat& f : plain)
+      if (o.is(f.stand_in)) return f.value;
     Tracked* k = heap().tracked(o);
     return k ? k->value : std::nullopt;
   };
   bring_graph_to(TorchModes());
-  auto given = [&](const py::object& a) {
+  auto given = [&](const py::object& a, size_t position, std::string_view keyword) {
     if (takes_numbers && numbers().is_deferred(a))
       return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
+    if (const py::object number = numbers().plain_float(target, args, position, keyword, a)) {
+      plain.push_back(as_plain_float(number));
+      return plain.back().stand_in;
+    }
     if (iterators().lazy(a)) throw Break(BreakId::torch_call, target, " of an iterator");
     const py::object inside = numbers().with_plain_floats(heap().deep_contents(a));
     return inner_ ? lifted(inside) : inside;
@@ -122,16 +130,18 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<ir::Arg> ir_args;
   Arguments seen;
   for (const auto& a : args) {
-    seen.push_back(given(a));
+    seen.push_back(given(a, seen.size(), ""));
     ir_args.push_back(arg_from_python(ir_now(), seen.back(), value));
   }
+  Arguments by_name;
+  for (const auto& [key, a] : kwargs) by_name.push_back(given(a, SIZE_MAX, text(key)));
   std::string name = target;
   if (kind == ir::NodeKind::CallFunction && name.empty())
     name = cat("@obj", ir_now().add_object(borrow(callable)));
   ir::Node& node = ir_now().graph.add_call(kind, name, std::move(ir_args), {ir::Type::opaque()});
   py::dict named;
   for (const auto& [key, a] : kwargs) {
-    py::object seen_value = given(a);
+    py::object seen_value = by_name.at(node.kwargs.size());
     node.kwargs.emplace_back(text(key), arg_from_python(ir_now(), seen_value, value));
     named[key] = seen_value;
   }
@@ -191,6 +201,10 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     b.of_torch = true;
     throw b;
   }
+  // What was computed of it elsewhere would be a constant.
+  for (const PlainFloat& f : plain)
+    if (!recorder_->is_placed(THPVariable_Unpack(f.number.ptr())))
+      throw Break(BreakId::torch_call, target, " of a number that varies");
   // Eager warns, and the memory keeps its size.
   for (size_t i = 0; i < outs.size(); i++)
     if (outs[i].sym_sizes() != c10::SymIntArrayRef(sizes_of_outs[i]) &&
@@ -207,6 +221,19 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;
+}
+
+// The double that stands for the number in a tensor, and the node that gives it.
+Graphs::PlainFloat Graphs::as_plain_float(const py::object& number) {
+  ir::Node& node =
+      ir->graph.add_call(ir::NodeKind::CallFunction, "oxyfuel._C.plain_float",
+                         {heap().tracked(number)->value.value()}, {ir::Type::opaque()});
+  ir->bound_of(node.id) = member_of<"oxyfuel._C", "plain_float">();
+  const ir::ValueId out = node.outputs[0];
+  recorder_->enter();
+  const double value = bridge::stand_in_of(THPVariable_Unpack(number.ptr()).item());
+  recorder_->leave();
+  return {number, py::float_(value), out};
 }
 
 // The stack's numbers in the graphs.

@@ -44,6 +44,11 @@ bool makes_numbers_tensors(std::string_view name) {
   return (native_traits("torch", "", name) & native::OfNumbers) != 0;
 }
 
+// A function in Python that hands its numbers on: interpreted where one of them varies.
+bool follows_numbers(std::string_view name, py::handle callable) {
+  return PyFunction_Check(callable.ptr()) && name.starts_with("torch.nn.functional.");
+}
+
 // What code written in C asks of a class.
 constexpr const char* kAnswers[] = {"__torch_function__", "__index__",    "__int__", "__float__",
                                     "__complex__",        "__bool__",     "__len__", "__getitem__",
@@ -258,6 +263,10 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  if (name == "torch.nn.functional.dropout" || name == "torch.dropout") drop_rate(args, kwargs);
+  if (auto done = numbers().call_in_python(name, args, kwargs)) return done;
+  if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
+    return std::nullopt;
   refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
@@ -278,7 +287,6 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     numbers().set_constant_number(made, {value, py::list()});
     return made;
   }
-  if (name == "torch.nn.functional.dropout" || name == "torch.dropout") drop_rate(args, kwargs);
   if (auto made = tensor_of_numbers(name, callable, args, kwargs)) return made;
   if (auto classes = one_hot(name, args, kwargs)) return classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||

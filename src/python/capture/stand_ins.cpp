@@ -1,0 +1,209 @@
+// Plain floats that functions of torch take (a slope, an epsilon, a rate), where the number is
+// another one at each call: the graph has it as an input, and what records the function's ops is
+// given a double that stands for it there (OpRecorder::add_runtime_number).
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cmath>
+
+#include "python/capture/capture.h"
+#include "python/inner_frames.h"
+
+namespace oxy::python {
+namespace {
+
+// The numbers for which a function does the same; one outside is a constant of the capture. Rate:
+// between 0 and 1. NoGradient: where the gradient, which computes with it, is not wanted. Operand:
+// beside a tensor that has the result's dtype. Fused: of the fused kernel alone.
+enum class Range : uint8_t { All, Positive, Rate, NoGradient, Operand, Fused };
+
+// Arguments that torch hands on to its ops as they are, and decides nothing by within the range.
+struct PlainFloat {
+  std::string_view functions;  // also in place
+  size_t position;
+  std::string_view keyword;
+  Range range = Range::All;
+};
+
+constexpr size_t kByName = SIZE_MAX;
+
+// Those that torch takes as a Scalar, where an int is one of another dtype.
+constexpr PlainFloat kScalars[] = {
+    {"leaky_relu", 1, "negative_slope", Range::Positive},
+    {"elu", 1, "alpha", Range::Positive},
+    {"elu", 3, "input_scale", Range::Positive},
+    {"hardshrink softshrink", 1, "lambd", Range::Positive},
+    {"softplus", 1, "beta", Range::Positive},
+    {"softplus threshold", 2, "threshold"},
+    {"threshold", 1, "threshold"},
+    {"threshold", 2, "value"},
+    {"hardtanh", 1, "min_val"},
+    {"hardtanh", 2, "max_val"},
+    {"add sub addmm addmv addr addbmm baddbmm", kByName, "alpha"},
+    {"addmm addmv addr addbmm baddbmm", kByName, "beta"},
+    {"addcmul addcdiv", kByName, "value"},
+    {"lerp", 2, "weight", Range::NoGradient},
+    {"index_fill scatter", 3, "value"},
+    {"fill_diagonal", 1, "fill_value"},
+    {"rsub copysign", 1, "other", Range::Operand},
+    {"xlogy", 0, "self", Range::Operand},
+    {"constant_pad_nd", 2, "value"},
+    {"renorm", 3, "maxnorm", Range::Positive},
+    {"multi_margin_loss", 3, "margin"},
+    {"linspace logspace", 0, "start"},
+    {"linspace logspace", 1, "end"},
+    {"bucketize", 0, "input"},
+    {"searchsorted", 1, "input"},
+};
+
+// Those that are floats to it.
+constexpr PlainFloat kFloats[] = {
+    {"pad", 3, "value"},
+    {"nan_to_num", 1, "nan"},
+    {"nan_to_num", 2, "posinf"},
+    {"nan_to_num", 3, "neginf"},
+    {"layer_norm", 4, "eps", Range::Positive},
+    {"rms_norm", 3, "eps", Range::Positive},
+    {"group_norm", 4, "eps", Range::Positive},
+    {"batch_norm instance_norm", 6, "momentum", Range::Rate},
+    {"batch_norm instance_norm", 7, "eps", Range::Positive},
+    {"scaled_dot_product_attention", kByName, "scale", Range::Fused},
+    {"bernoulli", 1, "p", Range::Rate},
+    {"uniform", 1, "from"},
+    {"uniform", 2, "to"},
+    {"normal", 1, "mean"},
+    {"normal", 2, "std", Range::Positive},
+    {"exponential", 1, "lambd", Range::Positive},
+    {"smooth_l1_loss", 3, "beta", Range::Positive},
+    {"huber_loss", 3, "delta", Range::Positive},
+    {"margin_ranking_loss triplet_margin_loss cosine_embedding_loss", 3, "margin"},
+    {"hinge_embedding_loss", 2, "margin"},
+    {"poisson_nll_loss", 4, "eps", Range::Positive},
+    {"pairwise_distance", 3, "eps", Range::Positive},
+    {"logit", 1, "eps", Range::Rate},
+};
+
+template <size_t N>
+const PlainFloat* row_of(const PlainFloat (&table)[N], std::string_view word, size_t position,
+                         std::string_view keyword) {
+  const auto* found = std::ranges::find_if(table, [&](const PlainFloat& a) {
+    return (keyword.empty() ? a.position == position : a.keyword == keyword) &&
+           cat(" ", a.functions, " ").find(cat(" ", word, " ")) != std::string::npos;
+  });
+  return found == std::end(table) ? nullptr : found;
+}
+
+// Functions of torch that compute with this argument, and the same as Python code
+// (oxyfuel/varying_numbers.py).
+struct InPython {
+  std::string_view name;
+  const char* function;
+  size_t position;
+  std::string_view keyword;
+};
+constexpr InPython kInPython[] = {
+    {"torch.arange", "arange", 0, "start"},
+    {"torch.arange", "arange", 1, "end"},
+    {"torch.arange", "arange", 2, "step"},
+    {"torch.dropout", "dropout", 1, "p"},
+    {"torch.dropout_", "dropout_", 1, "p"},
+    {"torch.celu", "celu", 1, "alpha"},
+    {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", 4, "dropout_p"},
+    {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", kByName, "scale"},
+    {"torch.nn.functional.interpolate", "interpolate", 2, "scale_factor"},
+};
+
+}  // namespace
+
+bool Numbers::is_within(const py::object& number, double least, double most) {
+  auto holds = [&](double bound, int operation) {
+    const py::object answer = compared(number, py::float_(bound), operation);
+    return answer && objects().truth(answer);
+  };
+  return holds(least, Py_GT) && (std::isinf(most) || holds(most, Py_LT));
+}
+
+// Of query, key, value, mask, rate of dropout and whether it is causal: whether torch takes its
+// fused kernel.
+bool Numbers::is_fused_attention(std::span<const py::object> args) {
+  if (args.size() != 6 || !PyFloat_Check(args[4].ptr()) || !PyBool_Check(args[5].ptr()))
+    return false;
+  auto tensor = [](const py::object& o) { return THPVariable_Unpack(o.ptr()); };
+  for (const py::object& a : args.first(3))
+    if (!heap().is_tensor(a)) return false;
+  std::optional<at::Tensor> mask;
+  if (heap().is_tensor(args[3])) mask = tensor(args[3]);
+  if (mask && mask->requires_grad()) return false;  // the op, below autograd, does not see that
+  graphs().recorder().enter();
+  const int64_t choice =
+      at::_fused_sdp_choice(tensor(args[0]), tensor(args[1]), tensor(args[2]), mask,
+                            PyFloat_AS_DOUBLE(args[4].ptr()), args[5].ptr() == Py_True);
+  graphs().recorder().leave();
+  return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention);
+}
+
+// The number for this argument of the function, as a tensor that the graph is given; null where it
+// has to be read. `met`: a tensor of the call's.
+py::object Numbers::plain_float(const std::string& target, std::span<const py::object> args,
+                                size_t position, std::string_view keyword, py::object o) {
+  if (graphs().inner() != nullptr || !have_runtime_numbers()) return {};
+  std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
+  if (word.ends_with('_') && !word.ends_with("__")) word.remove_suffix(1);
+  const PlainFloat* scalar = row_of(kScalars, word, position, keyword);
+  const PlainFloat* argument = scalar ? scalar : row_of(kFloats, word, position, keyword);
+  if (argument == nullptr) return {};
+  if (!scalar && o && is_symbolic_int(o) && has_hint(o))
+    o = combined(type_object(&PyFloat_Type), {o});
+  if (!o || !is_symbolic_float(o) || is_of_data(o) || !is_runtime_number(o) ||
+      !std::isnormal(PyFloat_AS_DOUBLE(real_of(o).ptr())))
+    return {};
+  const auto met = met_dtype(args);
+  const bool floating = met && at::isFloatingType(met->fits);
+  constexpr double kNoBound = std::numeric_limits<double>::infinity();
+  bool fits = true;
+  switch (argument->range) {
+    case Range::All:
+      break;
+    case Range::Positive:
+    case Range::Rate:
+      fits = is_within(o, 0, argument->range == Range::Rate ? 1 : kNoBound);
+      break;
+    case Range::NoGradient:
+      fits = std::ranges::none_of(args, [this](const py::object& a) {
+        return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
+      });
+      break;
+    case Range::Operand:
+      fits = floating && !met->same;
+      break;
+    case Range::Fused:
+      fits = is_fused_attention(args) && is_within(o, 0, kNoBound);
+      break;
+  }
+  if (!fits) return {};
+  // What eager refuses to convert to the tensor's dtype is a constant.
+  NumberDtype dtype{scalar ? at::kFloat : at::kDouble, false};
+  if (scalar && floating) dtype.fits = met->fits;
+  if (!number_as_tensor(real_of(o), dtype)) return {};
+  return number_input(o, dtype);
+}
+
+// A call in which torch computes with numbers, where they vary.
+Done Numbers::call_in_python(std::string_view name, const Arguments& args, const Keywords& kwargs) {
+  auto varies = [&](const InPython& row) {
+    if (row.name != name) return false;
+    py::object o = row.position < args.size() ? args[row.position] : py::object();
+    for (const auto& [key, value] : kwargs)
+      if (text(key) == row.keyword) o = value;
+    const bool size = row.name.ends_with("interpolate") && o && is_symbolic_int(o) && has_hint(o);
+    return size || (o && is_symbolic_float(o));
+  };
+  const auto* row = std::ranges::find_if(kInPython, varies);
+  if (row == std::end(kInPython)) return std::nullopt;
+  const RefusedFrames allowed(nullptr);
+  return calls().call(py::module_::import("oxyfuel.varying_numbers").attr(row->function), args,
+                      kwargs);
+}
+
+}  // namespace oxy::python
