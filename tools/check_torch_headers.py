@@ -61,7 +61,12 @@ DERIVED = [
             tensorimpl_type_name""",
     ),
     Derived("ATen/FunctionalStorageImpl.h", "ViewMeta", "exact_views.cpp", left="to_out_index"),
-    Derived("torch/csrc/autograd/node.h", "Node", "backward.cpp", left=NODE),
+    Derived(
+        "torch/csrc/autograd/node.h",
+        "Node",
+        "backward_call.h",
+        left=f"{NODE} release_variables",
+    ),
     Derived(
         "torch/csrc/autograd/node.h",
         "Node",

@@ -45,6 +45,8 @@ class BackwardCut {
   size_t size() const { return count_; }
   // Whether pieces that lie side by side can be one.
   bool is_by_results() const { return by_results_; }
+  // Whether what arrives at a result by others can be seen there.
+  bool shows_arriving(uint32_t t) const { return count_ > 1 && !sum_.empty() && sum_[t].valid(); }
   // What arrives at a piece from outside.
   const std::vector<uint32_t>& tangents(size_t k) const { return tangents_[k]; }
   // The pieces from `first` to `last` as one: its tangents are in the order of the pieces.

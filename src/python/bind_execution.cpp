@@ -1,6 +1,7 @@
 // Python's view of execution: plans, the callable of a compiled graph, the memory pool.
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
 
 #include <algorithm>
 #include <mutex>
@@ -119,9 +120,34 @@ py::list threads_used(int64_t range, int64_t grain) {
   return py::cast(seen.shares);
 }
 
+// Whether a node of autograd's has saved tensors, which Python sees as attributes of it.
+bool keeps_tensors(torch::autograd::Node& node) {
+  constexpr std::string_view kRaw = "_raw_saved_";
+  const py::gil_scoped_acquire gil;
+  const auto object =
+      py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node.getptr()));
+  if (!object) throw py::error_already_set();
+  try {
+    if (py::hasattr(object, "saved_tensors")) return py::len(object.attr("saved_tensors")) > 0;
+    // One that Python knows nothing of: ours.
+    if (std::string_view(Py_TYPE(object.ptr())->tp_name).ends_with("CppFunction")) return true;
+    const PyGetSetDef* a = Py_TYPE(object.ptr())->tp_getset;
+    for (; a != nullptr && a->name != nullptr; ++a) {
+      const std::string_view name = a->name;
+      if (!name.starts_with(kRaw)) continue;
+      const std::string kept = cat("_saved_", name.substr(kRaw.size()));
+      if (!object.attr(kept.c_str()).is_none()) return true;
+    }
+    return false;
+  } catch (const py::error_already_set&) {
+    return true;  // it was written since
+  }
+}
+
 }  // namespace
 
 void bind_execution(py::module_& m) {
+  bridge::set_keeps_tensors(keeps_tensors);
   bridge::set_interrupt_poll([] {
     const py::gil_scoped_acquire gil;
     check(PyErr_CheckSignals());

@@ -1,17 +1,16 @@
-// The backward of a compiled graph. A call leaves a node in autograd's graph that has what the
-// backward reads of the forward; autograd's engine runs it, on any thread, without Python.
+// The backward of a compiled graph. A call leaves nodes in autograd's graph (backward_nodes.h) that
+// share what the backward reads of the forward (backward_call.h); autograd's engine runs them, on
+// any thread, without Python.
 //
 // What a call leaves is torch's own saved variables: versions are checked, and saved tensor hooks
 // see them, as those of any op. A plan of the backward is made when the first gradients arrive, one
 // for each combination of results that gradients arrive by: for the rest autograd has none, so that
 // a gradient is None where it is in eager.
 //
-// A backward that was cut (autograd/cut_backward.h) is a node a piece. Cut by buckets, each has its
-// gradients as edges, and one to the next node, so that the engine accumulates them, and calls
-// their hooks, before it runs the next one. Cut by results, the last one has all gradients, and
-// each has edges to the results of the next: where nobody looks at what arrives there (a hook, a
-// gradient by it) it computes nothing, but hands on what has arrived at itself, so that the last
-// one runs them all as one.
+// Of a backward that was cut (autograd/cut_backward.h) the pieces are run one by one where somebody
+// looks at what lies between: by buckets, the engine accumulates the gradients of each, and calls
+// their hooks, before it runs the next one; by results, where one has a hook, or is what a gradient
+// is by. Else they are run as one.
 #pragma once
 
 #include <torch/csrc/autograd/saved_variable.h>
@@ -20,6 +19,7 @@
 
 #include "autograd/cut_backward.h"
 #include "autograd/partition.h"
+#include "torch_bridge/backward_nodes.h"
 #include "torch_bridge/execute.h"
 #include "torch_bridge/recorder.h"
 
@@ -46,13 +46,19 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<autograd::Saved>& saved() const { return saved_; }
 
  private:
+  class Call;
   class Node;
   using Tensors = std::vector<at::Tensor>;
   using Strides = c10::SmallVector<int64_t, 5>;
 
   struct Plan {
-    std::shared_ptr<Executable> executable;
+    std::optional<std::vector<bool>> reads;  // by input of the backward
+    std::unique_ptr<Executable> executable;
     bool has_run = false;  // and not failed
+  };
+  struct Runnable {
+    Executable* executable;
+    bool has_run;
   };
 
   using Range = std::pair<size_t, size_t>;  // the first and the last piece
@@ -66,21 +72,25 @@ class Backward : public std::enable_shared_from_this<Backward> {
 
   // What a run reads.
   struct Given {
-    Tensors saved;  // by input of the backward
-    std::vector<int64_t> numbers;
+    Tensors saved;                 // by input of the backward
+    std::vector<int64_t> numbers;  // the same, if there are any
     Tensors tangents;              // what was carried, then those that have arrived
     std::vector<Strides> strides;  // of the latter, as the plan reads them
   };
 
-  void save(Node& node, const std::vector<uint32_t>& read, std::span<const Input> inputs,
-            const Outputs& outputs) const;
-  // Gradients by primal, and what the next piece gets. Called by the engine. What is saved dies
-  // behind its last reader, where nobody else holds it.
-  Tensors run(Range pieces, Given given);
+  void save(Call& call, std::span<const Input> inputs, const Outputs& outputs) const;
+  // Gradients by primal, and what the next piece gets. What is saved dies behind its last reader,
+  // where nobody else holds it.
+  Tensors run(const Which& which, Given given);
   // The same of gradients that a vmap has batched, one by one.
-  Tensors run_batch(Range pieces, const Given& given);
+  Tensors run_batch(const Which& which, const Given& given);
   const autograd::Piece& piece(Range pieces);
-  Plan plan_for(const Which& which, std::span<const Input> inputs);
+  Which which(Range pieces, const Tensors& tangents);
+  ir::Graph graph_for(const Which& which, const autograd::Piece& of) const;
+  const std::vector<bool>& reads_of(const Which& which);
+  // By result: what a backward from it reads of what is saved.
+  const std::vector<std::vector<bool>>& reads_by_result();
+  Runnable plan_for(const Which& which, std::span<const Input> inputs);
   void note_run(const Which& which);
 
   const ir::Graph backward_;
@@ -89,11 +99,15 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
   std::vector<uint32_t> written_;       // inputs that the others are
   std::optional<autograd::BackwardCut> cut_;
+  BackwardNodes nodes_;
+  std::vector<std::vector<ResultSet>> kept_;  // by piece; see ReachedResults
+  std::vector<uint32_t> read_;                // inputs of the backward that some piece reads
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
   std::map<Range, autograd::Piece> pieces_;
   std::map<Which, Plan> plans_;
+  std::vector<std::vector<bool>> reads_by_result_;
 };
 
 }  // namespace oxy::bridge

@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "support/check.h"
@@ -42,38 +41,6 @@ ir::TensorType layout_of_gradient(const ir::TensorType& computed, const ir::Tens
   out.requires_grad = false;
   const bool kept = leaf && primal.is_dense() ? is_laid_out_as_leaf(out, primal) : out.is_dense();
   if (!kept) out.strides = primal.is_dense() ? primal.strides : ir::contiguous_strides(out.sizes);
-  return out;
-}
-
-// By how many roots, one behind the other, gradients come to each root at most.
-std::vector<uint32_t> levels_of(const engine::edge_list& roots) {
-  std::unordered_map<engine::Node*, uint32_t> levels;  // of those that were met
-  std::vector<engine::Node*> behind;                   // each behind all that it hands gradients to
-  std::vector<std::pair<engine::Node*, size_t>> path;
-  auto enter = [&](engine::Node* n) {
-    if (n != nullptr && levels.try_emplace(n, 0).second) path.emplace_back(n, 0);
-  };
-  std::unordered_set<engine::Node*> of_roots;
-  for (const engine::Edge& root : roots) {
-    of_roots.insert(root.function.get());
-    enter(root.function.get());
-    while (!path.empty()) {
-      auto& [node, next] = path.back();
-      if (next < node->num_outputs()) {
-        enter(node->next_edge(next++).function.get());
-      } else {
-        behind.push_back(node);
-        path.pop_back();
-      }
-    }
-  }
-  for (size_t i = behind.size(); i-- > 0;) {
-    const uint32_t level = levels[behind[i]] + (of_roots.contains(behind[i]) ? 1 : 0);
-    for (const engine::Edge& e : behind[i]->next_edges())
-      if (e.function) levels[e.function.get()] = std::max(levels[e.function.get()], level);
-  }
-  std::vector<uint32_t> out;
-  for (const engine::Edge& root : roots) out.push_back(levels[root.function.get()]);
   return out;
 }
 
@@ -119,8 +86,7 @@ struct Start {
   }
 
   // Leaves the roots that nothing comes to by others; the tangents of those come where it does.
-  std::vector<uint32_t> put_in_levels() {
-    std::vector<uint32_t> levels = levels_of(from);
+  void put_in(const std::vector<uint32_t>& levels) {
     Start first;
     for (size_t i = 0; i < from.size(); ++i) {
       if (levels[i] == 0) {
@@ -132,7 +98,6 @@ struct Start {
       }
     }
     *this = std::move(first);
-    return levels;
   }
 };
 
@@ -260,12 +225,15 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   Start start;
   start.add(r, of_outputs, r.graph.outputs, gradients.outputs);
   start.add(r, of_mutations, r.graph.mutations, gradients.mutations);
-  engine::edge_list to;
-  for (size_t i = 0; i < primals; ++i)
+  engine::edge_list of_inputs, to;
+  for (size_t i = 0; i < primals; ++i) {
+    of_inputs.push_back(r.inputs[i].edge);
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
+  }
   r.graph.stage = ir::Stage::Joint;
   r.begin_backward();
-  gradients.levels = start.put_in_levels();
+  gradients.reached = reached_results(start.from, of_inputs);
+  start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);
   size_t next = 0;

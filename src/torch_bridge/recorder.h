@@ -14,6 +14,7 @@
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/interpreter_vtable.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/reached_results.h"
 #include "torch_bridge/scalar_program.h"
 
 namespace oxy::bridge {
@@ -28,9 +29,9 @@ Heard heard();
 struct Gradients {
   std::vector<uint32_t> outputs;    // the outputs that tangents are gradients by, in their order
   std::vector<uint32_t> mutations;  // the mutations that those behind them are gradients by
-  // By tangent: by how many of the others, one behind the other, gradients come to what it is a
-  // gradient by, at most. What comes there is added to the tangent, by its only reader.
-  std::vector<uint32_t> levels;
+  // Results are numbered as the tangents. What comes to one by others is added to its tangent, by
+  // the only reader of that.
+  ReachedResults reached;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
 };

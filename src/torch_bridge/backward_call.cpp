@@ -1,0 +1,326 @@
+// What the engine's visits to the nodes of a call add up to.
+#include "torch_bridge/backward_call.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+
+#include "torch_bridge/tensor_meta.h"
+
+namespace oxy::bridge {
+
+namespace torch_autograd = torch::autograd;
+using torch_autograd::variable_list;
+
+namespace {
+
+// Gradients with create_graph: no graph of ours has a second derivative.
+void refuse_second_order(variable_list& gradients, const std::vector<at::Tensor>& read) {
+  torch_autograd::edge_list edges;
+  for (const at::Tensor& t : read)
+    if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
+  if (edges.empty()) return;
+  auto error = c10::make_intrusive<torch_autograd::Error>(
+      "torch.compile with aot_autograd does not currently support double backward",
+      std::move(edges));
+  // What requires gradients is a gradient as it arrived, with a history of its own.
+  for (at::Tensor& g : gradients)
+    if (g.defined() && !g.requires_grad()) torch_autograd::create_gradient_edge(g, error);
+}
+
+// Whether the engine is to visit the node.
+bool is_to_run(const torch_autograd::Node* node) {
+  auto* key = const_cast<torch_autograd::Node*>(node);
+  const auto* nodes = torch_autograd::get_current_graph_task_nodes_in_graph();
+  if (nodes != nullptr && !nodes->contains(key)) return false;
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) return true;
+  const auto it = asked->find(key);
+  return it != asked->end() && it->second.needed_;
+}
+
+// Whether somebody looks at what arrives at a node, or it is where a gradient ends.
+bool is_watched(torch_autograd::Node& node) {
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked != nullptr && !asked->empty()) {
+    const auto it = asked->find(&node);
+    if (it != asked->end() && it->second.captures_ != nullptr) return true;
+    if (it == asked->end() || !it->second.needed_) return false;
+  }
+  return !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() ||
+         !node.pre_hooks().empty() || !node.post_hooks().empty();
+}
+
+void add_to(at::Tensor& sum, at::Tensor t) {
+  if (!t.defined()) return;
+  sum = sum.defined() ? sum.add(t) : std::move(t);
+}
+
+bool is_any_defined(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.defined(); });
+}
+
+// In the place of a tensor that nobody reads but for its sizes.
+at::Tensor without_memory(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                          int64_t offset) {
+  static std::byte nowhere[1];
+  c10::Storage none(c10::Storage::use_byte_size_t(), 0,
+                    c10::DataPtr(nowhere, c10::Device(c10::kCPU)), nullptr, /*resizable=*/false);
+  at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(none), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(dtype));
+  t.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return t;
+}
+
+std::optional<at::Tensor> without_memory(const ir::TensorType& t) {
+  std::vector<int64_t> sizes, strides;
+  for (size_t d = 0; d < t.sizes.size(); d++) {
+    if (!t.sizes[d].is_const() || !t.strides[d].is_const()) return std::nullopt;
+    sizes.push_back(t.sizes[d].value());
+    strides.push_back(t.strides[d].value());
+  }
+  if (!t.offset.is_const()) return std::nullopt;
+  return without_memory(static_cast<c10::ScalarType>(t.dtype), sizes, strides, t.offset.value());
+}
+
+}  // namespace
+
+Backward::Call::Call(std::shared_ptr<Backward> backward)
+    : backward_(std::move(backward)),
+      saved_(backward_->saved_.size()),
+      strides_(backward_->nodes_.of_result.size()) {
+  const size_t count = backward_->nodes_.nodes.size();
+  if (count > 1) alive_ = std::make_unique<std::atomic<const torch_autograd::Node*>[]>(count);
+}
+
+void Backward::Call::save(uint32_t input, const at::Tensor& t, bool is_result) {
+  saved_[input] = torch_autograd::SavedVariable(t, is_result);
+}
+
+// ---- visits ----
+
+variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
+  const std::lock_guard lock(mutex_);
+  if (!alive_) return visit_alone(node, std::move(gradients[0]));
+  const auto [at, is_new] = tasks_.try_emplace(torch_autograd::get_current_graph_task_id());
+  if (is_new) at->second.left = count_to_visit(node);
+  variable_list out;
+  try {
+    out = visit(at->second, node, std::move(gradients));
+  } catch (...) {
+    tasks_.erase(at);
+    throw;
+  }
+  if (--at->second.left == 0) tasks_.erase(at);
+  return out;
+}
+
+// The one that a backward begins at is not among the nodes that the engine has in its graph.
+size_t Backward::Call::count_to_visit(const Node& first) const {
+  if (torch_autograd::get_current_graph_task_nodes_in_graph() == nullptr) return 1;
+  const auto nodes = std::span(alive_.get(), backward_->nodes_.nodes.size());
+  return static_cast<size_t>(std::ranges::count_if(nodes, [&](const auto& node) {
+    return node == &first || (node != nullptr && is_to_run(node));
+  }));
+}
+
+// The only result of a backward that is not cut.
+variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
+  const bool create_graph = c10::GradMode::is_enabled();
+  Tensors read;
+  variable_list out;
+  {
+    const c10::AutoGradMode off(false);
+    if (create_graph) read.push_back(gradient);
+    const Which which{{0, 0}, {gradient.defined()}};
+    Given given = gather(node, which, {std::move(gradient)});
+    given.strides = strides_;
+    if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
+    if (!torch_autograd::get_current_graph_task_keep_graph())
+      for (auto& s : saved_) s.reset_data();
+    Tensors found = backward_->run(which, std::move(given));
+    out.reserve(node.num_outputs());
+    for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
+  }
+  if (create_graph) refuse_second_order(out, read);
+  return out;
+}
+
+variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& gradients) {
+  const BackwardNode& is = backward_->nodes_.nodes[node.number()];
+  task.creates_graph = c10::GradMode::is_enabled();
+  variable_list out;
+  out.reserve(node.num_outputs());
+  {
+    const c10::AutoGradMode off(false);
+    if (is.result) {
+      if (task.creates_graph) task.read.push_back(gradients[0]);
+      add_tangent(task, *is.result, std::move(gradients[0]));
+    }
+    for (size_t i = 0; i < is.results.size(); i++)
+      out.push_back(is_watched(*node.next_edge(i).function)
+                        ? take_arrived(task, node, is.results[i])
+                        : at::Tensor());
+    if (is.last_piece) {
+      for (Stream& s : task.streams) advance(task, s, node, *is.last_piece + 1);
+      for (const uint32_t p : is.primals)
+        out.push_back(task.gradients.empty() ? at::Tensor() : std::move(task.gradients[p]));
+    }
+  }
+  if (task.creates_graph) refuse_second_order(out, task.read);
+  out.resize(node.num_outputs());
+  return out;
+}
+
+void Backward::Call::add_tangent(Task& task, uint32_t result, at::Tensor gradient) {
+  const size_t piece = backward_->nodes_.piece[result];
+  auto s = std::ranges::find_if(task.streams, [&](const Stream& s) { return s.next <= piece; });
+  if (s == task.streams.end()) {
+    Stream& made = task.streams.emplace_back();
+    made.arrived.resize(results());
+    made.tangents.resize(results());
+    made.begun.resize(results());
+    s = task.streams.end() - 1;
+  }
+  s->tangents[result] = std::move(gradient);
+  s->begun[result] = true;
+}
+
+at::Tensor Backward::Call::take_arrived(Task& task, Node& node, uint32_t result) {
+  at::Tensor sum;
+  for (Stream& s : task.streams) {
+    advance(task, s, node, backward_->nodes_.piece[result]);
+    add_to(sum, std::move(s.arrived[result]));
+    s.arrived[result].reset();
+  }
+  return sum;
+}
+
+// ---- runs ----
+
+bool Backward::Call::has_some(const Stream& s) const {
+  return is_any_defined(s.carried) || std::ranges::any_of(cut().tangents(s.next), [&](uint32_t t) {
+           return s.tangents[t].defined() || s.arrived[t].defined();
+         });
+}
+
+at::Tensor Backward::Call::tangent_of(Stream& s, uint32_t result) const {
+  at::Tensor t = std::move(s.tangents[result]);
+  add_to(t, std::move(s.arrived[result]));
+  return t;
+}
+
+// Runs the pieces in front of `end` that it has not run, as one.
+void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
+  if (s.next >= end) return;
+  const Range all{s.next, end - 1};
+  check_unused(all, s.begun);
+  const bool lets_go = !torch_autograd::get_current_graph_task_keep_graph();
+  const size_t count = cut().size();
+  while (s.next < end && !has_some(s))
+    if (++s.next < count) s.carried.assign(backward_->piece({s.next, s.next}).carried, {});
+  if (s.next == end) {
+    if (lets_go) release(node, all, s.begun);
+    return;
+  }
+  const Range pieces{s.next, end - 1};
+  Tensors tangents = std::move(s.carried);
+  const size_t carried = tangents.size();
+  std::vector<Strides> strides;
+  for (size_t k = s.next; k < end; k++)
+    for (const uint32_t t : cut().tangents(k)) {
+      tangents.push_back(tangent_of(s, t));
+      strides.push_back(strides_[t]);
+    }
+  OXY_CHECK(tangents.size() - carried == strides.size(), "tangents: ", tangents.size());
+  const Which which = backward_->which(pieces, tangents);
+  Given given = gather(node, which, std::move(tangents));
+  if (task.creates_graph) task.read.insert(task.read.end(), given.saved.begin(), given.saved.end());
+  given.strides = std::move(strides);
+  if (lets_go) release(node, all, s.begun);
+  Tensors found = backward_->run(which, std::move(given));
+  s.next = end;
+  auto next = found.begin();
+  task.gradients.resize(backward_->backward_.outputs.size());
+  for (at::Tensor& sum : task.gradients) add_to(sum, std::move(*next++));
+  if (end == count) return;
+  const auto& of_next = cut().tangents(end);
+  const size_t arriving = cut().is_by_results() ? of_next.size() : 0;
+  s.carried.assign(std::make_move_iterator(next),
+                   std::make_move_iterator(found.end() - static_cast<ptrdiff_t>(arriving)));
+  next = found.end() - static_cast<ptrdiff_t>(arriving);
+  for (size_t i = 0; i < arriving; i++) s.arrived[of_next[i]] = std::move(*next++);
+}
+
+Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors tangents) {
+  Given out{.saved = Tensors(saved_.size()), .numbers = numbers_, .tangents = std::move(tangents)};
+  const std::vector<bool>& reads = backward_->reads_of(which);
+  for (const uint32_t i : backward_->piece(which.pieces).saved)
+    if (backward_->saved_[i].type.is_tensor()) out.saved[i] = saved(node, i, reads[i]);
+  return out;
+}
+
+at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
+  if (is_read) return saved_[input].unpack(node.itself());
+  if (auto t = without_memory(backward_->saved_[input].type.tensor)) return *std::move(t);
+  if (!emptied_.empty() && emptied_[input].defined()) return emptied_[input];
+  const auto raw = saved_[input].get_raw_data();
+  const at::Tensor t = raw ? *raw : saved_[input].unpack(node.itself());
+  return without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
+}
+
+// ---- what was used up ----
+
+bool Backward::Call::is_used_up(size_t piece, uint32_t result) const {
+  if (begun_.empty()) return false;
+  return std::ranges::any_of(backward_->kept_[piece], [&](const ResultSet& set) {
+    return std::ranges::binary_search(set, result) &&
+           std::ranges::any_of(set, [&](uint32_t t) { return begun_[piece][t]; });
+  });
+}
+
+void Backward::Call::check_unused(Range pieces, const std::vector<bool>& begun) const {
+  if (begun_.empty()) return;
+  for (size_t k = pieces.first; k <= pieces.second; k++)
+    for (uint32_t t = 0; t < begun.size(); t++)
+      TORCH_CHECK(!begun[t] || !is_used_up(k, t), torch_autograd::ERR_BACKWARD_TWICE);
+}
+
+// By input: whether a result that is not used up reads it.
+std::vector<bool> Backward::Call::still_read() const {
+  std::vector<bool> out(saved_.size());
+  for (size_t k = 0; k < cut().size(); k++) {
+    const autograd::Piece& piece = backward_->piece({k, k});
+    for (uint32_t t = 0; t < results(); t++) {
+      const bool comes_here = !cut().is_by_results() || backward_->nodes_.piece[t] <= k;
+      if (!comes_here || is_used_up(k, t)) continue;
+      const std::vector<bool>& reads = backward_->reads_by_result()[t];
+      for (const uint32_t i : piece.saved) out[i] = out[i] || reads[i];
+    }
+  }
+  return out;
+}
+
+void Backward::Call::release(Node& node, Range pieces, const std::vector<bool>& begun) {
+  if (begun_.empty()) begun_.assign(cut().size(), std::vector<bool>(results()));
+  for (size_t k = pieces.first; k <= pieces.second; k++)
+    for (uint32_t t = 0; t < begun.size(); t++)
+      if (begun[t]) begun_[k][t] = true;
+  const std::vector<bool> kept = still_read();
+  const bool all = std::ranges::count(kept, true) == 0;
+  for (const uint32_t i : backward_->read_) {
+    if (kept[i] || !backward_->saved_[i].type.is_tensor()) continue;
+    if (!all && !without_memory(backward_->saved_[i].type.tensor)) {
+      emptied_.resize(saved_.size());
+      if (!emptied_[i].defined()) emptied_[i] = saved(node, i, false);
+    }
+    saved_[i].reset_data();
+  }
+}
+
+}  // namespace oxy::bridge

@@ -1,0 +1,102 @@
+// What one call of a compiled graph left for its backward: torch's saved variables, the nodes that
+// share them, and how far each run of autograd's engine has come.
+//
+// A backward without retain_graph lets go of what it has read, but for what results read that it
+// has not used up. Eager's nodes know of themselves whether they were; here a result is used up
+// where a node that keeps tensors is behind it and behind one that a backward has begun at
+// (ReachedResults::to_kept).
+#pragma once
+
+#include <atomic>
+
+#include "torch_bridge/backward.h"
+
+namespace oxy::bridge {
+
+class Backward::Call {
+ public:
+  explicit Call(std::shared_ptr<Backward> backward);
+
+  void save(uint32_t input, const at::Tensor& t, bool is_result);
+  void save_number(uint32_t input, int64_t n) {
+    numbers_.resize(saved_.size());
+    numbers_[input] = n;
+  }
+  void set_strides(uint32_t result, c10::IntArrayRef strides) {
+    strides_[result].assign(strides.begin(), strides.end());
+  }
+  void enter(uint32_t number, const torch::autograd::Node* node) {
+    if (alive_) alive_[number] = node;
+  }
+
+  // Called by the engine.
+  torch::autograd::variable_list visit(Node& node, torch::autograd::variable_list&& gradients);
+
+ private:
+  // What goes through the pieces together. All of it, unless the engine has a result wait for what
+  // gradients by another one do not: what is linear can be added up.
+  struct Stream {
+    size_t next = 0;          // piece
+    Tensors carried;          // what that one gets of those in front
+    Tensors arrived;          // by result: what those have sent to it
+    Tensors tangents;         // by result
+    std::vector<bool> begun;  // by result: a gradient by it has come
+  };
+  struct Task {
+    std::vector<Stream> streams;
+    Tensors gradients;  // by primal
+    bool creates_graph = false;
+    Tensors read;     // with create_graph, all that they depend on
+    size_t left = 0;  // nodes that the engine is to visit
+  };
+
+  const autograd::BackwardCut& cut() const { return *backward_->cut_; }
+  size_t results() const { return strides_.size(); }
+  size_t count_to_visit(const Node& first) const;
+  torch::autograd::variable_list visit(Task& task, Node& node,
+                                       torch::autograd::variable_list&& gradients);
+  void add_tangent(Task& task, uint32_t result, at::Tensor gradient);
+  at::Tensor take_arrived(Task& task, Node& node, uint32_t result);
+  void advance(Task& task, Stream& s, Node& node, size_t end);
+  bool has_some(const Stream& s) const;
+  at::Tensor tangent_of(Stream& s, uint32_t result) const;
+  torch::autograd::variable_list visit_alone(Node& node, at::Tensor gradient);
+  Given gather(Node& node, const Which& which, Tensors tangents);
+  at::Tensor saved(Node& node, uint32_t input, bool is_read);
+  void check_unused(Range pieces, const std::vector<bool>& begun) const;
+  void release(Node& node, Range pieces, const std::vector<bool>& begun);
+  bool is_used_up(size_t piece, uint32_t result) const;
+  std::vector<bool> still_read() const;
+
+  const std::shared_ptr<Backward> backward_;
+  std::mutex mutex_;
+  std::vector<torch::autograd::SavedVariable> saved_;  // by input of the backward
+  std::vector<int64_t> numbers_;                       // the same, if there are any
+  std::vector<Strides> strides_;                       // by result
+  // The nodes of the call that are alive, where there are several.
+  std::unique_ptr<std::atomic<const torch::autograd::Node*>[]> alive_;
+  std::map<int, Task> tasks_;             // by the engine's task
+  std::vector<std::vector<bool>> begun_;  // by piece and result: by backwards that let go
+  Tensors emptied_;                       // by input: without memory, where sizes vary
+};
+
+class Backward::Node : public torch::autograd::Node {
+ public:
+  Node(std::shared_ptr<Call> call, uint32_t number) : call_(std::move(call)), number_(number) {
+    call_->enter(number_, this);
+  }
+  ~Node() override { call_->enter(number_, nullptr); }
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return call_->visit(*this, std::move(gradients));
+  }
+  std::string name() const override { return "OxyfuelBackward"; }
+  uint32_t number() const { return number_; }
+  c10::intrusive_ptr<torch::autograd::Node> itself() { return getptr(); }
+
+ private:
+  const std::shared_ptr<Call> call_;
+  const uint32_t number_;
+};
+
+}  // namespace oxy::bridge

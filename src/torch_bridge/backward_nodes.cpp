@@ -1,0 +1,124 @@
+// From the inputs to the results.
+#include "torch_bridge/backward_nodes.h"
+
+#include <algorithm>
+#include <map>
+
+namespace oxy::bridge {
+namespace {
+
+class Builder {
+ public:
+  Builder(const autograd::BackwardCut& cut, const ReachedResults& reached)
+      : cut_(cut), reached_(reached), later_(reached.levels.size()), ahead_(reached.levels.size()) {
+    out_.of_result.resize(count());
+    out_.piece.resize(count());
+    for (size_t k = 0; k < cut_.size(); ++k)
+      for (const uint32_t t : cut_.tangents(k)) out_.piece[t] = k;
+    for (uint32_t t = 0; t < count(); ++t)
+      before_.push_back(cut_.shows_arriving(t) ? reached.to_results[t] : ResultSet());
+  }
+
+  BackwardNodes run(const std::vector<std::vector<uint32_t>>& primals) {
+    if (cut_.is_by_results())
+      add_gradients(primals.back());
+    else
+      add_buckets(primals);
+    for (size_t k = cut_.size(); k-- > 0;) {
+      for (const uint32_t t : cut_.tangents(k)) add_result(t);
+      add_arriving(cut_.tangents(k));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  size_t count() const { return later_.size(); }
+  bool is_before(uint32_t a, uint32_t b) const { return std::ranges::binary_search(before_[b], a); }
+
+  uint32_t add(BackwardNode node) {
+    out_.nodes.push_back(std::move(node));
+    return static_cast<uint32_t>(out_.nodes.size() - 1);
+  }
+
+  // Those that no other of the set comes behind.
+  ResultSet last_of(const ResultSet& set) const {
+    ResultSet out = set;
+    std::erase_if(out, [&](uint32_t t) {
+      return std::ranges::any_of(set, [&](uint32_t other) { return is_before(t, other); });
+    });
+    return out;
+  }
+
+  void add_buckets(const std::vector<std::vector<uint32_t>>& primals) {
+    std::vector<uint32_t> next;
+    for (size_t k = primals.size(); k-- > 0;) {
+      BackwardNode node{.primals = primals[k], .later = next, .last_piece = k};
+      if (k == 0 && count() == 1)
+        own_ = std::move(node);
+      else
+        next = {add(std::move(node))};
+    }
+    if (own_) return;
+    for (std::vector<uint32_t>& later : later_) later = next;
+  }
+
+  // A node for the inputs that are reached from the same results. What is behind all other results
+  // gives gradients itself.
+  void add_gradients(const std::vector<uint32_t>& primals) {
+    std::map<ResultSet, std::vector<uint32_t>> classes;
+    for (const uint32_t p : primals) classes[reached_.to_inputs[p]].push_back(p);
+    for (auto& [set, of] : classes) {
+      BackwardNode node{.primals = std::move(of), .last_piece = cut_.size() - 1};
+      const ResultSet last = last_of(set);
+      if (last.size() == 1 && before_[last[0]].size() + 1 == count()) {
+        own_ = std::move(node);
+        final_ = last[0];
+        continue;
+      }
+      const uint32_t added = add(std::move(node));
+      for (const uint32_t t : last) later_[t].push_back(added);
+    }
+  }
+
+  void add_result(uint32_t t) {
+    BackwardNode node;
+    if (own_ && t == final_) node = std::move(*own_);
+    node.result = t;
+    node.results = ahead_[t];
+    node.later.insert(node.later.end(), later_[t].begin(), later_[t].end());
+    out_.of_result[t] = add(std::move(node));
+  }
+
+  // What arrives at these results comes from the last ones in front of them.
+  void add_arriving(const std::vector<uint32_t>& results) {
+    std::map<ResultSet, std::vector<uint32_t>> between;
+    for (const uint32_t t : results) {
+      const ResultSet last = last_of(before_[t]);
+      if (last.size() == 1)
+        ahead_[last[0]].push_back(t);
+      else if (!last.empty())
+        between[last].push_back(t);
+    }
+    for (auto& [last, of] : between) {
+      const uint32_t added = add({.results = std::move(of)});
+      for (const uint32_t t : last) later_[t].push_back(added);
+    }
+  }
+
+  const autograd::BackwardCut& cut_;
+  const ReachedResults& reached_;
+  BackwardNodes out_;
+  // By result: those in front of it; nodes that wait for it; those at which it gives what arrives.
+  std::vector<ResultSet> before_, later_, ahead_;
+  std::optional<BackwardNode> own_;  // of the node of result `final_`
+  uint32_t final_ = 0;
+};
+
+}  // namespace
+
+BackwardNodes backward_nodes(const autograd::BackwardCut& cut, const ReachedResults& reached,
+                             const std::vector<std::vector<uint32_t>>& primals) {
+  return Builder(cut, reached).run(primals);
+}
+
+}  // namespace oxy::bridge
