@@ -181,7 +181,9 @@ struct OutputSpec {
   // when it is read.
   bool conj = false, neg = false;
   bool piece = false;     // a view: of an op that gives several (split, unbind)
-  bool detached = false;  // a view of an input: one of its memory alone (detach)
+  // A view of an input: one of its memory alone (detach). One that requires gradients even so has
+  // those that the graph computes, not those of autograd's own views.
+  bool detached = false;
 
   bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };

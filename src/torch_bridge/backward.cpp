@@ -12,6 +12,8 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <c10/util/strides.h>
+
 #include <algorithm>
 
 #include "torch_bridge/backward_call.h"
@@ -187,7 +189,10 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
     const bool is_result = t < rooted_.size();
     const at::Tensor& of =
         is_result ? outputs[rooted_[t]] : *inputs[written_[t - rooted_.size()]].tensor;
-    call->set_strides(t, of.strides());
+    if (of.is_non_overlapping_and_dense())
+      call->set_strides(t, of.strides());
+    else
+      call->set_strides(t, c10::contiguous_strides(of.sizes()));
     const torch_autograd::Edge edge(nodes[i], node.add_input_metadata(of));
     if (is_result)
       torch_autograd::impl::set_gradient_edge(of, edge);

@@ -490,8 +490,9 @@ void Executable::prepare_results(Call& c, size_t next) const {
   }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
+  make_views(c, true);
   if (backward_) c.histories = backward_->attach(c.inputs, c.outputs);
-  make_views(c);
+  make_views(c, false);
 }
 
 at::Tensor Executable::late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const {
@@ -727,9 +728,12 @@ bool Executable::is_detached(size_t output, const at::Tensor& base) const {
           !options_.requires_grad[output]);
 }
 
-void Executable::make_views(Call& c) const {
+// Those to which the backward hands a gradient of their own, or all others.
+void Executable::make_views(Call& c, bool with_own_gradient) const {
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
+    const bool own = o.detached && i < options_.requires_grad.size() && options_.requires_grad[i];
+    if (own != with_own_gradient) continue;
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
     } else if (o.kind == OutputKind::ViewOfInput || o.kind == OutputKind::ViewOfOutput) {
@@ -743,6 +747,7 @@ void Executable::make_views(Call& c) const {
       c.outputs[i] = is_whole ? from : real_view(from, m, offset);
     }
   }
+  if (with_own_gradient) return;
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     if (o.conj || o.neg) c.outputs[i] = marked(std::move(c.outputs[i]), o);

@@ -178,7 +178,7 @@ class Executable {
   std::pair<at::Tensor, int64_t> base_of(const Call& c, const runtime::PlanOutput& o) const;
   bool is_detached(size_t output, const at::Tensor& base) const;
   void make_pieces(Call& c, size_t first) const;
-  void make_views(Call& c) const;
+  void make_views(Call& c, bool with_own_gradient) const;
   void commit(Call& c) const;
   void note(std::string text);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "autograd/compact.h"
 #include "support/check.h"
 #include "torch_bridge/recorder.h"
 
@@ -61,20 +62,26 @@ class TangentAdded : public engine::FunctionPreHook {
   const at::Tensor tangent_;
 };
 
+// Of the gradient by what the caller gets: its layout, without gaps.
+ir::TensorType tangent_type(const ir::Graph& g, const ir::OutputSpec& o) {
+  return autograd::compact(o.is_view() ? o.type : g.tensor_type(o.value));
+}
+ir::TensorType tangent_type(const ir::Graph& g, const ir::Mutation& m) {
+  return autograd::compact(g.tensor_type(m.value));
+}
+
 // What autograd's engine is given.
 struct Start {
   engine::edge_list from;
   engine::variable_list tangents;
 
-  // A tangent by root that requires gradients, in the layout of the value that the caller gets.
+  // A tangent by root that requires gradients.
   void add(Recording& r, const std::vector<at::Tensor>& roots, const auto& specs,
            std::vector<uint32_t>& rooted) {
     for (uint32_t i = 0; i < roots.size(); ++i) {
       if (!roots[i].defined()) continue;
       rooted.push_back(i);
-      ir::TensorType type = r.graph.tensor_type(specs[i].value);
-      type.offset = 0;
-      type.requires_grad = false;
+      const ir::TensorType type = tangent_type(r.graph, specs[i]);
       const auto name = cat("tangents_", ++r.graph.tangents);
       from.push_back(engine::impl::gradient_edge(roots[i]));
       // The caller's tensor is a lazy view of the value: autograd's own node stands between them.

@@ -274,6 +274,12 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
       describe_input_alias(r, out, t, *input);
       out.piece = piece && out.is_view();
       out.type.requires_grad = needs_grad;
+      // Several elements lie in one place: autograd's views of real tensors, which go by places,
+      // would mix their gradients.
+      if (needs_grad && out.is_view() && type_of(r.inputs[*input].real).may_overlap_itself()) {
+        out.detached = true;
+        roots[i] = t;
+      }
       continue;
     }
     for (const RecordedSource& a : r.attributes)
