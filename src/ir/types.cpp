@@ -19,7 +19,7 @@ Expr TensorType::numel() const {
 bool TensorType::is_row_major() const { return strides == contiguous_strides(sizes); }
 
 bool TensorType::is_contiguous() const {
-  if (known_empty(*this)) return true;
+  if (known_empty(*this) || is_row_major()) return true;
   Expr expected = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     if (sizes[i].is_const(1)) continue;
@@ -30,7 +30,7 @@ bool TensorType::is_contiguous() const {
 }
 
 bool TensorType::is_dense() const {
-  if (known_empty(*this)) return true;
+  if (known_empty(*this) || is_row_major()) return true;
   size_t left = 0;
   std::vector<bool> used(sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) {

@@ -101,11 +101,27 @@ std::optional<Expr> shift_right(Expr a, Expr b, const Facts&) {
   const auto divisor = power_of_2(b);
   return divisor ? std::optional(sym::floordiv(a, *divisor)) : std::nullopt;
 }
+// Of bits all of which are set, what is behind them: 8 for 7.
+std::optional<Expr> behind_bits(Expr e) {
+  const bool all = e.is_const() && e.value() > 0 && e.value() < int64_t{1} << kMostBits &&
+                   (e.value() & (e.value() + 1)) == 0;
+  return all ? std::optional(e + Expr(1)) : std::nullopt;
+}
 std::optional<Expr> low_bits(Expr a, Expr b, const Facts&) {
   if (a.is_const()) std::swap(a, b);
-  const bool is_mask = b.is_const() && b.value() > 0 && b.value() < int64_t{1} << kMostBits &&
-                       (b.value() & (b.value() + 1)) == 0;
-  return is_mask ? std::optional(sym::mod(a, b + Expr(1))) : std::nullopt;
+  if (const auto end = behind_bits(b)) return sym::mod(a, *end);
+  const auto cleared = b.is_const() ? behind_bits(Expr(-1) - b) : std::nullopt;  // n & ~7
+  return cleared ? std::optional(a - sym::mod(a, *cleared)) : std::nullopt;
+}
+std::optional<Expr> with_low_bits(Expr a, Expr b, const Facts&) {
+  if (a.is_const()) std::swap(a, b);
+  const auto end = behind_bits(b);
+  return end ? std::optional(a - sym::mod(a, *end) + b) : std::nullopt;
+}
+std::optional<Expr> flipped_low_bits(Expr a, Expr b, const Facts&) {
+  if (a.is_const()) std::swap(a, b);
+  const auto end = behind_bits(b);
+  return end ? std::optional(a - sym::mod(a, *end) * Expr(2) + b) : std::nullopt;
 }
 
 PyObject* power_of(PyObject* a, PyObject* b, PyObject* modulus) {
@@ -295,8 +311,8 @@ PyTypeObject* symbolic_int_type() {
                            slot(Py_nb_lshift, binary<shift_left, PyNumber_Lshift>),
                            slot(Py_nb_rshift, binary<shift_right, PyNumber_Rshift>),
                            slot(Py_nb_and, binary<low_bits, PyNumber_And>),
-                           slot(Py_nb_or, binary<no_expression, PyNumber_Or>),
-                           slot(Py_nb_xor, binary<no_expression, PyNumber_Xor>),
+                           slot(Py_nb_or, binary<with_low_bits, PyNumber_Or>),
+                           slot(Py_nb_xor, binary<flipped_low_bits, PyNumber_Xor>),
                            slot(Py_nb_power, power_of),
                            slot(Py_nb_negative, negative),
                            slot(Py_nb_positive, itself),

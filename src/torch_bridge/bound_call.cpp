@@ -1,6 +1,7 @@
 // Binds arguments of a call to a stack of IValues, and compares results with what was predicted.
 #include "torch_bridge/bound_call.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
@@ -46,6 +47,29 @@ bool varies(const PlanArg& a, const runtime::SizeProgram& sizes) {
   if (const auto* s = std::get_if<Slot>(&a.v)) return !sizes.is_constant(*s);
   const auto* l = std::get_if<PlanArg::List>(&a.v);
   return l && std::ranges::any_of(*l, [&](const PlanArg& x) { return varies(x, sizes); });
+}
+
+// No expression: as data it may be any int64.
+IValue ivalue_of(int64_t number, ArgKind kind) {
+  switch (kind) {
+    case ArgKind::Int:
+      return number;
+    case ArgKind::Bool:
+      return number != 0;
+    case ArgKind::Float:
+      return static_cast<double>(number);
+    case ArgKind::Scalar:
+      return c10::Scalar(number);
+    case ArgKind::IntList:
+      return std::vector<int64_t>{number};
+    case ArgKind::Tensor: {
+      at::Tensor wrapped = at::scalar_to_tensor(number);
+      wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+      return wrapped;
+    }
+    default:
+      throw Unsupported("an argument of a kind that has no size");
+  }
 }
 
 }  // namespace
@@ -135,6 +159,11 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
                      torch::jit::Stack& stack) const {
   stack.assign(template_.begin(), template_.end());
   for (const SizedArgument& a : sized_) {
+    const auto* slot = std::get_if<Slot>(&a.value.v);
+    if (slot) {
+      stack[a.position] = ivalue_of(slots[slot->index], a.kind);
+      continue;
+    }
     const ir::Arg data = data_of(a.value, [&](Slot s) { return slots[s.index]; });
     stack[a.position] = to_ivalue(data, a.kind, no_tensor);
   }

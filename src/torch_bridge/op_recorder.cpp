@@ -539,13 +539,19 @@ void OpRecorder::batch_norm_in_training(torch::jit::Stack& s, size_t base) {
 // For the tensor with its dimensions in the order in which they lie in memory, the outermost first.
 void OpRecorder::draw_in_order(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base) {
   const at::Tensor t = s[base].toTensor();
-  if (is_symbolic(t)) throw Unsupported("random numbers for a tensor that is not row-major");
+  const std::vector<sym::Expr> strides = r_.graph.tensor_type(r_.value_of(t)).strides;
   std::vector<int64_t> order(static_cast<size_t>(t.dim())), back(order.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater(), [&](int64_t d) { return t.stride(d); });
+  auto stride = [&](int64_t d) { return strides[static_cast<size_t>(d)]; };
+  std::ranges::stable_sort(order, std::greater(), [&](int64_t d) { return sym::hint(stride(d)); });
+  if (sym::ShapeFacts* facts = facts_of_sizes())
+    for (size_t i = 1; i < order.size(); ++i)
+      facts->decide(sym::at_most(stride(order[i]), stride(order[i - 1])));
   for (size_t i = 0; i < order.size(); ++i)
     back[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   s[base] = permuted(t, order);
+  if (!s[base].toTensor().is_contiguous())
+    throw Unsupported("random numbers for a tensor that is not row-major");
   record(op, s);
   s.back() = permuted(s.back().toTensor(), back);
 }

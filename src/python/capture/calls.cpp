@@ -601,7 +601,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   PyObject* on_call = effects().lookup(Py_TYPE(type.ptr()), names().call_);
   if (on_call != nullptr && PyType_Check(on_call))
     return call_type(on_call, std::move(args), std::move(kwargs));
-  if (objects().special_method(type, names().call_) != nullptr)
+  static PyObject* const make = _PyType_Lookup(&PyType_Type, names().call_);
+  if (on_call != nullptr && on_call != make)
     throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
   if (objects().type_member(t, py::str("__del__")) != nullptr)
     throw Break(BreakId::object_construction, t->tp_name, ": it has a __del__");

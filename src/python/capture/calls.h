@@ -112,6 +112,7 @@ class Calls : public Part {
   void drop_rate(Arguments& args, Keywords& kwargs);
   Done tensor_of_numbers(const std::string& name, py::handle callable, const Arguments& args,
                          const Keywords& kwargs);
+  Done tensor_like(py::handle tensor, const Arguments& args, const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object storage_offset(py::handle tensor);
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);

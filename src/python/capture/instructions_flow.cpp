@@ -41,6 +41,16 @@ Keywords take_keywords(Arguments& args, const py::object& names) {
   return out;
 }
 
+// Where the next instruction calls len, on top of the stack, with what is pushed now; 0: it does not.
+size_t call_of_len(const TracedFrame& f) {
+  const auto& code = f.bytecode->instructions;
+  const size_t at = f.next + (code[f.next].op == PRECALL ? 1 : 0);
+  const bool calls = code[at].op == CALL || code[at].op == CALL_FUNCTION;
+  if (!calls || code[at].arg != 1 || f.stack.size() < (kCallsTakeNull ? 2 : 1)) return 0;
+  const auto [callable, self] = callee_below(f, f.stack.size());
+  return callable && !self && callable.is(member_of<"builtins", "len">()) ? at : 0;
+}
+
 // Calls what lies below the arguments, which are popped already.
 void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keywords kwargs) {
   const auto [callable, self] = callee_below(f, f.stack.size(), has_self);
@@ -49,6 +59,13 @@ void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keyw
   const auto& code = f.bytecode->instructions;
   if (callable.is(type_object(&PyRange_Type)) && kwargs.empty() && code[f.next].op == GET_ITER)
     if (py::object rounds = c.sizes.rounds(args)) return push(f, std::move(rounds));
+  if (const size_t call = call_of_len(f);
+      call != 0 && callable.is(type_object(&PyRange_Type)) && kwargs.empty())
+    if (py::object length = c.sizes.count(args)) {
+      pop_many(f, kCallsTakeNull ? 2 : 1);
+      f.next = call + 1;
+      return push(f, std::move(length));
+    }
   c.frames.direct = true;
   push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
 }

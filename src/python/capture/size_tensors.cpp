@@ -146,6 +146,8 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
   if ((!sizes().symbolic() && !numbers().any_deferred()) || name.rfind('.') + 1 != kTorch.size() ||
       !any_argument(args, {}, mentions_symbolic_int))
     return std::nullopt;
+  if (name == "torch.asarray" && args.size() == 1 && takes_options(kwargs))
+    return call(member_of<"torch", "tensor">(), args, kwargs);
   if (makes) {
     bool floats = false;
     if (args.size() != 1 || !takes_options(kwargs) || !is_regular(capture_, args[0], floats))
@@ -160,6 +162,17 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
   if (args.size() != 2) return std::nullopt;
   const auto number = sizes().computed(name, args, kwargs);
   return number ? Done(filled(capture_, *number, {}, false)) : std::nullopt;
+}
+
+// Tensor.new_tensor of numbers that vary.
+Done Calls::tensor_like(py::handle tensor, const Arguments& args, const Keywords& kwargs) {
+  if (args.size() != 1 || !takes_options(kwargs) || !mentions(args[0], is_symbolic, false))
+    return std::nullopt;
+  Keywords options = kwargs;
+  for (const char* option : {"dtype", "device"})
+    if (!has_option(kwargs, option))
+      options.emplace_back(py::str(option), tensor_attr(tensor, py::str(option)));
+  return call(member_of<"torch", "tensor">(), args, options);
 }
 
 }  // namespace oxy::python

@@ -312,6 +312,38 @@ py::object Sizes::rounds(const Arguments& args) {
   return member_of<"builtins", "range">()(start, end, by);
 }
 
+py::object Sizes::of_same_bits(py::handle symbolic) {
+  const py::object number = has_hint(symbolic) ? number_of(symbolic, false) : py::object();
+  if (!number || number.cast<int64_t>() <= 0) return number_of(symbolic, true);
+  const auto bits = number.attr("bit_length")().cast<int>();
+  const sym::Expr e = expr_of(symbolic);
+  if (bits > 60) return number_of(symbolic, true);
+  const auto facts = graphs().recorder().facts();
+  facts->decide(sym::at_most(int64_t{1} << (bits - 1), e));
+  facts->decide(sym::less(e, int64_t{1} << bits));
+  return number;
+}
+
+// See call_popped.
+py::object Sizes::count(const Arguments& args) {
+  if (std::ranges::none_of(args, is_symbolic_int) || args.empty() || args.size() > 3) return {};
+  std::vector<sym::Expr> given;
+  for (py::handle a : args) {
+    const auto e = integer_expr(a);
+    if (!e || (is_symbolic_int(a) && !has_hint(a))) return {};
+    given.push_back(*e);
+  }
+  const sym::Expr first = given.size() == 1 ? sym::Expr(0) : given[0];
+  const sym::Expr end = given.size() == 1 ? given[0] : given[1];
+  const sym::Expr step = given.size() == 3 ? given[2] : sym::Expr(1);
+  const auto facts = graphs().recorder().facts();
+  const bool up = facts->decide(sym::less(0, step));
+  if (!up && !facts->decide(sym::less(step, 0))) return {};
+  const sym::Expr length = up ? end - first : first - end;
+  if (facts->decide(sym::at_most(length, 0))) return py::int_(0);
+  return symbolic_int(sym::ceildiv(length, up ? step : -step), facts);
+}
+
 std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {
   const auto e = integer_expr(x);
   if (!e || !is_symbolic_int(x)) return std::nullopt;

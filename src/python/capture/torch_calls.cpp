@@ -326,7 +326,8 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
   if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !heap().is_tensor(args[0]))
     return std::nullopt;
   const bool some = is_symbolic_int(classes)
-                        ? sym::range_of(expr_of(classes)).lo > 0
+                        ? has_hint(classes) && graphs().recorder().facts()->decide(
+                                                   sym::less(0, expr_of(classes)))
                         : PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0;
   const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
   if (!some || t.scalar_type() != at::kLong || t.sym_numel() == 0) return std::nullopt;
@@ -406,6 +407,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
+  if (name == "new_tensor")
+    if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
