@@ -110,6 +110,7 @@ std::optional<Expr> behind_bits(Expr e) {
 std::optional<Expr> low_bits(Expr a, Expr b, const Facts&) {
   if (a.is_const()) std::swap(a, b);
   if (const auto end = behind_bits(b)) return sym::mod(a, *end);
+  if (b.is_const(-1)) return a;
   const auto cleared = b.is_const() ? behind_bits(Expr(-1) - b) : std::nullopt;  // n & ~7
   return cleared ? std::optional(a - sym::mod(a, *cleared)) : std::nullopt;
 }

@@ -239,6 +239,45 @@ at::Tensor ctc_loss(c10::DispatchKeySet keys, const at::Tensor& log_probs,
   return by_sequence.div(at::lift_fresh(lengths).clamp_min(1)).mean();
 }
 
+// The places of a dimension's elements between -1 and 1, as torch has them in its grids.
+at::Tensor places_between(const c10::SymInt& count, bool corners,
+                          const at::TensorOptions& options) {
+  if (count <= 1) return at::zeros({1}, options);
+  static const c10::OperatorHandle linspace =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::linspace", "");
+  torch::jit::Stack stack{
+      c10::Scalar(-1),  c10::Scalar(1),   count,        c10::typeMetaToScalarType(options.dtype()),
+      options.layout(), options.device(), c10::IValue()};
+  linspace.callBoxed(stack);
+  const at::Tensor places = stack.back().toTensor();
+  return corners ? places : places.mul(c10::Scalar(count - 1)).div(c10::Scalar(count));
+}
+
+// As torch's: the grid of the identity, transposed, times the gradient.
+at::Tensor affine_grid_backward(c10::DispatchKeySet keys, const at::Tensor& grad,
+                                c10::SymIntArrayRef size, bool corners) {
+  const auto dims = static_cast<int64_t>(size.size()) - 2;
+  auto is_symbol = [](const c10::SymInt& s) { return s.is_symbolic(); };
+  if ((dims != 2 && dims != 3) || std::ranges::none_of(size, is_symbol))
+    return aten::affine_grid_generator_backward::redispatch(keys & keys_below, grad, size, corners);
+  const c10::SymIntArrayRef spatial = size.slice(2);
+  std::vector<at::Tensor> columns;
+  c10::SymInt points = 1;
+  for (int64_t d = dims - 1; d >= 0; --d) {
+    std::vector<int64_t> shape(static_cast<size_t>(dims), 1);
+    shape[static_cast<size_t>(d)] = -1;
+    const c10::SymInt& count = spatial[static_cast<size_t>(d)];
+    columns.push_back(
+        places_between(count, corners, grad.options()).view(shape).expand_symint(spatial));
+    points = points * count;
+  }
+  columns.push_back(at::ones_like(columns[0]));
+  const at::Tensor grid = at::stack(columns, -1)
+                              .reshape_symint({1, points, dims + 1})
+                              .expand_symint({size[0], points, dims + 1});
+  return grid.transpose(1, 2).bmm(grad.reshape_symint({size[0], points, dims})).transpose(1, 2);
+}
+
 }  // namespace
 
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
@@ -265,6 +304,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("ctc_loss.IntList", TORCH_FN(ctc_loss));
   aten.impl("tensor_split.sections", TORCH_FN(tensor_split));
   aten.impl("stft", TORCH_FN(stft));
+  aten.impl("affine_grid_generator_backward", TORCH_FN(affine_grid_backward));
   aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());
 #undef NEAREST
 #undef SMOOTH

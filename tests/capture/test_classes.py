@@ -172,3 +172,34 @@ def test_a_call_that_a_metaclass_gives_to_another_class():
     expected, result = function(x), compiled(x)
     assert repr(result) == repr(expected)
     assert [type(part) for part in result] == [type(part) for part in expected]
+
+
+class _Called(type):
+    __call__ = dict
+
+
+class _Static(type):
+    @staticmethod
+    def __call__(*a):
+        return a
+
+
+class _OfMeta(type):
+    @classmethod
+    def __call__(cls, *a):
+        return (cls.__name__, *a)
+
+
+class _Builtin(type):
+    __call__ = len
+
+
+@pytest.mark.parametrize("meta", [_Called, _Static, _OfMeta, _Builtin])
+def test_a_metaclass_whose_call_is_no_function(meta, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    made = meta("Made", (), {})
+    program = {
+        _Called: lambda x: made(a=x * 2),
+        _Builtin: lambda x: made([x, x * 2]),
+    }.get(meta, lambda x: made(x * 2))
+    assert str(oxyfuel.compile(program)(torch.ones(2))) == str(program(torch.ones(2)))

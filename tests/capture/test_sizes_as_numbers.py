@@ -52,6 +52,17 @@ def served(program, calls, recompiles=1):
 OF_SIZE = {
     "shifts": lambda n: (n >> 1, n << 3, -n >> 2, (n - 7) >> 1, n >> 0),
     "low_bits": lambda n: (n & 1, n & 7, 15 & n, -n & 3),
+    "cleared_bits": lambda n: (n & ~7, ~3 & n, -n & ~15, n & -1),
+    "set_bits": lambda n: (n | 1, 7 | n, -n | 3, n ^ 1, n ^ 15, 7 ^ -n),
+    "counts": lambda n: (
+        len(range(n)),
+        len(range(0, n, 4)),
+        len(range(3, n)),
+        len(range(n, 0, -3)),
+        len(range(0, 100, n)),
+        len(range(n, 2)),
+        len(range(1, n, n)),
+    ),
     "inverted": lambda n: (~n, ~(n // 2)),
     "divmod": lambda n: (divmod(n, 3), divmod(n, -4), divmod(-n, 5), divmod(100, n)),
     "rounded_half": lambda n: (round(n / 2), round(-n / 2), round((n + 1) / 2), round(n / -2)),
@@ -591,3 +602,106 @@ def test_gradients_of_vander_raise(dynamic, monkeypatch):
                 program(x).backward()
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 compiled(x).backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.int32])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, v: x.new_tensor(v),
+        lambda x, v: x.new_tensor([v, 1]),
+        lambda x, v: torch.tensor(v, dtype=x.dtype),
+        lambda x, v: torch.asarray(v, dtype=x.dtype),
+    ],
+)
+def test_tensors_of_wide_ints(program, dtype, monkeypatch):
+    """With eager's error where the dtype does not hold it."""
+    compiled = oxyfuel.compile(program)
+    for v in (1, 2, 3, 2**31, -(2**31) - 1, 2**40, 7):
+        answers = []
+        for function in (program, compiled):
+            try:
+                answers.append(function(torch.zeros(1, dtype=dtype), v).tolist())
+            except RuntimeError as e:
+                answers.append(str(e)[:40])
+        assert answers[0] == answers[1], v
+    assert dtype == torch.int32 or oxyfuel.stats()["recompiles"] == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, v: v**x,
+        lambda x, v: x // v,
+        lambda x, v: x + v,
+        lambda x, v: x % v,
+        lambda x, v: torch.full((2,), v),
+    ],
+)
+def test_ints_of_64_bits(program):
+    calls = [
+        (torch.tensor([1, 2]), v) for v in (2, 3, 5, 2**63 - 1, -(2**63), 2**62, 2**61, -(2**61), 7)
+    ]
+    served(program, calls)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: torch.ones(n, n).tril(),
+        lambda x, n: torch.eye(n),
+        lambda x, n: F.one_hot(torch.tensor([0, 1, 2]), n),
+        lambda x, n: F.layer_norm(torch.ones(3, n), (n,)),
+    ],
+)
+def test_tensors_of_an_int(program):
+    served(program, [(x, n) for n, x in ((n, R(2)) for n in SIZES)])
+
+
+def test_bits_of_a_size():
+    """A capture for each number of bits."""
+
+    def program(x):
+        n = x.shape[0]
+        return x * n.bit_length(), torch.zeros(1 << (n - 1).bit_length())
+
+    served(program, [(R(n),) for n in (5, 6, 7, 12, 15, 9, 5, 11, 6)], recompiles=2)
+
+
+LAYOUTS = {
+    "channels_last": lambda n: R(2, 4, n, n).contiguous(memory_format=torch.channels_last),
+    "transposed": lambda n: R(n, 4).t(),
+    "permuted": lambda n: R(n, 4, 2).permute(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dropout_in_other_layouts(layout, dynamic):
+    compiled = oxyfuel.compile(lambda x: F.dropout(x, 0.3), dynamic=dynamic)
+    for n in (3, 5, 6, 8, 9):
+        x = LAYOUTS[layout](n)
+        torch.manual_seed(n)
+        expected = F.dropout(x, 0.3)
+        torch.manual_seed(n)
+        same(compiled(x), expected)
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1 and stats["static_captures"] == 0
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_gradients_of_affine_grids(dims, corners):
+    def program(theta, *sizes):
+        return F.affine_grid(theta, [2, 3, *sizes], align_corners=corners)
+
+    compiled = oxyfuel.compile(program)
+    with torch.enable_grad():
+        for n in (3, 5, 6, 8, 4):
+            leaf = R(2, dims, dims + 1)
+            leaves = [leaf.clone().requires_grad_() for _ in range(2)]
+            for function, t in zip((compiled, program), leaves, strict=True):
+                function(t, *range(n, n + dims)).square().sum().backward()
+            torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1 and stats["static_captures"] == 0

@@ -1,4 +1,4 @@
-"""Floats that vary, as the plain numbers that torch's functions take: one capture for all of them."""
+"""Floats that vary, as the plain numbers that torch's functions take: one capture for them all."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ Keywords take_keywords(Arguments& args, const py::object& names) {
   return out;
 }
 
-// Where the next instruction calls len, on top of the stack, with what is pushed now; 0: it does not.
+// Where the next instruction calls len, on top of the stack, with what is pushed now; 0: it does
+// not.
 size_t call_of_len(const TracedFrame& f) {
   const auto& code = f.bytecode->instructions;
   const size_t at = f.next + (code[f.next].op == PRECALL ? 1 : 0);

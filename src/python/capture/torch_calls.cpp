@@ -325,10 +325,10 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
     if (text(key) == "num_classes") classes = value;
   if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !heap().is_tensor(args[0]))
     return std::nullopt;
-  const bool some = is_symbolic_int(classes)
-                        ? has_hint(classes) && graphs().recorder().facts()->decide(
-                                                   sym::less(0, expr_of(classes)))
-                        : PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0;
+  const bool some =
+      is_symbolic_int(classes)
+          ? has_hint(classes) && graphs().recorder().facts()->decide(sym::less(0, expr_of(classes)))
+          : PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0;
   const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
   if (!some || t.scalar_type() != at::kLong || t.sym_numel() == 0) return std::nullopt;
   py::list sizes;
