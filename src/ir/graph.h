@@ -180,10 +180,14 @@ struct OutputSpec {
   // torch's lazy views: the caller gets what is said above, marked as to be conjugated or negated
   // when it is read.
   bool conj = false, neg = false;
-  bool piece = false;     // a view: of an op that gives several (split, unbind)
-  // A view of an input: one of its memory alone (detach). One that requires gradients even so has
-  // those that the graph computes, not those of autograd's own views.
-  bool detached = false;
+  bool piece = false;  // a view: of an op that gives several (split, unbind)
+  // A view of the memory alone (detach). Those of one output or input with the same `alias` are, for
+  // autograd, one tensor and views of it; `itself` is that tensor.
+  bool detached = false, itself = false;
+  uint32_t alias = 0;
+  // A view made under no_grad of what requires gradients, and, `derived`, one made of it with grad
+  // mode on: autograd knows them as views, but no gradients flow.
+  bool no_grad = false, derived = false;
 
   bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };

@@ -77,11 +77,15 @@ void describe(Form& t, Is<OutputSpec> auto& o) {
   t.flag("conj ", o.conj);
   t.flag("piece ", o.piece);
   t.flag("detached ", o.detached);
+  t.flag("itself ", o.itself);
+  t.flag("no_grad ", o.no_grad);
+  t.flag("derived ", o.derived);
   t.word(o.kind, kOutputs, "");
   if (o.kind == None) return;
   if (o.kind == Value) return t.result(o.value);
   t("(", o.index);
   if (o.kind != Input) t(", ", o.type);
+  if (t.choice(", alias ", o.alias > 0)) t(o.alias);
   t(")");
 }
 

@@ -13,7 +13,7 @@
 // returned lists (`[-1, 2]`: a single value, then a list of two). `mutate metadata %x <- %1 as
 // f32[2]` changes the layout of the input too; `conj %1` and `neg view(...)` are results with
 // torch's lazy marks, `piece view(...)` one of several of a view op, `detached view(...)` one that
-// autograd does not know.
+// autograd does not know, `no_grad view(...)` one that it knows as made under no_grad (graph.h).
 // Torch stage: `graph torch(...)`, `call torch.nn.functional.linear(%x, %w, bias=None)`, `method
 // view(%x, -1)`; `return` takes one argument of any nesting. Attributes, in both stages: `%w:
 // f32[3] = attr w`. Regions, in all stages: a block a region behind the call, its names its own.

@@ -105,6 +105,10 @@ runtime::PlanOutput PlanWriter::output(const ir::OutputSpec& spec) {
   out.neg = spec.neg;
   out.piece = spec.piece;
   out.detached = spec.detached;
+  out.itself = spec.itself;
+  out.no_grad = spec.no_grad;
+  out.derived = spec.derived;
+  out.alias = spec.alias;
   if (spec.kind == Kind::ViewOfInput || spec.kind == Kind::ViewOfOutput)
     out.meta = tensor(spec.type);
   if (spec.kind != Kind::Value) return out;

@@ -129,7 +129,9 @@ struct PlanOutput {
   std::optional<Slot> number;       // Value that is a size
   bool conj = false, neg = false;   // marked as to be conjugated, negated
   bool piece = false;               // a view: of an op that gives several
-  bool detached = false;            // a view: autograd does not know it as one
+  // Views, as ir::OutputSpec has them.
+  bool detached = false, itself = false, no_grad = false, derived = false;
+  uint32_t alias = 0;
 };
 
 struct PlanMutation {

@@ -142,10 +142,14 @@ void describe(Form& t, Is<PlanOutput> auto& o) {
   t.flag("conj ", o.conj);
   t.flag("piece ", o.piece);
   t.flag("detached ", o.detached);
+  t.flag("itself ", o.itself);
+  t.flag("no_grad ", o.no_grad);
+  t.flag("derived ", o.derived);
   t.word(o.kind, kOutputKinds, "no such result");
   if (o.kind == None) return;
   if (o.kind == Value) return t.value(o);
   t(o.index);
+  if (t.choice(" alias ", o.alias > 0)) t(o.alias);
   t.optional(": ", o.meta);
 }
 

@@ -124,11 +124,15 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
     if (read[i]) read_.push_back(i);
   nodes_ = backward_nodes(*cut_, reached, primals);
   kept_.resize(cut_->size());
-  for (size_t level = 0; level < reached.to_kept.size(); level++)
+  // Where the engine goes from result to result, it has been at the last one in front of each node.
+  bool goes_through = cut_->is_by_results() && cut_->size() > 1;
+  for (uint32_t t = 0; t < reached.levels.size(); t++)
+    goes_through &= reached.levels[t] == 0 || cut_->shows_arriving(t);
+  const auto& kept = goes_through ? reached.straight_to_kept : reached.to_kept;
+  for (size_t level = 0; level < kept.size(); level++)
     for (size_t k = 0; k < kept_.size(); k++)
       if (k == level || !cut_->is_by_results() || kept_.size() == 1)
-        kept_[k].insert(kept_[k].end(), reached.to_kept[level].begin(),
-                        reached.to_kept[level].end());
+        kept_[k].insert(kept_[k].end(), kept[level].begin(), kept[level].end());
 }
 
 void Backward::check_inputs(std::span<const Input> inputs) const {

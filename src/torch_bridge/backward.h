@@ -15,6 +15,7 @@
 
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <map>
 
 #include "autograd/cut_backward.h"
@@ -42,8 +43,15 @@ class Backward : public std::enable_shared_from_this<Backward> {
   // Behind the commit point.
   void rebase(const torch::autograd::edge_list& edges, std::span<const Input> inputs) const;
 
+  // Whether the new value of an input requires gradients.
+  bool gives_history(uint32_t input) const {
+    return std::ranges::find(written_, input) != written_.end();
+  }
+
   const ir::Graph& graph() const { return backward_; }
   const std::vector<autograd::Saved>& saved() const { return saved_; }
+  // Outputs that the backward has gradients by.
+  const std::vector<uint32_t>& rooted() const { return rooted_; }
 
  private:
   class Call;

@@ -131,6 +131,7 @@ size_t Backward::Call::count_to_visit(const Node& first) const {
 
 // The only result of a backward that is not cut.
 variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
+  TORCH_CHECK(!is_used_ || backward_->kept_[0].empty(), torch_autograd::ERR_BACKWARD_TWICE);
   const bool create_graph = c10::GradMode::is_enabled();
   Tensors read;
   variable_list out;
@@ -141,8 +142,10 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
-    if (!torch_autograd::get_current_graph_task_keep_graph())
+    if (!torch_autograd::get_current_graph_task_keep_graph()) {
       for (auto& s : saved_) s.reset_data();
+      is_used_ = true;
+    }
     Tensors found = backward_->run(which, std::move(given));
     out.reserve(node.num_outputs());
     for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));

@@ -75,6 +75,7 @@ class Backward::Call {
   std::vector<Strides> strides_;                       // by result
   // The nodes of the call that are alive, where there are several.
   std::unique_ptr<std::atomic<const torch::autograd::Node*>[]> alive_;
+  bool is_used_ = false;                  // where there is one node: a backward has let go
   std::map<int, Task> tasks_;             // by the engine's task
   std::vector<std::vector<bool>> begun_;  // by piece and result: by backwards that let go
   Tensors emptied_;                       // by input: without memory, where sizes vary

@@ -4,6 +4,7 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <cxxabi.h>
@@ -57,9 +58,9 @@ at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
 }
 
 // A strided view of a real tensor, as the user's own autograd state would make it.
-at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t base_offset) {
+// `shift`: of the offset that `m` counts with, in elements of the base.
+at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t shift) {
   auto dtype = static_cast<c10::ScalarType>(m.dtype);
-  const int64_t shift = base.storage_offset() - base_offset;
   if (base.scalar_type() == dtype) return view_at(base, {m.sizes, m.strides, m.offset + shift});
   const auto in = static_cast<int64_t>(base.element_size()),
              out = static_cast<int64_t>(c10::elementSize(dtype));
@@ -473,7 +474,9 @@ void Executable::execute(Call& c) {
   if (plan_.mutations.empty()) return;
   c.written = true;
   commit(c);
-  if (backward_) backward_->rebase(c.histories, c.inputs);
+  if (!backward_) return;
+  backward_->rebase(c.histories, c.inputs);
+  make_views(c, /*late=*/true);
 }
 
 // All that can fail of what follows the steps. Of those from `next` on only kernels are left, which
@@ -490,9 +493,12 @@ void Executable::prepare_results(Call& c, size_t next) const {
   }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
-  make_views(c, true);
-  if (backward_) c.histories = backward_->attach(c.inputs, c.outputs);
-  make_views(c, false);
+  if (backward_) {
+    make_views_with_gradients(c);
+    c.histories = backward_->attach(c.inputs, c.outputs);
+  }
+  bump_versions(c, false);
+  make_views(c, /*late=*/false);
 }
 
 at::Tensor Executable::late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const {
@@ -709,8 +715,8 @@ void Executable::make_pieces(Call& c, size_t first) const {
   for (size_t i = first; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     const TensorMeta& m = c.sizes.outputs[i];
-    if (!o.piece || o.kind != one.kind || o.index != one.index || is_detached(i, base) ||
-        static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
+    if (!o.piece || o.no_grad || o.kind != one.kind || o.index != one.index ||
+        is_detached(i, base) || static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
       continue;
     at.push_back(i);
     places.push_back({m.sizes, m.strides, m.offset + base.storage_offset() - offset});
@@ -724,32 +730,86 @@ void Executable::make_pieces(Call& c, size_t first) const {
 // gradients.
 bool Executable::is_detached(size_t output, const at::Tensor& base) const {
   return plan_.outputs[output].detached ||
-         (base.requires_grad() && output < options_.requires_grad.size() &&
-          !options_.requires_grad[output]);
+         (base.requires_grad() && !plan_.outputs[output].no_grad &&
+          output < options_.requires_grad.size() && !options_.requires_grad[output]);
 }
 
-// Those to which the backward hands a gradient of their own, or all others.
-void Executable::make_views(Call& c, bool with_own_gradient) const {
+// Views to which the backward hands gradients, and not what they are views of.
+void Executable::make_views_with_gradients(Call& c) const {
+  for (const uint32_t i : backward_->rooted()) {
+    if (plan_.outputs[i].kind != OutputKind::ViewOfInput) continue;
+    const auto [base, offset] = base_of(c, plan_.outputs[i]);
+    c.outputs[i] = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);
+  }
+}
+
+void Executable::make_real_view(Call& c, size_t output) const {
+  const PlanOutput& o = plan_.outputs[output];
+  if (o.detached) return make_detached(c, output);
+  const auto [base, offset] = base_of(c, o);
+  const TensorMeta& m = c.sizes.outputs[output];
+  const int64_t shift = base.storage_offset() - offset;
+  at::Tensor& t = c.outputs[output];
+  if (!o.no_grad) {
+    t = real_view(is_detached(output, base) ? base.detach() : base, m, shift);
+    return;
+  }
+  {
+    const c10::AutoGradMode off(false);
+    t = real_view(base, m, shift);
+  }
+  if (o.derived) t = t.view(t.sizes());
+}
+
+// And those that are, for autograd, views of the same tensor.
+void Executable::make_detached(Call& c, size_t first) const {
+  const PlanOutput& one = plan_.outputs[first];
+  const auto [base, offset] = base_of(c, one);
+  const int64_t shift = base.storage_offset() - offset;
+  std::vector<size_t> views;
+  at::Tensor alias = base.detach();
+  for (size_t i = first; i < plan_.outputs.size(); i++) {
+    const PlanOutput& o = plan_.outputs[i];
+    if (!o.detached || o.kind != one.kind || o.index != one.index || o.alias != one.alias) continue;
+    const TensorMeta& m = c.sizes.outputs[i];
+    if (!o.itself) {
+      views.push_back(i);
+      continue;
+    }
+    const bool is_whole = same_places(alias, m) && m.offset == offset &&
+                          static_cast<c10::ScalarType>(m.dtype) == alias.scalar_type();
+    if (!is_whole) alias = real_view(alias, m, shift).detach();
+    c.outputs[i] = alias;
+  }
+  for (const size_t i : views) {
+    const bool is_of_alias = alias.scalar_type() == base.scalar_type();
+    c.outputs[i] = real_view(is_of_alias ? alias : base.detach(), c.sizes.outputs[i], shift);
+  }
+}
+
+// A view of an input whose new value requires gradients is made when autograd knows that value.
+bool Executable::is_late(const PlanOutput& o) const {
+  if (o.kind != OutputKind::ViewOfInput || !backward_ || !backward_->gives_history(o.index))
+    return false;
+  return std::ranges::none_of(plan_.mutations, [&](const runtime::PlanMutation& m) {
+    return m.input == o.index && m.layout;
+  });
+}
+
+void Executable::make_views(Call& c, bool late) const {
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
-    const bool own = o.detached && i < options_.requires_grad.size() && options_.requires_grad[i];
-    if (own != with_own_gradient) continue;
+    if (is_late(o) != late) continue;
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
     } else if (o.kind == OutputKind::ViewOfInput || o.kind == OutputKind::ViewOfOutput) {
-      if (o.piece && !c.outputs[i].defined()) make_pieces(c, i);
-      if (c.outputs[i].defined()) continue;
-      const auto [base, offset] = base_of(c, o);
-      const at::Tensor from = is_detached(i, base) ? base.detach() : base;
-      const TensorMeta& m = c.sizes.outputs[i];
-      const bool is_whole = o.detached && same_places(from, m) && m.offset == offset &&
-                            static_cast<c10::ScalarType>(m.dtype) == from.scalar_type();
-      c.outputs[i] = is_whole ? from : real_view(from, m, offset);
+      if (o.piece && !o.no_grad && !c.outputs[i].defined()) make_pieces(c, i);
+      if (!c.outputs[i].defined()) make_real_view(c, i);
     }
   }
-  if (with_own_gradient) return;
   for (size_t i = 0; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
+    if (is_late(o) != late) continue;
     if (o.conj || o.neg) c.outputs[i] = marked(std::move(c.outputs[i]), o);
   }
 }
@@ -766,8 +826,16 @@ void Executable::commit(Call& c) const {
       input.as_strided_(layout.sizes, layout.strides, layout.offset + shift);
     }
     if (c.writes[i].defined()) write_values(input, c.writes[i]);
-    input.unsafeGetTensorImpl()->bump_version();
   }
+  bump_versions(c, true);
+}
+
+// Autograd asks a view for its history anew where its memory was written since: that of an input
+// whose new value has one, and of no other.
+void Executable::bump_versions(const Call& c, bool with_history) const {
+  for (const runtime::PlanMutation& m : plan_.mutations)
+    if ((backward_ && backward_->gives_history(m.input)) == with_history)
+      c.inputs[m.input].tensor->unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace oxy::bridge

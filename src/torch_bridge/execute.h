@@ -178,8 +178,13 @@ class Executable {
   std::pair<at::Tensor, int64_t> base_of(const Call& c, const runtime::PlanOutput& o) const;
   bool is_detached(size_t output, const at::Tensor& base) const;
   void make_pieces(Call& c, size_t first) const;
-  void make_views(Call& c, bool with_own_gradient) const;
+  void make_views_with_gradients(Call& c) const;
+  void make_real_view(Call& c, size_t output) const;
+  void make_detached(Call& c, size_t first) const;
+  bool is_late(const runtime::PlanOutput& o) const;
+  void make_views(Call& c, bool late) const;
   void commit(Call& c) const;
+  void bump_versions(const Call& c, bool with_history) const;
   void note(std::string text);
 
   const runtime::Plan plan_;

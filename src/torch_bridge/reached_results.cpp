@@ -17,7 +17,8 @@ KeepsTensors keeps_tensors_ = [](Node&) { return true; };
 struct Seen {
   uint32_t level = 0;
   bool is_result = false;
-  std::vector<bool> from;  // by result
+  // By result: whether it leads here, and without another one between.
+  std::vector<bool> from, straight;
 };
 
 ResultSet set_of(const std::vector<bool>& from) {
@@ -49,12 +50,18 @@ class ResultWalk {
   }
 
   ReachedResults run(const std::vector<Edge>& inputs) {
-    for (auto& [node, s] : seen_) s.from.resize(results_.size());
+    for (auto& [node, s] : seen_) {
+      s.from.resize(results_.size());
+      s.straight.resize(results_.size());
+    }
     for (size_t r = 0; r < results_.size(); ++r) {
       Seen& s = seen_.at(results_[r].function.get());
       s.is_result = s.from[r] = true;
     }
-    for (size_t i = behind_.size(); i-- > 0;) hand_on(*behind_[i]);
+    for (size_t i = behind_.size(); i-- > 0;) {
+      begin(*behind_[i]);
+      hand_on(*behind_[i]);
+    }
     ReachedResults out;
     for (const Edge& result : results_) {
       out.levels.push_back(seen_.at(result.function.get()).level);
@@ -65,19 +72,29 @@ class ResultWalk {
       out.to_inputs.push_back(it == seen_.end() ? ResultSet() : set_of(it->second.from));
       std::erase(behind_, input.function.get());
     }
-    out.to_kept = sets_of_kept();
+    add_kept(out);
     return out;
   }
 
  private:
+  // What comes to a result goes on as its own.
+  void begin(Node& node) {
+    Seen& s = seen_.at(&node);
+    if (!s.is_result) return;
+    for (size_t r = 0; r < results_.size(); ++r)
+      s.straight[r] = results_[r].function.get() == &node;
+  }
+
   void hand_on(Node& node) {
     const Seen& s = seen_.at(&node);
     for (const Edge& e : node.next_edges()) {
       if (!e.function) continue;
       Seen& next = seen_.at(e.function.get());
       next.level = std::max(next.level, s.level + (s.is_result ? 1 : 0));
-      for (size_t r = 0; r < s.from.size(); ++r)
+      for (size_t r = 0; r < s.from.size(); ++r) {
         if (s.from[r]) next.from[r] = true;
+        if (s.straight[r]) next.straight[r] = true;
+      }
     }
   }
 
@@ -87,18 +104,23 @@ class ResultWalk {
     return out;
   }
 
-  std::vector<std::vector<ResultSet>> sets_of_kept() const {
-    std::vector<std::vector<ResultSet>> out;
+  void add_kept(ReachedResults& out) const {
     for (Node* node : behind_) {
       const Seen& s = seen_.at(node);
       const size_t level = s.is_result ? s.level : s.level - 1;
-      out.resize(std::max(out.size(), level + 1));
-      const ResultSet set = set_of(s.from);
-      if (std::ranges::find(out[level], set) == out[level].end() &&
-          (results_.size() == 1 || keeps_tensors_(*node)))
-        out[level].push_back(set);
+      out.to_kept.resize(std::max(out.to_kept.size(), level + 1));
+      out.straight_to_kept.resize(out.to_kept.size());
+      const ResultSet all = set_of(s.from), straight = set_of(s.straight);
+      const bool is_new_all = !is_in(out.to_kept[level], all);
+      const bool is_new_straight = !is_in(out.straight_to_kept[level], straight);
+      if (!(is_new_all || is_new_straight) || !keeps_tensors_(*node)) continue;
+      if (is_new_all) out.to_kept[level].push_back(all);
+      if (is_new_straight) out.straight_to_kept[level].push_back(straight);
     }
-    return out;
+  }
+
+  static bool is_in(const std::vector<ResultSet>& sets, const ResultSet& set) {
+    return std::ranges::find(sets, set) != sets.end();
   }
 
   const std::vector<Edge>& results_;

@@ -17,8 +17,8 @@ struct ReachedResults {
   std::vector<ResultSet> to_results;  // by result: the others that gradients come to it from
   std::vector<ResultSet> to_inputs;   // by input
   // By level: of each node that keeps tensors behind results of this level and in front of those of
-  // the next; each set once.
-  std::vector<std::vector<ResultSet>> to_kept;
+  // the next; each set once. All that lead to it, or those that do without another one between.
+  std::vector<std::vector<ResultSet>> to_kept, straight_to_kept;
 };
 
 // Where gradients enter the graph by each result, and where they arrive by each input; not valid

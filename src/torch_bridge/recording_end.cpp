@@ -53,9 +53,11 @@ ir::ValueId with_gaps(ir::Graph& graph, ir::ValueId v) {
 }
 
 // Where one of the results is all of the shared memory, it takes the place of the hidden output.
-void promote_base(ir::Graph& graph, std::vector<at::Tensor>& roots, size_t i, size_t visible) {
+void promote_base(ir::Graph& graph, std::vector<at::Tensor>& roots, const at::Tensor& result,
+                  size_t i, size_t visible) {
   ir::OutputSpec out = graph.outputs[i];
-  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible || out.conj || out.neg)
+  if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || out.index < visible || out.conj ||
+      out.neg || out.detached || result.is_view())
     return;
   ir::OutputSpec base = graph.outputs[out.index];
   if (base.kind != ir::OutputSpec::Kind::Value || !same_layout(base.type, out.type) ||
@@ -109,12 +111,39 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
 // What autograd takes a tensor as a view of.
 at::Tensor seen_by_autograd(const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; }
 
+const torch::autograd::Node* history_of(const at::Tensor& t) {
+  try {
+    return t.grad_fn().get();
+  } catch (const c10::Error&) {
+    throw Unsupported("a view made under no_grad of memory that was written since");
+  }
+}
+
+// Along the nodes of views.
+bool leads_to_base(const at::Tensor& view) {
+  const auto base = torch::autograd::impl::gradient_edge(at::Tensor(view._base())).function;
+  const torch::autograd::Node* n = history_of(view);
+  while (n != nullptr && n != base.get())
+    n = n->num_outputs() > 0 ? n->next_edge(0).function.get() : nullptr;
+  return n != nullptr;
+}
+
+// Of what requires gradients, made where these were not recorded. Eager's has no history, but that
+// of what is written to its memory later, which it refuses.
+bool is_no_grad_view(const at::Tensor& t) {
+  using torch::autograd::CreationMeta;
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
+  if (view == nullptr || !view->has_bw_view() || !t.requires_grad()) return false;
+  if (view->get_creation_meta() == CreationMeta::NO_GRAD_MODE) return true;
+  // One of several that an op gave does not say of what they are.
+  return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && !leads_to_base(t);
+}
+
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
   const bool same = t.is_same(s.wrapper);
   out.kind = same ? ir::OutputSpec::Kind::Input : ir::OutputSpec::Kind::ViewOfInput;
-  out.detached = !same && !seen_by_autograd(t).is_same(seen_by_autograd(s.wrapper));
   if (!same && wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 
@@ -130,6 +159,40 @@ ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
   }
   base.value = escape(r.graph, base.value);
   return base;
+}
+
+// Marks views of the memory alone, of which autograd knows a tensor of its own. `roots`: by output.
+void find_detached(Recording& r, const std::vector<at::Tensor>& results,
+                   const std::vector<at::Tensor>& roots) {
+  const size_t count = results.size();
+  std::vector<at::Tensor> known(r.graph.outputs.size());  // as what autograd knows an output
+  for (size_t i = count; i < known.size(); ++i) known[i] = roots[i];
+  const auto is_likely = [&](size_t i) {
+    const ir::OutputSpec& out = r.graph.outputs[i];
+    return results[i].is_view() || same_layout(out.type, r.graph.outputs[out.index].type);
+  };
+  for (const bool likely : {true, false})
+    for (size_t i = 0; i < count; ++i) {
+      const ir::OutputSpec& out = r.graph.outputs[i];
+      if (out.kind != ir::OutputSpec::Kind::ViewOfOutput || known[out.index].defined()) continue;
+      if (!likely || is_likely(i)) known[out.index] = seen_by_autograd(results[i]);
+    }
+  std::vector<std::vector<at::Tensor>> of_inputs(r.inputs.size()), of_outputs(known.size());
+  for (size_t i = 0; i < count; ++i) {
+    ir::OutputSpec& out = r.graph.outputs[i];
+    if (!out.is_view()) continue;
+    const bool of_input = out.kind == ir::OutputSpec::Kind::ViewOfInput;
+    const at::Tensor seen = seen_by_autograd(results[i]);
+    if (seen.is_same(of_input ? seen_by_autograd(r.inputs[out.index].wrapper) : known[out.index]))
+      continue;
+    auto& aliases = (of_input ? of_inputs : of_outputs)[out.index];
+    const auto same = [&](const at::Tensor& t) { return t.is_same(seen); };
+    const auto alias = std::ranges::find_if(aliases, same);
+    out.detached = true;
+    out.itself = same(results[i]);
+    out.alias = static_cast<uint32_t>(alias - aliases.begin());
+    if (alias == aliases.end()) aliases.push_back(seen);
+  }
 }
 
 // The tensor that autograd knows the shared memory of these results by, of which they are views;
@@ -260,7 +323,8 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const auto input = input_with_storage(r, storage);
     // Views of an input that requires gradients say so too, where in eager no_grad hides it. What
     // is no view may be of an op whose code runs without grad mode (torch.library.custom_op).
-    const bool needs_grad = t.requires_grad() && (ops.grad_mode_seen() || !input);
+    const bool no_grad = is_no_grad_view(t);
+    const bool needs_grad = t.requires_grad() && !no_grad && (ops.grad_mode_seen() || !input);
     if (needs_grad && !gradients) throw Unsupported("a result that requires gradients");
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
     out.type = type_of(t);
@@ -270,16 +334,16 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     out.neg = marks.neg;
     const bool piece =
         std::ranges::any_of(w->view_metas(), [](const auto& m) { return m->is_multi_output; });
+    out.derived = no_grad && history_of(t) != nullptr;
     if (input) {
       describe_input_alias(r, out, t, *input);
+      out.no_grad = no_grad;
       out.piece = piece && out.is_view();
       out.type.requires_grad = needs_grad;
       // Several elements lie in one place: autograd's views of real tensors, which go by places,
       // would mix their gradients.
-      if (needs_grad && out.is_view() && type_of(r.inputs[*input].real).may_overlap_itself()) {
-        out.detached = true;
+      if (needs_grad && out.is_view() && type_of(r.inputs[*input].real).may_overlap_itself())
         roots[i] = t;
-      }
       continue;
     }
     for (const RecordedSource& a : r.attributes)
@@ -287,13 +351,17 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
         throw Unsupported("an attribute of the module is returned");
     auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
     const bool alone = std::ranges::count_if(results, shares) == 1;
-    if (alone && out.type.is_dense()) {
+    // Autograd is to know it as the view that it is.
+    const bool is_view = gradients && (no_grad || (piece && needs_grad));
+    if (alone && out.type.is_dense() && !is_view) {
+      out.derived = false;
       out.value = escape(
           r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
       if (needs_grad) roots[i] = t;
       continue;
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
+    out.no_grad = no_grad;
     out.piece = piece;
     auto seen = std::ranges::find(hidden_storage, storage);
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
@@ -305,7 +373,9 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     }
   }
   r.graph.outputs.insert(r.graph.outputs.end(), hidden.begin(), hidden.end());
-  for (size_t i = 0; i < results.size(); ++i) promote_base(r.graph, roots, i, results.size());
+  find_detached(r, results, roots);
+  for (size_t i = 0; i < results.size(); ++i)
+    promote_base(r.graph, roots, results[i], i, results.size());
   return roots;
 }
 

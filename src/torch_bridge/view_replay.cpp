@@ -3,7 +3,9 @@
 
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/slice.h>
+#include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
+#include <ATen/ops/unbind.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -143,6 +145,43 @@ int64_t dimension_of_piece(const Steps& s) {
   return whole;
 }
 
+// What an op cut into pieces, and which of them are wanted.
+struct Pieces {
+  std::vector<at::Tensor> all;
+  std::vector<size_t> number;
+};
+
+Pieces unbound(const at::Tensor& t, int64_t dim, const std::vector<Cut>& cuts) {
+  Pieces out{at::unbind(t, dim), {}};
+  for (const Cut& c : cuts) out.number.push_back(static_cast<size_t>(c.start));
+  return out;
+}
+
+// By equal lengths where they are, as most programs do: an error names the op and the piece.
+Pieces split(const at::Tensor& t, int64_t dim, const std::vector<Cut>& cuts) {
+  const int64_t length = cuts[0].length, size = t.size(dim);
+  const auto is_equal = [&](const Cut& c) {
+    return c.start % length == 0 && c.length == std::min(length, size - c.start);
+  };
+  Pieces out;
+  if (std::ranges::all_of(cuts, is_equal)) {
+    out.all = at::split(t, length, dim);
+    for (const Cut& c : cuts) out.number.push_back(static_cast<size_t>(c.start / length));
+    return out;
+  }
+  std::vector<int64_t> lengths;
+  int64_t last = 0;
+  for (const Cut& c : cuts) {
+    if (c.start > last) lengths.push_back(c.start - last);  // what nobody returns
+    out.number.push_back(lengths.size());
+    lengths.push_back(c.length);
+    last = c.start + c.length;
+  }
+  if (last < size) lengths.push_back(size - last);
+  out.all = at::split_with_sizes(t, lengths, dim);
+  return out;
+}
+
 bool is_at(const at::Tensor& t, const ViewPlace& place) {
   return t.sizes() == place.sizes && t.strides() == place.strides &&
          t.storage_offset() == place.offset;
@@ -177,20 +216,14 @@ std::vector<at::Tensor> pieces_at(const at::Tensor& base, const std::vector<View
     if (across < 0) across = dimension_of_piece(*steps[first]);
     if (across < 0) continue;
     const Steps& one = *steps[first];
-    std::vector<int64_t> lengths, piece;
-    int64_t last = 0;
+    const at::Tensor whole = cut(shaped(base, one.sizes), one, across);
+    std::vector<Cut> cuts;
+    for (size_t i = first; i < end; i++) cuts.push_back(steps[i]->cuts[across]);
+    const bool drops = cuts[0].length == 1 && places[first].sizes.size() + 1 == one.sizes.size();
+    const Pieces made = drops ? unbound(whole, across, cuts) : split(whole, across, cuts);
     for (size_t i = first; i < end; i++) {
-      const Cut& c = steps[i]->cuts[across];
-      if (c.start > last) lengths.push_back(c.start - last);  // what nobody returns
-      piece.push_back(static_cast<int64_t>(lengths.size()));
-      lengths.push_back(c.length);
-      last = c.start + c.length;
-    }
-    if (last < one.sizes[across]) lengths.push_back(one.sizes[across] - last);
-    const auto cuts =
-        at::split_with_sizes(cut(shaped(base, one.sizes), one, across), lengths, across);
-    for (size_t i = first; i < end; i++) {
-      at::Tensor t = arranged(cuts[piece[i - first]], *steps[i]);
+      at::Tensor t = made.all[made.number[i - first]];
+      if (!is_at(t, places[i])) t = arranged(t, *steps[i]);
       if (is_at(t, places[i])) out[i] = std::move(t);
     }
   }
