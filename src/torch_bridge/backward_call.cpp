@@ -300,7 +300,10 @@ std::vector<bool> Backward::Call::still_read() const {
   for (size_t k = 0; k < cut().size(); k++) {
     const autograd::Piece& piece = backward_->piece({k, k});
     for (uint32_t t = 0; t < results(); t++) {
-      const bool comes_here = !cut().is_by_results() || backward_->nodes_.piece[t] <= k;
+      const auto& straight = backward_->come_straight_;
+      const bool comes_here =
+          straight.empty() ? !cut().is_by_results() || backward_->nodes_.piece[t] <= k
+                           : k < straight.size() && std::ranges::binary_search(straight[k], t);
       if (!comes_here || is_used_up(k, t)) continue;
       const std::vector<bool>& reads = backward_->reads_by_result()[t];
       for (const uint32_t i : piece.saved) out[i] = out[i] || reads[i];

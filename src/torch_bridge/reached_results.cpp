@@ -110,12 +110,19 @@ class ResultWalk {
       const size_t level = s.is_result ? s.level : s.level - 1;
       out.to_kept.resize(std::max(out.to_kept.size(), level + 1));
       out.straight_to_kept.resize(out.to_kept.size());
+      out.straight_to_level.resize(out.to_kept.size());
       const ResultSet all = set_of(s.from), straight = set_of(s.straight);
+      ResultSet& of_level = out.straight_to_level[level];
+      of_level.insert(of_level.end(), straight.begin(), straight.end());
       const bool is_new_all = !is_in(out.to_kept[level], all);
       const bool is_new_straight = !is_in(out.straight_to_kept[level], straight);
       if (!(is_new_all || is_new_straight) || !keeps_tensors_(*node)) continue;
       if (is_new_all) out.to_kept[level].push_back(all);
       if (is_new_straight) out.straight_to_kept[level].push_back(straight);
+    }
+    for (ResultSet& of_level : out.straight_to_level) {
+      std::ranges::sort(of_level);
+      of_level.erase(std::ranges::unique(of_level).begin(), of_level.end());
     }
   }
 

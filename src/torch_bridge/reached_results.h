@@ -19,6 +19,8 @@ struct ReachedResults {
   // By level: of each node that keeps tensors behind results of this level and in front of those of
   // the next; each set once. All that lead to it, or those that do without another one between.
   std::vector<std::vector<ResultSet>> to_kept, straight_to_kept;
+  // By level: those that lead straight to any node there.
+  std::vector<ResultSet> straight_to_level;
 };
 
 // Where gradients enter the graph by each result, and where they arrive by each input; not valid
