@@ -202,7 +202,7 @@ def the_same_view_and_its_base(x):
 
 def pieces(x):
     a, b = (x * 2).split(2, 1)
-    c, d = (x * 3).split([1, 3])
+    d = (x * 3).split([1, 3])[1]
     return a, b, d, x.unbind(1)[2]
 
 
