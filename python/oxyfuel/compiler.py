@@ -223,7 +223,8 @@ def _symbols_of(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[int, 
 
     def name(number: Any) -> str | None:
         symbolic = isinstance(number, torch.SymInt) and number.node.maybe_as_int() is None
-        return str(number.node.expr) if symbolic else None
+        # A nested int, of a ragged dimension, has no expression.
+        return str(number.node.expr) if symbolic and not number.node.is_nested_int() else None
 
     def varies(x: Any) -> bool:
         sizes = x.shape if isinstance(x, torch.Tensor) else [x]

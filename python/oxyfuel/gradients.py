@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from oxyfuel import _C
+
 
 def batched_gradients(
     outputs: Any,
@@ -59,6 +61,25 @@ def index_fill_(
 ) -> torch.Tensor:
     """The same in place."""
     return tensor.copy_(index_fill(tensor, dim, index, value))
+
+
+class _Power(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(base, exponent)
+        return _C.power(base, exponent)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        base, exponent = ctx.saved_tensors
+        slope = exponent * torch.pow(base, exponent - 1)
+        return torch.where(exponent == 0, torch.zeros_like(base), gradient * slope), None
+
+
+def power(base: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    """`base ** n` for the float n that `exponent` holds. The gradient of torch's own looks at
+    it."""
+    return _Power.apply(base, exponent)
 
 
 class HookHandle:

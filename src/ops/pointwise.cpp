@@ -384,9 +384,12 @@ template <ShapeRule Rule>
 bool with_alpha(const Args& a, Types& out) {
   if (!Rule(a, out)) return false;
   const auto kind = a.number_kind(2);
+  const TensorType* varying = a.tensor(2);  // a number that each call has
+  const bool is_float =
+      kind == NumberKind::Float || (varying != nullptr && ir::is_floating(varying->dtype));
   const DType d = out[0].tensor.dtype;
-  const bool refused = (kind == NumberKind::Bool && d != DType::B8) ||
-                       (kind == NumberKind::Float && !ir::is_floating(d));
+  const bool refused =
+      (kind == NumberKind::Bool && d != DType::B8) || (is_float && !ir::is_floating(d));
   if (refused) out.clear();
   return !refused;
 }

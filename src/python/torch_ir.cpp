@@ -298,12 +298,13 @@ class FxImporter {
     const auto op = node.attr("op").cast<std::string>();
     py::object target = node.attr("target");
     const auto name = node.attr("name").cast<std::string>();
-    if (op == "call_function" && is_checkpoint(target)) {
-      import_checkpoint(node);
-    } else if (op == "call_function" && is_item_of_checkpoint(node, target)) {
-      define(node, item_of_checkpoint(node));
+    if (op == "call_function" && first_operand(target) > 0) {
+      import_inlined(node, first_operand(target));
+    } else if (op == "call_function" && is_item_of_inlined(node, target)) {
+      define(node, item_of_inlined(node));
     } else if (op == "placeholder" && inlined_) {
-      if (inlined_->next == inlined_->args.size()) throw Unsupported("a checkpoint's arguments");
+      if (inlined_->next == inlined_->args.size())
+        throw Unsupported("the arguments of an inlined module");
       define(node, inlined_->args[inlined_->next++]);
     } else if (op == "output" && inlined_) {
       inlined_->result = convert(py::tuple(node.attr("args"))[0]);
@@ -336,8 +337,8 @@ class FxImporter {
     return module_.attr("get_submodule")(path);
   }
 
-  // A call of what torch.utils.checkpoint was given, as TorchDynamo writes it: the module that it
-  // calls, whose nodes become ours, and what they give.
+  // A call of what torch.utils.checkpoint or torch.compiler.nested_compile_region was given, as
+  // TorchDynamo writes it: the module that it calls, whose nodes become ours, and what they give.
   struct Inlined {
     std::vector<ir::ValueId> args;
     size_t next = 0;
@@ -350,17 +351,19 @@ class FxImporter {
            py::object(target.attr("__name__")).equal(py::str(name));
   }
 
-  static bool is_checkpoint(const py::object& target) {
-    return is_higher_order(target, "tag_activation_checkpoint");
+  // Where the operands of such a call begin, behind the module; 0 for other functions.
+  static size_t first_operand(const py::object& target) {
+    if (is_higher_order(target, "tag_activation_checkpoint")) return 1;
+    return is_higher_order(target, "invoke_subgraph") ? 2 : 0;
   }
 
   // What is kept for the backward, the partition decides.
-  void import_checkpoint(py::handle node) {
+  void import_inlined(py::handle node, size_t first) {
     const py::tuple args(node.attr("args"));
     auto inner = std::make_unique<Inlined>();
-    for (size_t i = 1; i < args.size(); ++i) {
+    for (size_t i = first; i < args.size(); ++i) {
       auto it = values_.find(args[i].ptr());
-      if (it == values_.end()) throw Unsupported("a checkpoint of what is no tensor");
+      if (it == values_.end()) throw Unsupported("a module inlined with what is no tensor");
       inner->args.push_back(it->second);
     }
     const py::object target = args[0].attr("target"), module = submodule_of(target);
@@ -369,20 +372,20 @@ class FxImporter {
     import_nodes(module);
     prefix_ = outer;
     inlined_.swap(inner);
-    checkpoints_[node.ptr()] = std::move(inner->result);
+    inlined_results_[node.ptr()] = std::move(inner->result);
   }
 
-  bool is_item_of_checkpoint(py::handle node, const py::object& target) {
-    return !checkpoints_.empty() && target.is(member_of<"operator", "getitem">()) &&
-           checkpoints_.contains(py::tuple(node.attr("args"))[0].ptr());
+  bool is_item_of_inlined(py::handle node, const py::object& target) {
+    return !inlined_results_.empty() && target.is(member_of<"operator", "getitem">()) &&
+           inlined_results_.contains(py::tuple(node.attr("args"))[0].ptr());
   }
 
-  ir::ValueId item_of_checkpoint(py::handle node) {
+  ir::ValueId item_of_inlined(py::handle node) {
     const py::tuple args(node.attr("args"));
-    const std::vector<ir::Arg>* items = checkpoints_.at(args[0].ptr()).items();
+    const std::vector<ir::Arg>* items = inlined_results_.at(args[0].ptr()).items();
     const auto i = args[1].cast<size_t>();
     if (items == nullptr || i >= items->size() || !(*items)[i].is_value())
-      throw Unsupported("a checkpoint that returns what is no tensor");
+      throw Unsupported("a module inlined that returns what is no tensor");
     return (*items)[i].value();
   }
 
@@ -513,7 +516,7 @@ class FxImporter {
   std::unordered_map<std::string, ir::StackId> stacks_;
   std::unique_ptr<Inlined> inlined_;  // while the nodes of a checkpoint are imported
   std::string prefix_;                // the path of its module
-  std::unordered_map<PyObject*, ir::Arg> checkpoints_;
+  std::unordered_map<PyObject*, ir::Arg> inlined_results_;
   std::unordered_map<PyObject*, py::object>
       modules_;  // graphs that calls are given, by their nodes
 };

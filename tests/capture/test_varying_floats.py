@@ -237,3 +237,21 @@ SIZES = (5, 7, 8, 12, 16, 33)
 )
 def test_numbers_of_sizes(program):
     served(program, plain, SIZES)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.float16), ids=str)
+def test_powers_with_gradients(dtype):
+    powers = (0.5, 1.5, 2.0, 0.0, -1.0, 1.0, 3.0)
+    served(lambda x, v: (x * x + 0.5) ** v, leaf(dtype), values=powers)
+
+
+@pytest.mark.parametrize("values", ((1, 2, 1.5, 2.5), (1.5, 2.5, 3, 4)))
+def test_integers_refuse_floats_as_alpha(values):
+    for fn in (torch.add, torch.sub):
+        compiled = oxyfuel.compile(lambda x, a, fn=fn: fn(x, x, alpha=a))
+        for a in values:
+            if isinstance(a, int):
+                assert torch.equal(compiled(WHOLE, a), fn(WHOLE, WHOLE, alpha=a))
+                continue
+            with pytest.raises(RuntimeError, match="must not be a floating point number"):
+                compiled(WHOLE, a)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import oxyfuel
+
 BATCHES = (5, 7, 12, 3, 64, 2, 1, 7)
 
 
@@ -120,3 +122,34 @@ def test_one_compilation_for_all_batches():
     found = losses_of(torch.compile(ours, backend="oxyfuel", dynamic=True), ours.parameters())
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert found == pytest.approx(losses_of(plain, plain.parameters()), rel=1e-4)
+
+
+def test_nested_regions():
+    """TorchDynamo's op for them is its module, inlined."""
+    torch._dynamo.reset()
+    linear = nn.Linear(4, 4)
+
+    @torch.compiler.nested_compile_region
+    def region(x):
+        return linear(x).relu(), x.sin()
+
+    def fn(x):
+        a, b = region(x)
+        return region(a)[0] + b
+
+    compiled = torch.compile(fn, backend="oxyfuel")
+    for n in BATCHES:
+        x = torch.randn(n, 4)
+        wanted = step(linear, fn, x.clone().requires_grad_())
+        found = step(linear, compiled, x.clone().requires_grad_())
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert oxyfuel.stats()["unsupported"] == 0
+
+
+def test_nested_tensors():
+    """No graph of ours has ragged dimensions: they run in eager."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x * 2, backend="oxyfuel")
+    x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    torch.testing.assert_close(compiled(x).values(), x.values() * 2)

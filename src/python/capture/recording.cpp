@@ -90,8 +90,14 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   const bool takes_numbers = numbers().takes_runtime_numbers(target, args, kwargs);
   if (takes_numbers && word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
     const py::object exponent = numbers().number_input(args[1], *numbers().met_dtype(args));
-    return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
-                  member_of<"oxyfuel._C", "power">(), {args[0], exponent}, kwargs);
+    const bool differentiable =
+        c10::GradMode::is_enabled() && THPVariable_Unpack(args[0].ptr()).requires_grad();
+    if (!differentiable)
+      return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
+                    member_of<"oxyfuel._C", "power">(), {args[0], exponent}, kwargs);
+    const RefusedFrames allowed(nullptr);
+    return record(ir::NodeKind::CallFunction, "oxyfuel.gradients.power",
+                  member_of<"oxyfuel.gradients", "power">(), {args[0], exponent}, kwargs);
   }
   if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
       args.size() == 4 && kwargs.empty() && heap().is_tensor(args[0]) &&
