@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from oxyfuel import _C, lifted, passes, statistics
 from oxyfuel.logs import log
@@ -107,6 +108,8 @@ def report(settings: _C.Settings, kind: str, text: str, name: str = "a graph") -
             raise _C.InternalError(f"with symbolic sizes: {text}")
         statistics.count("static_captures")
         log("dynamic", f"{name} is compiled for these sizes alone", text)
+    elif kind == "captured":
+        log("graph_breaks", f"{name} is captured again, from its code", text)
     elif kind == "grad":
         statistics.count("grad_fallbacks")
         warn_once(f"{text} is not compiled: such calls run in eager")
@@ -143,10 +146,12 @@ class _Graph:
         self._held: dict[int, float] = {}  # floats whose reader wants to know them
         self._shown = False
         self._differentiable: tuple[_Graph, list[lifted.Slot]] | None = None
+        self._eager = eager
+        self._captured: Callable[..., Any] | None = None
         # None: this one has them as inputs already.
         differentiable = None if eager else self.call_differentiable
         self.callable = _C.CompiledGraph(
-            eager or gm.forward,
+            self.run_code,
             self.compile,
             functools.partial(report, settings),
             _attribute_slots(gm),
@@ -156,8 +161,21 @@ class _Graph:
 
     def forget(self) -> None:
         """Drops the plans; the next call compiles anew."""
-        self._differentiable = None
+        self._differentiable = self._captured = None
         self.callable.reset()
+
+    def run_code(self, *inputs: Any, **keywords: Any) -> Any:
+        """What runs where there is no plan."""
+        return (self._captured or self._eager or self._gm.forward)(*inputs, **keywords)
+
+    def capture_code(self) -> None:
+        """From now on the module's code is captured as any other: around what no graph has, graphs
+        break, and what depends on data is part of them."""
+        from oxyfuel.api import Compiler
+
+        _LazyGraphModule.force_recompile(self._gm)
+        code = self._eager or self._gm.forward
+        self._captured = Compiler("native", self._settings, False, "a graph", None).compiled(code)
 
     def call_differentiable(self, *inputs: Any) -> Any:
         """A call where attributes of the module require gradients."""
@@ -188,6 +206,9 @@ class _Graph:
                 report(self._settings, "static failed", why)
             elif not isinstance(made, tuple):
                 report(self._settings, "static", why)
+        if isinstance(made, tuple) and made[0] == "unsupported":
+            self.capture_code()
+            return "captured", made[1]
         return made
 
     def _plan(self, args: tuple[Any, ...], freezing: bool) -> _C.CompiledPlan | tuple[str, str]:

@@ -39,6 +39,7 @@ struct CompiledGraph {
   py::object report, compile, eager;
   py::object differentiable;  // called where attributes require gradients; or None
   bool full_said = false;
+  bool captured = false;  // what it calls eager has plans of its own
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(eager.ptr());
@@ -136,6 +137,7 @@ Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState&
   py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();
+    self->captured = entry.kind == "captured";
     entry.eager_for =
         std::make_unique<bridge::InputSignature>(a.inputs, bridge::InputSignature::Options{});
   } else {
@@ -189,7 +191,7 @@ bool slots_require_grad(const CompiledGraph* self) {
 }
 
 PyObject* call_checked(CompiledGraph* self, const Arguments& a, PyObject* kwnames) {
-  if (is_observed()) return run_eager(self, a, kwnames, nullptr, "");
+  if (is_observed() || self->captured) return run_eager(self, a, kwnames, nullptr, "");
   if (kwnames != nullptr) return run_eager(self, a, kwnames, "unsupported", "keyword arguments");
   if (!a.unsupported.empty()) return run_eager(self, a, nullptr, "unsupported", a.unsupported);
   if (c10::GradMode::is_enabled() && slots_require_grad(self)) {
@@ -248,7 +250,10 @@ PyObject* make_graph(PyTypeObject* type, PyObject* args, PyObject*) {
 }
 
 PyObject* forget_plans(PyObject* o, PyObject*) {
-  boundary([=] { GraphObject::of(o).entries.clear(); });
+  boundary([=] {
+    GraphObject::of(o).entries.clear();
+    GraphObject::of(o).captured = false;
+  });
   Py_RETURN_NONE;
 }
 

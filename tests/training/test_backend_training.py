@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch._dynamo.config
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.scan import scan
 
 import oxyfuel
 
@@ -153,3 +155,32 @@ def test_nested_tensors():
     compiled = torch.compile(lambda x: x * 2, backend="oxyfuel")
     x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
     torch.testing.assert_close(compiled(x).values(), x.values() * 2)
+
+
+OF_DATA = {
+    "item": lambda x: x * x.sum().item(),
+    "slice": lambda x: x[: int((x > 0).sum().item())] * 2,
+    "mask": lambda x: (x[x > 0] * 2).sum(),
+    "nonzero": lambda x: x * x.nonzero().shape[0],
+    "scan": lambda x: scan(lambda c, y: (c + y, c * y), torch.zeros(()), x.detach())[1] + x,
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_code_is_captured_where_a_graph_is_not(name):
+    """What depends on data, and ops that no graph of ours has."""
+    torch._dynamo.reset()
+    fn = OF_DATA[name]
+    compiled = torch.compile(fn, backend="oxyfuel")
+    for n in (7, 4, 9, 7):
+        x = torch.linspace(-1, 2, n)
+        found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+        a, b = compiled(found), fn(wanted)
+        torch.testing.assert_close(a, b)
+        a.sum().backward()
+        b.sum().backward()
+        torch.testing.assert_close(found.grad, wanted.grad)
+    stats = oxyfuel.stats()
+    assert stats["unsupported"] == stats["fallbacks"] == 0
+    assert stats["plans"] > 0
