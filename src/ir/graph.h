@@ -181,8 +181,8 @@ struct OutputSpec {
   // when it is read.
   bool conj = false, neg = false;
   bool piece = false;  // a view: of an op that gives several (split, unbind)
-  // A view of the memory alone (detach). Those of one output or input with the same `alias` are, for
-  // autograd, one tensor and views of it; `itself` is that tensor.
+  // A view of the memory alone (detach). Those of one output or input with the same `alias` are,
+  // for autograd, one tensor and views of it; `itself` is that tensor.
   bool detached = false, itself = false;
   uint32_t alias = 0;
   // A view made under no_grad of what requires gradients, and, `derived`, one made of it with grad

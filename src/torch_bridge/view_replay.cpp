@@ -218,8 +218,11 @@ std::vector<at::Tensor> pieces_at(const at::Tensor& base, const std::vector<View
     const Steps& one = *steps[first];
     const at::Tensor whole = cut(shaped(base, one.sizes), one, across);
     std::vector<Cut> cuts;
-    for (size_t i = first; i < end; i++) cuts.push_back(steps[i]->cuts[across]);
-    const bool drops = cuts[0].length == 1 && places[first].sizes.size() + 1 == one.sizes.size();
+    bool drops = true;  // the dimension that is cut
+    for (size_t i = first; i < end; i++) {
+      cuts.push_back(steps[i]->cuts[across]);
+      drops &= cuts.back().length == 1 && places[i].sizes.size() + 1 == one.sizes.size();
+    }
     const Pieces made = drops ? unbound(whole, across, cuts) : split(whole, across, cuts);
     for (size_t i = first; i < end; i++) {
       at::Tensor t = made.all[made.number[i - first]];

@@ -245,6 +245,10 @@ class FxCase:
         """The call, compiled."""
         return oxyfuel.compile_fx(self.module, options=self._options)
 
+    def why_no_graph(self) -> str:
+        """The module's code was captured, and broke at the call."""
+        return "a graph break"
+
     def run(self, f: Callable[..., Any]) -> tuple[Any, list[torch.Tensor]]:
         """The result, or the exception, and the inputs after the call."""
         inputs = copy_all(self.tensors)

@@ -598,7 +598,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   if (std::string_view(Py_TYPE(type.ptr())->tp_name) == "pybind11_builtins.pybind11_type")
     throw Break(BreakId::object_construction, t->tp_name);
   // That of a TypedDict is `dict`, which a call does not bind to the class.
-  PyObject* on_call = effects().lookup(Py_TYPE(type.ptr()), names().call_);
+  PyObject* on_call = objects().type_member(Py_TYPE(type.ptr()), names().call_);
   if (on_call != nullptr && PyType_Check(on_call))
     return call_type(on_call, std::move(args), std::move(kwargs));
   static PyObject* const make = _PyType_Lookup(&PyType_Type, names().call_);
