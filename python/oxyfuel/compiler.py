@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from oxyfuel import _C, lifted, passes, statistics
 from oxyfuel.logs import log
@@ -173,7 +172,8 @@ class _Graph:
         break, and what depends on data is part of them."""
         from oxyfuel.api import Compiler
 
-        _LazyGraphModule.force_recompile(self._gm)
+        if hasattr(self._gm, "real_recompile"):  # its code is not made yet
+            self._gm.real_recompile()
         code = self._eager or self._gm.forward
         self._captured = Compiler("native", self._settings, False, "a graph", None).compiled(code)
 
