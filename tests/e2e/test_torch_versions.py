@@ -120,6 +120,7 @@ LAYOUTS = {
     "aten.normal.Tensor_Tensor": each(lambda x: torch.normal(x, x), images()),
     "aten.normal.Tensor_float": each(lambda x: torch.normal(x, 2.0), images()),
     "aten.normal.float_Tensor": each(lambda x: torch.normal(2.0, x), images()),
+    "aten.pow.Scalar": each(lambda x: 2**x, [x.to(torch.complex64) for x in images()]),
     "aten.isin.Tensor_Tensor": each(lambda x: torch.isin(x, x), images()),
     "aten.isin.Tensor_Scalar": each(lambda x: torch.isin(x, 1.0), images()),
     "aten.convolution.default": list(convolutions()),
