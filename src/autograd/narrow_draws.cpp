@@ -58,7 +58,10 @@ void narrow_draws(Graph& g) {
       passes::kill_from(g, first);
       continue;
     }
-    for (size_t n = first; n < g.node_count(); ++n) g.node(NodeId(n)).stack = draw.stack;
+    for (size_t n = first; n < g.node_count(); ++n) {
+      g.node(NodeId(n)).stack = draw.stack;
+      g.node(NodeId(n)).parent = draw.parent;
+    }
     instead[mask.index] = *back;
   }
   for (NodeId id : order) {

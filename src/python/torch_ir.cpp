@@ -298,8 +298,9 @@ class FxImporter {
     const auto op = node.attr("op").cast<std::string>();
     py::object target = node.attr("target");
     const auto name = node.attr("name").cast<std::string>();
-    if (op == "call_function" && first_operand(target) > 0) {
-      import_inlined(node, first_operand(target));
+    const size_t operands = op == "call_function" ? first_operand(target) : 0;
+    if (operands > 0) {
+      import_inlined(node, operands);
     } else if (op == "call_function" && is_item_of_inlined(node, target)) {
       define(node, item_of_inlined(node));
     } else if (op == "placeholder" && inlined_) {
@@ -514,8 +515,8 @@ class FxImporter {
   std::unordered_map<PyObject*, std::string> names_;
   std::unordered_map<std::string, ir::ValueId> attributes_;
   std::unordered_map<std::string, ir::StackId> stacks_;
-  std::unique_ptr<Inlined> inlined_;  // while the nodes of a checkpoint are imported
-  std::string prefix_;                // the path of its module
+  std::unique_ptr<Inlined> inlined_;  // while the nodes of a module are imported
+  std::string prefix_;                // its path
   std::unordered_map<PyObject*, ir::Arg> inlined_results_;
   std::unordered_map<PyObject*, py::object>
       modules_;  // graphs that calls are given, by their nodes

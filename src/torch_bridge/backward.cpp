@@ -9,10 +9,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/function.h>
-
-#include <c10/util/strides.h>
 
 #include <algorithm>
 
