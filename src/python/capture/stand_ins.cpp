@@ -144,7 +144,7 @@ bool Numbers::is_fused_attention(std::span<const py::object> args) {
 }
 
 // The number for this argument of the function, as a tensor that the graph is given; null where it
-// has to be read. `met`: a tensor of the call's.
+// has to be read.
 py::object Numbers::plain_float(const std::string& target, std::span<const py::object> args,
                                 size_t position, std::string_view keyword, py::object o) {
   if (graphs().inner() != nullptr || !have_runtime_numbers()) return {};
