@@ -385,7 +385,6 @@ constexpr Correction kCorrections[] = {
     {"aten.pixel_shuffle.default", 0, like_first},
     {"aten.pixel_unshuffle.default", 0, unshuffled},
     {"aten.channel_shuffle.default", 0, like_first},
-    {"aten.native_channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
     {"aten._fft_r2c.default", 0, real_fft<false>},
     {"aten._fft_c2r.default", 0, real_fft<true>},

@@ -1,5 +1,5 @@
-// Sizes are computed in symbols; the ops that take them do the rest. And losses whose code in torch
-// looks at memory.
+// Sizes are computed in symbols; the ops that take them do the rest. And what torch's code cannot
+// do with fakes: losses that look at memory, ops whose meta kernel refuses layouts.
 #include "torch_bridge/symbolic_composites.h"
 
 #include <ATen/Operators.h>
@@ -219,6 +219,15 @@ void vander(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit:
   stack->emplace_back(std::move(out));
 }
 
+// The kernel behind channel_shuffle. Of the two only that has a meta kernel for every layout, and
+// a gradient.
+at::Tensor native_channel_shuffle(c10::DispatchKeySet keys, const at::Tensor& input,
+                                  c10::SymInt groups) {
+  if (input.requires_grad() && at::GradMode::is_enabled())
+    return aten::native_channel_shuffle::redispatch(keys & keys_below, input, std::move(groups));
+  return aten::channel_shuffle::call(input, std::move(groups));
+}
+
 // As torch's, but for the tensor of lengths, which torch would fill in memory that fakes have not.
 at::Tensor ctc_loss(c10::DispatchKeySet keys, const at::Tensor& log_probs,
                     const at::Tensor& targets, at::IntArrayRef input_lengths,
@@ -303,6 +312,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("lstm.input", TORCH_FN(lstm));
   aten.impl("ctc_loss.IntList", TORCH_FN(ctc_loss));
   aten.impl("tensor_split.sections", TORCH_FN(tensor_split));
+  aten.impl("native_channel_shuffle", TORCH_FN(native_channel_shuffle));
   aten.impl("stft", TORCH_FN(stft));
   aten.impl("affine_grid_generator_backward", TORCH_FN(affine_grid_backward));
   aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());

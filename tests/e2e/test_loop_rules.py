@@ -112,6 +112,7 @@ def test_moves(dtype):
         check(lambda a: F.pixel_shuffle(a, 2), x)
         check(lambda a: F.pixel_unshuffle(a, 2), x)
         check(lambda a: F.channel_shuffle(a, 4), x)
+        check(lambda a: torch.native_channel_shuffle(a, 4), x)
         check(lambda a: (torch.rot90(a, 1, [2, 3]), torch.rot90(a, -2, [1, 3])), x)
         scatter, part = lambda a, b: torch.diagonal_scatter(a, b, 1, 2, 3), x[..., 0, :6].clone()
         # Its result has the gaps of its input.

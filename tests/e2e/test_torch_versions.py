@@ -158,9 +158,6 @@ LAYOUTS = {
     "aten.pixel_shuffle.default": each(given(F.pixel_shuffle, upscale_factor=2), images()),
     "aten.pixel_unshuffle.default": each(given(F.pixel_unshuffle, downscale_factor=2), images()),
     "aten.channel_shuffle.default": each(given(F.channel_shuffle, groups=2), images()[:-1]),
-    "aten.native_channel_shuffle.default": each(
-        lambda x: torch.native_channel_shuffle(x, 2), images()[:-1]
-    ),
     "aten.resize_as.default": [
         (torch.ops.aten.resize_as.default, x, y) for x in images() for y in images()
     ],
