@@ -353,7 +353,9 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const bool alone = std::ranges::count_if(results, shares) == 1;
     // Autograd is to know it as the view that it is.
     const bool is_view = gradients && (no_grad || (piece && needs_grad));
-    if (alone && out.type.is_dense() && !is_view) {
+    // What has gaps may be memory of its own too: an input's copy in part replaced (slice_scatter).
+    const bool whole = !t.is_view() && w->view_metas().empty() && !out.type.may_overlap_itself();
+    if (alone && (out.type.is_dense() || whole) && !is_view) {
       out.derived = false;
       out.value = escape(
           r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));

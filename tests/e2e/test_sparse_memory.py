@@ -55,6 +55,8 @@ def check(function, *args, compiled=True):
         {t.untyped_storage()._cdata for t in expected},
     )
     assert len(shared[0]) == len(shared[1])
+    if len(ours) == 1:
+        assert ours[0]._is_view() == expected[0]._is_view()
 
 
 @pytest.mark.parametrize("scatter", SCATTERS)
