@@ -52,10 +52,11 @@ struct Blocking {
     // multiple of 8.
     const bool tiles = multiplies_tiles(s.dtype, t);
     const int64_t multiple = tiles ? kTile : 8;
-    const int64_t depth =
-        tiles ? tuning::tiles_depth
-              : std::min<int64_t>(tuning::gemm_depth,
-                                  t.l2.bytes / tuning::panel_part_of_l2 / (width * 4));
+    const Size depth =
+        tiles ? Size(tuning::tiles_depth)
+              : prefetched(s, t,
+                           std::min<int64_t>(tuning::gemm_depth,
+                                             t.l2.bytes / tuning::panel_part_of_l2 / (width * 4)));
     channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
     channels = ceil_div(channels, multiple) * multiple;
     panels = ceil_div(s.n, width);
@@ -68,6 +69,19 @@ struct Blocking {
   }
 
  private:
+  // Between rows of B that are packed as they lie; else 0.
+  static Size bytes_between_rows(const Gemm& s) {
+    return s.b_n.is_constant(1) && !s.packed ? s.b_k * ir::byte_size(s.dtype) : Size(0);
+  }
+  // Of so many rows of B's as many as have a place each in the second-level cache: those that lie a
+  // number of pages apart share its sets.
+  static Size prefetched(const Gemm& s, const Machine& t, int64_t rows) {
+    const Size apart = bytes_between_rows(s);
+    const Size collide = is_less(0, apart) * is_equal(apart % t.page_bytes, 0);
+    return select(collide,
+                  clamp(Size(t.l2.bytes) / max(apart, 1), Size(tuning::gemm_least_depth), rows),
+                  rows);
+  }
   // What a block's rows may take of the second-level cache.
   static int64_t cache(const Gemm& s, const Machine& t) {
     // (Rows of B, which the first tile packs, pass through that cache as well.)
@@ -81,7 +95,7 @@ struct Blocking {
     const Size fits =
         clamp(Size(cache(s, t)) / (s.channels * 4), Size(tuning::gemm_fewest_rows), most);
     Size most_rows = most;
-    if (is_half(s))
+    if (multiplies_pairs(s.dtype, t))
       most_rows = fits;
     else if (s.packed && !s.is_convolution())
       most_rows = select(is_at_most(s.m, most), fits, most);
@@ -111,12 +125,13 @@ struct Blocking {
     const Size row_bytes = s.channels * 4;
     const Size collide = do_collide(is_half(s) ? row_bytes : s.a_row * 4, t);
     copy_row = is_half(s) ? s.channels + collide * 16 : collide * (s.channels + 16);
-    if (is_half(s)) return;
+    // Panels side by side share the pages of B's rows.
     const Size pieces =
-        is_less(channels, s.channels) * is_less(cache(s, t), rows_per_block * row_bytes);
+        is_less(channels, s.channels) * max(is_less(cache(s, t), rows_per_block * row_bytes),
+                                            is_at_most(t.page_bytes, bytes_between_rows(s)));
     together = select(
         pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
-    by_piece = pieces * collide;
+    by_piece = is_half(s) ? pieces : pieces * collide;
     copy_row = select(by_piece, channels + 16, copy_row);
   }
 };
@@ -134,8 +149,10 @@ struct Scratch {
     edge = zeros;
     if (s.is_convolution()) edge = edge + ceil_div(s.channels, 16) * 64;
     const bool by_tiles = multiplies_tiles(s.dtype, t);
-    const Size some_edge = !has_f32_result(s) ? Size(1) : by_tiles * is_less(0, s.n % b.width);
-    wide = edge + some_edge * b.rows_per_block * (b.width * 4);
+    const Size some_edge = !has_f32_result(s) ? Size(1)
+                           : !is_half(s)      ? b.by_piece
+                                              : by_tiles * is_less(0, s.n % b.width);
+    wide = edge + some_edge * b.together * b.rows_per_block * (b.width * 4);
     epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
     end = epilogue + s.epilogue_scratch;
   }
@@ -325,7 +342,9 @@ struct Finish {
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
   // Rounding is one instruction, and the result as wide as the tile.
-  bool can_round(int vectors) const { return pairs_ && result_ != "f32" && vectors == vectors_; }
+  bool can_round(int vectors) const {
+    return (half_.empty() || (pairs_ && result_ != "f32")) && vectors == vectors_;
+  }
 
   // tileRxV: R rows and V vectors; `rows` holds R pointers a tap; `start` is what the accumulators
   // begin with, or null: the tile's own values. `from`: rows of B, one tap, which the panel does
@@ -419,7 +438,9 @@ OXY_INLINE struct Prefetch prefetch_from(const Shape* s, const element* next, i6
   i64 step = 64 / sizeof(element);
   const b8 pairs = length / step * runs > groups;
   if (pairs) step *= 2;
-  const i64 run = (length + step - 1) / step;
+  // A run that begins inside of a line ends in one more.
+  const b8 apart = ((u64)next | (u64)((wide ? s->b_k : s->b_n) * sizeof(element))) & 63;
+  const i64 run = (length + step - 1) / step + apart;
   const i64 gap = (wide ? s->b_k : s->b_n) - run * step;
   const struct Prefetch f = {next, run, run, runs, step, gap, pairs ? 64 : 0};
   return f;
@@ -727,6 +748,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
            w, ";\n        const b8 partial = ",
            result_ != "f32" ? std::string("true")
            : by_tiles_      ? cat("columns != ", w)
+           : half_.empty()  ? std::string("s->by_piece")
                             : std::string("false"),
            ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
            "i64 c_row = partial ? ",
