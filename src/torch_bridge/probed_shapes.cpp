@@ -2,7 +2,6 @@
 #include "torch_bridge/probed_shapes.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -16,8 +15,8 @@ namespace {
 
 using sym::Expr;
 
-constexpr size_t kProbes = 4;  // the hints among them
-using Values = std::array<int64_t, kProbes>;
+constexpr size_t kProbes = 4;         // at first, the hints among them
+using Values = std::vector<int64_t>;  // at each place
 // Values of symbols, by symbol index; of one that is not there, its hint.
 using Point = std::map<uint32_t, int64_t>;
 using Prediction = std::vector<PredictedReturn>;
@@ -149,6 +148,8 @@ class Fits {
     for (Expr e : likely) add(e);
     likely_ = known_.size();
     for (Expr e : sizes) add(e);
+    for (Expr e : sizes)
+      if (e.is_const() && e.value() > 1) numbers_.push_back(e);
   }
 
   void add(Expr e) {
@@ -158,13 +159,16 @@ class Fits {
   std::optional<Expr> find(const Values& v) const {
     for (const auto& [e, w] : std::span(known_).first(likely_))
       if (v == w) return e;
-    if (std::ranges::count(v, v[0]) == kProbes) return Expr(v[0]);
+    if (std::ranges::count(v, v[0]) == std::ssize(v)) return Expr(v[0]);
     for (const auto& [e, w] : known_)
       if (v == w) return e;
     for (const auto& [e, w] : known_)
       if (auto line = linear(e, w, v)) return line;
     for (const auto& [e, w] : known_)
       if (auto line = linear(sym::floordiv(e, 2), values(sym::floordiv(e, 2)), v)) return line;
+    for (const auto& [e, w] : known_)
+      for (const Expr n : numbers_)
+        if (const auto limited = combined(e, w, n, Values(w.size(), n.value()), v)) return limited;
     for (const auto& [a, x] : known_)
       for (const auto& [b, y] : known_)
         if (const auto both = combined(a, x, b, y, v)) return both;
@@ -173,7 +177,7 @@ class Fits {
 
   Values values(Expr e) const {
     Values out;
-    for (size_t k = 0; k < kProbes; ++k) out[k] = value_at(points_[k], e);
+    for (const Point& p : points_) out.push_back(value_at(p, e));
     return out;
   }
 
@@ -183,7 +187,7 @@ class Fits {
     const int64_t run = w[1] - w[0], rise = v[1] - v[0];
     if (run == 0 || rise % run != 0) return std::nullopt;
     const int64_t factor = rise / run, constant = v[0] - factor * w[0];
-    for (size_t k = 0; k < kProbes; ++k)
+    for (size_t k = 0; k < v.size(); ++k)
       if (factor * w[k] + constant != v[k]) return std::nullopt;
     return Expr(factor) * e + Expr(constant);
   }
@@ -192,7 +196,7 @@ class Fits {
   static std::optional<Expr> combined(Expr a, const Values& x, Expr b, const Values& y,
                                       const Values& v) {
     const auto fits = [&](auto&& compute) {
-      for (size_t k = 0; k < kProbes; ++k)
+      for (size_t k = 0; k < v.size(); ++k)
         if (compute(x[k], y[k]) != v[k]) return false;
       return true;
     };
@@ -214,16 +218,17 @@ class Fits {
   };
   const std::vector<Point>& points_;
   std::vector<Known> known_;
-  size_t likely_ = 0;  // of these, the first so many
+  std::vector<Expr> numbers_;  // sizes that do not vary
+  size_t likely_ = 0;          // of these, the first so many
 };
 
-using Answers = std::array<PredictedTensor, kProbes>;
+using Answers = std::vector<PredictedTensor>;
 
 // Fits the numbers that `of` takes from each answer.
 template <class F>
 bool fit(const Fits& fits, const Answers& answers, F of, Expr& out) {
   Values v;
-  for (size_t k = 0; k < kProbes; ++k) v[k] = of(answers[k].type).value();
+  for (const PredictedTensor& t : answers) v.push_back(of(t.type).value());
   const auto e = fits.find(v);
   if (e) out = *e;
   return e.has_value();
@@ -312,11 +317,67 @@ std::optional<Prediction> fit_all(const Fits& fits, const std::vector<Prediction
     }
     for (size_t i = 0; i < out[r].tensors.size(); ++i) {
       Answers of_one;
-      for (size_t k = 0; k < kProbes; ++k) of_one[k] = answers[k][r].tensors[i];
+      for (const Prediction& a : answers) of_one.push_back(a[r].tensors[i]);
       auto t = fitted(fits, of_one);
       if (!t) return std::nullopt;
       out[r].tensors[i] = std::move(*t);
     }
+  }
+  return out;
+}
+
+// Whether the sizes of an answer are those that were fitted.
+bool agrees(const Prediction& fitted, const Prediction& found, const Point& p) {
+  for (size_t r = 0; r < fitted.size(); ++r) {
+    if (fitted[r].tensors.size() != found[r].tensors.size()) return false;
+    for (size_t i = 0; i < fitted[r].tensors.size(); ++i) {
+      const PredictedTensor &a = fitted[r].tensors[i], &b = found[r].tensors[i];
+      if (a.defined && !std::ranges::equal(a.type.sizes, b.type.sizes, [&](Expr e, Expr n) {
+            return value_at(p, e) == n.value();
+          }))
+        return false;
+    }
+  }
+  return true;
+}
+
+// Where another rule may hold than at the places above the hints (the smaller of two sizes): each
+// symbol small or large by itself, and all of them small.
+std::vector<Point> far_places(const Sizes& sizes, const sym::ShapeFacts& facts) {
+  std::vector<Point> out;
+  Point hints;
+  for (Expr s : sizes.symbols()) hints[s.symbol_index()] = sym::hint(s);
+  auto consider = [&](const Point& p) {
+    if (facts.holds([&](Expr s) { return value_at(p, facts.replace_symbols(s)); }))
+      out.push_back(p);
+  };
+  for (const auto& [symbol, hint] : hints)
+    for (const int64_t value : {int64_t{2}, hint / 2, hint - 1, 3 * hint}) {
+      Point p = hints;
+      p[symbol] = value;
+      if (value > 1 && value != hint) consider(p);
+    }
+  Point small = hints;
+  for (auto& [symbol, value] : small) value = 2;
+  consider(small);
+  return out;
+}
+
+// What is fitted holds wherever the op was asked.
+std::optional<Prediction> fit_everywhere(const c10::OperatorHandle& op,
+                                         c10::ArrayRef<c10::IValue> args, const Sizes& sizes,
+                                         std::span<const Expr> likely, std::vector<Point> points,
+                                         std::vector<Prediction> answers,
+                                         const sym::ShapeFacts& facts) {
+  auto fit = [&] { return fit_all(Fits(points, likely, sizes.all()), answers); };
+  std::optional<Prediction> out = fit();
+  for (const Point& p : far_places(sizes, facts)) {
+    if (!out) return out;
+    auto found = answer(op, args, p);
+    if (!found || agrees(*out, *found, p)) continue;
+    points.push_back(p);
+    answers.push_back(std::move(*found));
+    out = fit();
   }
   return out;
 }
@@ -338,7 +399,8 @@ std::optional<Prediction> predict_by_probes(const c10::OperatorHandle& op,
       if (!a) break;
       answers.push_back(std::move(*a));
     }
-    if (answers.size() == kProbes) return fit_all(Fits(*points, likely, sizes.all()), answers);
+    if (answers.size() == kProbes)
+      return fit_everywhere(op, args, sizes, likely, *points, std::move(answers), facts);
     // Where it fails at the hints, whoever asks next hears of it.
     if (!answers.empty()) pinned = pin_needed(op, args, *points, sizes, facts);
   }
