@@ -144,23 +144,16 @@ ScatterUpdate index_fill_at(Element& e) {
 
 // ---- index_put ----
 
-// Of a tensor without elements no place is good, also for no value: eager says so.
-bool has_places(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && !Args(g, n).tensor(0)->numel().is_const(0);
-}
-
-// The only index is a mask, and one value is put.
-struct MaskedPut {
-  ValueId mask;
-  Sizes sizes;  // of the mask, seen from the operand's end
+// The only index, a mask.
+struct Mask {
+  ValueId value;
+  Sizes sizes;  // seen from the operand's end
 };
 
-std::optional<MaskedPut> masked_put(const Args& a) {
-  const TensorType *t = a.tensor(0), *values = a.tensor(2);
+std::optional<Mask> only_mask(const Args& a) {
+  const TensorType* t = a.tensor(0);
   const auto* items = a[1].items();
-  if (!t || !values || !items || a.boolean(3, false) != false || !values->numel().is_const(1) ||
-      values->dtype != t->dtype)
-    return std::nullopt;
+  if (!t || !items) return std::nullopt;
   const auto is_given = [](const ir::Arg& x) { return !x.is_none(); };
   const auto item = std::ranges::find_if(*items, is_given);
   if (item == items->end() || std::any_of(item + 1, items->end(), is_given)) return std::nullopt;
@@ -170,16 +163,30 @@ std::optional<MaskedPut> masked_put(const Args& a) {
   if (mask->dim() == 0 || end > t->sizes.size() ||
       !known_same(mask->sizes, {t->sizes.begin() + at, t->sizes.begin() + end}))
     return std::nullopt;
-  MaskedPut out{item->value(), mask->sizes};
+  Mask out{item->value(), mask->sizes};
   out.sizes.resize(mask->sizes.size() + t->sizes.size() - end, Expr(1));
   return out;
 }
 
+bool puts_one_value(const Args& a) {
+  const TensorType* values = a.tensor(2);
+  return a.boolean(3, false) == false && values && values->numel().is_const(1) &&
+         only_mask(a).has_value();
+}
+
+// Of a tensor without elements no place is good, also for no value: eager says so.
+bool has_places(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  return applies_computable(g, n) && !a.tensor(0)->numel().is_const(0) &&
+         (puts_one_value(a) || indexing(a));
+}
+
 bool shape_index_put(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *values = a.tensor(2);
-  if (masked_put(a)) return give(out, empty_like(*t));
+  if (!t || !values || values->dtype != t->dtype || !a.boolean(3, false)) return false;
+  if (only_mask(a)) return give(out, empty_like(*t));
   auto x = indexing(a);
-  if (!x || !values || values->dtype != t->dtype || !a.boolean(3, false)) return false;
+  if (!x) return false;
   const Sizes sizes = indexed_sizes(*t, *x);
   auto common = broadcast(values->sizes, sizes);
   if (!common || !known_same(*common, sizes)) return false;
@@ -198,10 +205,10 @@ ScatterUpdate index_put_at(Element& e) {
 // A single value where a mask holds.
 bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
-  const auto put = masked_put(a);
-  if (!put || !is_computable(a.tensor(0)->dtype)) return false;
+  if (!puts_one_value(a) || !is_computable(a.tensor(0)->dtype)) return false;
+  const Mask mask = *only_mask(a);
   const ValueId one = r.view(n.arg(2).value(), {});
-  const ValueId holds = r.view(put->mask, put->sizes);
+  const ValueId holds = r.view(mask.value, mask.sizes);
   return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }
 

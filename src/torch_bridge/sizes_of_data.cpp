@@ -159,7 +159,10 @@ bool OpRecorder::index_by_counted_mask(const c10::OperatorHandle& op, const OpFa
     const at::Tensor& values = s[base + 2].toTensor();
     if (values.dim() <= rest) return false;
     const c10::SymInt count = values.sym_size(-rest - 1);
-    if (const Expr e = expr_of(count); e.is_const() && e.value() > 1) counted_[value] = count;
+    const Expr e = expr_of(count);
+    if (e.is_const() ? e.value() > 1
+                     : r_.shapes && r_.shapes->facts()->decide(sym::at_most(2, e)) == true)
+      counted_[value] = count;
     return false;
   }
   auto known = counted_.find(value);
