@@ -7,6 +7,7 @@
 #include "ir/text.h"
 #include "loops/body_builder.h"
 #include "ops/promote.h"
+#include "ops/shapes.h"
 #include "support/check.h"
 
 namespace oxy::loops {
@@ -354,8 +355,9 @@ BufferId ProgramBuilder::copy(ir::ValueId v, Buffer::Kind kind) {
   Writing l(*this, cat("op", program_.steps.size(), "_copy"), graph_.value(v).def);
   add_axes(l, type.sizes);
   // Elements that share a place (an expanded view) are written once each: an extern op gets them
-  // spread out.
-  if (!type.is_dense()) type.strides = ir::contiguous_strides(type.sizes);
+  // spread out, in the order of their places, by which ops choose the layout of what they give.
+  if (!type.is_dense())
+    type.strides = ops::preserved_strides(type).value_or(ir::contiguous_strides(type.sizes));
   const ops::Scalar r = l.body.load(v, l.index);
   const BufferId b = add_buffer(kind, v, std::move(type));
   l.body.store(b, l.index, r);

@@ -172,3 +172,24 @@ def test_queries_and_keys_of_different_lengths():
     oxyfuel.reset()
     q = torch.randn(1, 2, 40, 16)
     assert targets(attention, q, k, v) == 0
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+def test_a_permuted_query_with_a_mask_of_another_argument(monkeypatch, dynamic):
+    """The op lays its result out as the query lies, which here is a copy."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    torch.manual_seed(0)
+    keys, weight = torch.randn(1, 2, 8, 4), torch.randn(8, 24)
+
+    def decode(x, places):
+        q, _, _ = (x @ weight).view(1, -1, 3, 2, 4).permute(2, 0, 3, 1, 4)
+        mask = torch.arange(8)[None, :] <= places[:, None]
+        return F.scaled_dot_product_attention(q, keys, keys, attn_mask=mask)
+
+    compiled = oxyfuel.compile(decode, dynamic=dynamic)
+    for length in (3, 4, 1, 7):
+        x, places = torch.randn(1, length, 8), torch.arange(length)
+        result, expected = compiled(x, places), decode(x, places)
+        torch.testing.assert_close(result, expected)
+        assert length == 1 or result.stride() == expected.stride()
