@@ -80,8 +80,19 @@ bool has_contiguous_dimension(const TensorType& t) {
   return t.strides.back() == 1 || t.strides[t.strides.size() - 2] == 1;
 }
 
+// Whether our kernels take a's columns as they lie: of many rows, that are no pairs, for as many
+// columns of the result as are worth a copy of a piece.
+bool takes_columns(const ContractionTypes& t) {
+  const size_t d = t.a->sizes.size() - 2;
+  const int64_t few = std::max(tuning::dot_most_rows, tuning::row_most_rows);
+  return t.a->dtype != DType::BF16 && t.a->strides[d] == 1 &&
+         sym::range_of(t.a->sizes[d]).lo > few &&
+         sym::hint(t.b->sizes.back()) >= tuning::gemm_copied_for;
+}
+
 bool is_gemm_of_ours(const ContractionTypes& t) {
-  return has_contiguous_rows(*t.a) && has_contiguous_rows(*t.c) && has_contiguous_dimension(*t.b);
+  return (has_contiguous_rows(*t.a) || takes_columns(t)) && has_contiguous_rows(*t.c) &&
+         has_contiguous_dimension(*t.b);
 }
 
 bool is_convolution_of_ours(const Contraction& what, const ContractionTypes& t) {
@@ -432,7 +443,7 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
   const auto node = contraction_of(g, n);
   if (!node || node->what.kind != Kind::Gemm) return {};
   ContractionTypes types = node->types(g, n);
-  const OperandCopies out{.a = !has_contiguous_rows(*types.a),
+  const OperandCopies out{.a = !has_contiguous_rows(*types.a) && !takes_columns(types),
                           .b = !has_contiguous_dimension(*types.b)};
   TensorType a = *types.a, b = *types.b;
   if (out.a) a.strides = ir::contiguous_strides(a.sizes), types.a = &a;
@@ -469,7 +480,8 @@ ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) 
   // The last two dimensions are the matrix, one before them the batch.
   const size_t d = as.size() - 2;
   l.m = as[d], l.n = bs[d + 1], l.k = as[d + 1];
-  l.a_row = t.a->strides[d], l.b_k = t.b->strides[d], l.b_n = t.b->strides[d + 1];
+  l.a_row = t.a->strides[d], l.a_k = has_contiguous_rows(*t.a) ? Expr(1) : t.a->strides[d + 1];
+  l.b_k = t.b->strides[d], l.b_n = t.b->strides[d + 1];
   l.c_row = t.c->strides[d];
   if (d == 0) return l;
   l.batch = as[0];

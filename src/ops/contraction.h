@@ -8,7 +8,7 @@
 //                one group
 //
 // Our own kernels (codegen/cpp/gemm.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
-// rows of a and c contiguous, b contiguous along one of its dimensions; of convolutions,
+// rows of c contiguous, a (of bf16 and of few rows: its rows) and b along one of their dimensions; of convolutions,
 // activations that are channels-last.
 #pragma once
 
@@ -89,7 +89,7 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
 struct ContractionLayout {
   DType dtype = DType::F32, result = DType::F32;  // of the operands and of c
   Expr batch = 1, m = 0, n = 0, k = 0;            // k of a convolution: its input channels
-  Expr a_batch = 0, a_row = 0;
+  Expr a_batch = 0, a_row = 0, a_k = 1;           // one of a_row and a_k is 1
   Expr b_batch = 0, b_k = 0, b_n = 0;
   Expr c_batch = 0, c_row = 0;
   // Of a convolution: its images, its filter, and how that moves over them.

@@ -240,7 +240,7 @@ class Assembler final : PlanWriter {
     Gemm p;
     p.dtype = l.dtype, p.to_f32 = l.result != l.dtype;
     p.batch = size(l.batch), p.m = size(l.m), p.n = size(l.n), p.channels = size(l.k);
-    p.a_batch = size(l.a_batch), p.a_row = size(l.a_row);
+    p.a_batch = size(l.a_batch), p.a_row = size(l.a_row), p.a_k = size(l.a_k);
     p.b_batch = size(l.b_batch), p.b_k = size(l.b_k), p.b_n = size(l.b_n);
     p.c_batch = size(l.c_batch), p.c_row = size(l.c_row);
     p.a_offset = view_offset(s.a()), p.b_offset = view_offset(s.b());

@@ -196,7 +196,7 @@ int64_t dot_most_rows(ir::DType dtype, const Machine& target) {
 bool is_dot_gemm(const Gemm& p, const Machine& target) {
   const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= dot_most_rows(p.dtype, target)
                                                   : p.rows == Gemm::Rows::Few;
-  return few && !p.is_convolution() && !p.packed && p.b_k.is_constant(1);
+  return few && !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && p.b_k.is_constant(1);
 }
 
 std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target) {

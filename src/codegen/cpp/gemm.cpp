@@ -26,6 +26,7 @@ constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_
 constexpr int kTile = 16;  // rows, columns and steps of k of a tile
 
 bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
+bool has_columns(const Gemm& s) { return !s.a_k.is_constant(1); }
 bool has_f32_result(const Gemm& s) { return !is_half(s) || s.to_f32; }
 
 // The same gemm with k in steps.
@@ -123,15 +124,18 @@ struct Blocking {
 
   void copy_rows(const Gemm& s, const Machine& t) {
     const Size row_bytes = s.channels * 4;
-    const Size collide = do_collide(is_half(s) ? row_bytes : s.a_row * 4, t);
-    copy_row = is_half(s) ? s.channels + collide * 16 : collide * (s.channels + 16);
+    const bool copied = is_half(s) || has_columns(s);
+    const Size collide = do_collide(copied ? row_bytes : s.a_row * 4, t);
+    // Columns are copied in whole vectors.
+    copy_row =
+        copied ? s.channels + max(collide, Size(has_columns(s))) * 16 : collide * (s.channels + 16);
     // Panels side by side share the pages of B's rows.
     const Size pieces =
         is_less(channels, s.channels) * max(is_less(cache(s, t), rows_per_block * row_bytes),
                                             is_at_most(t.page_bytes, bytes_between_rows(s)));
     together = select(
         pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
-    by_piece = is_half(s) ? pieces : pieces * collide;
+    by_piece = copied ? pieces : pieces * collide;
     copy_row = select(by_piece, channels + 16, copy_row);
   }
 };
@@ -198,6 +202,7 @@ class GemmEmitter {
       tiles();
     }
     if (reads_rows()) pointers();
+    if (!pairs_) copy_columns();
     copy_rows();
     kernel();
     return cat("// C = A * B + bias", half_.empty() ? ", or a convolution" : " in ", half_,
@@ -244,7 +249,7 @@ class GemmEmitter {
   // In the order of gemm_parameters.
   void shape() {
     body_ += R"(struct Shape {
-  i64 m, n, channels, taps, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row;
+  i64 m, n, channels, taps, a_batch, a_row, a_k, b_batch, b_k, b_n, c_batch, c_row;
   i64 a_offset, b_offset, c_offset, bias_offset, bias;
   i64 in_h, in_w, out_w, kernel_h, kernel_w;
   i64 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
@@ -673,12 +678,39 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
 )");
   }
 
+  // copy_columns: as copy_rows, of an A that lies in columns.
+  void copy_columns() {
+    cat_to(
+        body_,
+        R"(static void copy_columns(const Shape* s, const element* a, i64 first, i64 m, i64 count,
+                         unit* wide, const unit** rows) {
+  for (i64 i = 0; i < m; ++i) rows[i] = wide + i * s->copy_row;
+  for (i64 k = 0; k < count; k += )",
+        lanes_, ") {\n    const i64 steps = count - k < ", lanes_, " ? count - k : ", lanes_,
+        ";\n    for (i64 i = 0; i < m; i += ", lanes_, ") {\n      const i64 left = m - i < ",
+        lanes_, " ? m - i : ", lanes_,
+        ";\n      const element* from = a + k * s->a_k + first + i;\n      ", unit_vec_, " r[",
+        lanes_, "];\n      if (steps == ", lanes_, " && left == ", lanes_,
+        ") {\n        OXY_UNROLL\n        for (int l = 0; l < ", lanes_,
+        "; ++l) {\n          __builtin_prefetch(from + (l + ", lanes_,
+        ") * s->a_k);\n          r[l] = ", units("from + l * s->a_k"),
+        ";\n        }\n      } else {\n        OXY_UNROLL\n        for (int l = 0; l < ", lanes_,
+        "; ++l) r[l] = l < steps ? ", units("from + l * s->a_k", "left"), " : (", unit_vec_,
+        "){};\n      }\n      ", prelude_.fn("transpose_lanes", unit_, lanes_),
+        "(r);\n      OXY_UNROLL\n      for (int l = 0; l < ", lanes_,
+        "; ++l)\n        if (l < left) ", store_unit_,
+        "(wide + (i + l) * s->copy_row + k, r[l]);\n    }\n  }\n}\n");
+  }
+
   // copy_rows: `count` steps of rows first .. first+m-1 as units, in `wide`, copy_row apart.
   void copy_rows() {
     cat_to(body_,
            R"(static void copy_rows(const Shape* s, const element* a, i64 first, i64 m, i64 count,
                       i64 odd, unit* wide, const unit** rows) {
-  for (i64 i = 0; i < m; ++i) {
+)",
+           pairs_ ? ""
+                  : "  if (s->a_k != 1) return copy_columns(s, a, first, m, count, wide, rows);\n",
+           R"(  for (i64 i = 0; i < m; ++i) {
     const element* from = a + (first + i) * s->a_row;
     unit* to = wide + i * s->copy_row;
     rows[i] = to;
@@ -736,7 +768,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
       const i64 left = s->channels - channel;
       const i64 count = left < s->channels_per_panel ? left : s->channels_per_panel;
       const i64 odd = left == count ? s->odd : 0;
-      if (s->by_piece) copy_rows(s, a + channel, first, m, count, odd, wide, rows);
+      if (s->by_piece) copy_rows(s, a + channel * s->a_k, first, m, count, odd, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
            w, ", columns = rest < ", w, " ? rest : ", w,
@@ -827,18 +859,52 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   }
   OXY_CHECK(s.channels.hint() > 0 && (s.packed || s.b_k.is_constant(1) || s.b_n.is_constant(1)),
             print(s));
+  OXY_CHECK(!has_columns(s) || !multiplies_pairs(s.dtype, target), print(s));
   const Blocking b(s, target);
   const Scratch at(s, target);
   const Size odd = multiplies_pairs(s.dtype, target) ? s.channels % 2 : Size(0);
   s = in_steps(s, target);
-  std::vector<Size> out{s.m,          s.n,          s.channels, s.taps(),     s.a_batch,
-                        s.a_row,      s.b_batch,    s.b_k,      s.b_n,        s.c_batch,
-                        s.c_row,      s.a_offset,   s.b_offset, s.c_offset,   s.bias_offset,
-                        s.bias,       s.in_h,       s.in_w,     s.out_w,      s.kernel_h,
-                        s.kernel_w,   s.stride_h,   s.stride_w, s.pad_h,      s.pad_w,
-                        s.dilation_h, s.dilation_w, b.panels,   b.row_blocks, b.rows_per_block,
-                        b.channels,   at.panel,     at.start,   at.zeros,     at.edge,
-                        s.packed,     at.wide,      b.together, b.copy_row,   b.by_piece};
+  std::vector<Size> out{s.m,
+                        s.n,
+                        s.channels,
+                        s.taps(),
+                        s.a_batch,
+                        s.a_row,
+                        s.a_k,
+                        s.b_batch,
+                        s.b_k,
+                        s.b_n,
+                        s.c_batch,
+                        s.c_row,
+                        s.a_offset,
+                        s.b_offset,
+                        s.c_offset,
+                        s.bias_offset,
+                        s.bias,
+                        s.in_h,
+                        s.in_w,
+                        s.out_w,
+                        s.kernel_h,
+                        s.kernel_w,
+                        s.stride_h,
+                        s.stride_w,
+                        s.pad_h,
+                        s.pad_w,
+                        s.dilation_h,
+                        s.dilation_w,
+                        b.panels,
+                        b.row_blocks,
+                        b.rows_per_block,
+                        b.channels,
+                        at.panel,
+                        at.start,
+                        at.zeros,
+                        at.edge,
+                        s.packed,
+                        at.wide,
+                        b.together,
+                        b.copy_row,
+                        b.by_piece};
   const auto reads = static_cast<int64_t>(s.epilogue_reads.size());
   out.insert(out.end(), {odd, s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
   out.insert(out.end(), s.epilogue_reads.begin(), s.epilogue_reads.end());
@@ -884,7 +950,8 @@ std::string print(const Gemm& s) {
                s.m, " pixels x ", s.n, ", filter ", s.kernel_h, " x ", s.kernel_w,
                s.packed ? " packed" : "", s.bias ? " + bias" : "");
   return cat(s.dtype == ir::DType::F32 ? "" : cat(ir::name(s.dtype), " "), "gemm of ", s.batch,
-             " x ", s.m, " x ", s.channels, " by ", s.channels, " x ", s.n,
+             " x ", s.m, " x ", s.channels, has_columns(s) ? " in columns by " : " by ", s.channels,
+             " x ", s.n,
              s.packed               ? " packed"
              : s.b_n.is_constant(1) ? ""
                                     : " transposed",

@@ -7,7 +7,8 @@
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
-// 2008) without packing A, whose rows are read as broadcasts: for a block of values of k, a panel
+// 2008) without packing A, whose rows are read as broadcasts (columns are copied as rows, a piece of
+// k of a block at a time): for a block of values of k, a panel
 // of B as wide as two vectors (four with AVX-512) is packed, which stays in the second-level cache,
 // and tiles of up to six rows of A times that panel stay in registers. While a panel is worked on
 // the next one is prefetched a line at a time, so that weights arrive from memory without having
@@ -46,7 +47,8 @@ struct Gemm {
   bool to_f32 = false;               // the result of BF16 and F16 is F32; without bias
   Size batch = 1, m = 0, n = 0;
   Size channels = 0;                   // k, or the input channels of a convolution; not 0
-  Size a_batch = 0, a_row = 0;         // strides of A in elements; along k it is 1
+  Size a_batch = 0, a_row = 0;         // strides of A in elements
+  Size a_k = 1;                        // 1, or a_row is: columns, of F32 and F16 and many rows
   Size b_batch = 0, b_k = 0, b_n = 0;  // strides of B; one of b_k and b_n is 1
   Size c_batch = 0, c_row = 0;         // strides of C; along n it is 1
   // Of the first element, from the start of its buffer.
