@@ -411,6 +411,21 @@ Scalar chebyshev(Element& e) {
   return of_degree(e, n, unless(e, e.op(LoopOp::Or, end, turned), known, n, recurrence));
 }
 
+// Draws of gamma, beta and binomial distributions and their gradients: row-major, in the shape of
+// the parameters. Torch has no meta kernels for them.
+template <size_t N>
+bool shape_row_major(const Args& a, Types& out) {
+  const ir::TensorType* first = a.tensor(0);
+  for (size_t i = 0; i < N; ++i) {
+    const ir::TensorType* t = a.tensor(i);
+    if (t == nullptr || (t->dtype != DType::F32 && t->dtype != DType::F64) ||
+        t->dtype != first->dtype || t->device != first->device ||
+        !known_same(t->sizes, first->sizes))
+      return false;
+  }
+  return give(out, fresh(*first, first->sizes));
+}
+
 constexpr ShapeRule like_first = shape_like_first<ResultDType::Float, 1>;
 
 // Of two tensors, and of a tensor and a number either way round.

@@ -66,6 +66,7 @@ const Row* row_of(std::string_view target) {
 
 std::optional<double> number_of(const ir::Arg& a) {
   if (const auto* f = a.get_if<double>()) return *f;
+  if (const auto* truth = a.get_if<bool>()) return *truth ? 1 : 0;
   if (const auto* e = a.get_if<ir::Expr>(); e && e->is_const())
     return static_cast<double>(e->value());
   return std::nullopt;

@@ -94,6 +94,12 @@ bool leads_to_raise(const TracedFrame& f, size_t at) {
   return at < code.size();
 }
 
+// The checks of arguments to distributions give back what does not hold, for others to raise.
+bool is_of_constraints(const TracedFrame& f) {
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(f.function.ptr()), "__name__");
+  return module != nullptr && is_text(module, "torch.distributions.constraints");
+}
+
 void require_exception_classes(const py::object& type) {
   const py::tuple types = PyTuple_Check(type.ptr()) ? py::tuple(type) : py::make_tuple(type);
   for (py::handle one : types)
@@ -111,8 +117,9 @@ bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps) {
   if (c.heap.is_tensor(o) && f.assumed < kMostAssumed && !c.numbers.truth_of_state(o) &&
       !c.numbers.use_number(o)) {
     const bool there = leads_to_raise(f, static_cast<size_t>(i.target));
-    const bool truth = there ? !jumps : jumps;
-    if (there != leads_to_raise(f, f.next) && c.numbers.assume_truth(o, truth)) {
+    const bool checks = is_of_constraints(f);
+    const bool truth = checks || (there ? !jumps : jumps);
+    if ((checks || there != leads_to_raise(f, f.next)) && c.numbers.assume_truth(o, truth)) {
       f.assumed++;
       return truth;
     }
