@@ -59,6 +59,95 @@ def forward(function: Any, *args: Any) -> Any:
         return _as_result(out, args, ctx)
 
 
+class Number:
+    """A float argument that is another one at each call, as torch hands it to `forward` and
+    `backward`: a float64 tensor of the graph. Operators compute with it as with a float; what else
+    asks for a float raises, and the function is called behind a break."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+    @property
+    def __class__(self) -> type:
+        return float
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        """Of two operands, one a tensor whose dtype the result has."""
+        if function not in _OF_NUMBERS or kwargs or len(args) != 2:
+            raise TypeError(f"{function} of a number that varies")
+        tensor = args[0] if isinstance(args[0], torch.Tensor) else args[1]
+        dtype = tensor.dtype
+        if not dtype.is_floating_point or (tensor.dim() == 0 and dtype.itemsize < 4):
+            raise TypeError(f"a number that varies beside {dtype}")
+        as_given = [
+            (a.value if tensor.dim() else a.value.to(dtype)) if type(a) is Number else a
+            for a in args
+        ]
+        return function(*as_given)
+
+    def __mul__(self, other: Any) -> Any:
+        return torch.mul(other, self) if _is_tensor(other) else Number(self.value * _inside(other))
+
+    def __rmul__(self, other: Any) -> Any:
+        return Number(self.value * _inside(other))
+
+    def __add__(self, other: Any) -> Any:
+        return torch.add(other, self) if _is_tensor(other) else Number(self.value + _inside(other))
+
+    def __radd__(self, other: Any) -> Any:
+        return Number(self.value + _inside(other))
+
+    def __sub__(self, other: Any) -> Any:
+        return torch.rsub(other, self) if _is_tensor(other) else Number(self.value - _inside(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return Number(_inside(other) - self.value)
+
+    def __neg__(self) -> Number:
+        return Number(-self.value)
+
+    def __repr__(self) -> str:
+        raise TypeError("the text of a number that varies")
+
+    def _ask(self, *_: Any) -> Any:
+        raise TypeError("a question about a number that varies")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _ask
+
+
+_OF_NUMBERS = {
+    *(getattr(torch, name) for name in ("add", "sub", "mul", "div", "true_divide", "rsub")),
+    *(getattr(torch.Tensor, name) for name in ("add", "sub", "mul", "div", "true_divide")),
+    *(getattr(torch.Tensor, f"__{name}__") for name in ("add", "radd", "sub", "mul", "rmul")),
+    torch.Tensor.__truediv__,
+}
+
+
+def _is_tensor(o: Any) -> bool:
+    return isinstance(o, torch.Tensor)
+
+
+def _inside(o: Any) -> Any:
+    if type(o) is not Number and type(o) not in (float, int):
+        raise TypeError(f"a number that varies with {type(o)}")
+    return o.value if type(o) is Number else o
+
+
+def apply_with_numbers(apply: Any, places: tuple[int, ...], *args: Any, **kwargs: Any) -> Any:
+    """`apply`, with numbers that vary for the tensors at these places."""
+    given = [Number(a) if i in places else a for i, a in enumerate(args)]
+    out = apply(*given, **kwargs)
+    results = out if isinstance(out, tuple) else (out,)
+    if not all(r is None or isinstance(r, torch.Tensor) for r in results):
+        raise TypeError("a result that is no tensor")
+    return out
+
+
 def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Follows the forward of `function` for what it relies on; what its backward is called with."""
     with_setup = function.setup_context is not torch.autograd.Function.setup_context

@@ -894,3 +894,96 @@ def test_some_of_several_gradients_in_a_transform(used):
             run(x)[used].sum().backward()
             gradients.append(x.grad)
         torch.testing.assert_close(*gradients)
+
+
+class Turned(Function):
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -ctx.rate * g, None
+
+
+class OfOperators(Function):
+    """Operators of a number and a tensor, both ways, and of numbers."""
+
+    @staticmethod
+    def forward(ctx, x, rate, shift):
+        ctx.rates = rate, 1 - shift
+        return (rate - x) / (2.0 * rate) + (x + shift) * -rate + torch.mul(x, shift)
+
+    @staticmethod
+    def backward(ctx, g):
+        rate, rest = ctx.rates
+        return g * rate + rest * g.sum() - g / rate, None, None
+
+
+class AsksForSign(Function):
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x * rate
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.rate if ctx.rate > 1 else g, None
+
+
+class WritesInPlace(Function):
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x * rate
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        g *= ctx.rate
+        return g, None
+
+
+class OfGlobal(Function):
+    rate = 1.0
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        return x * rate * OfGlobal.rate
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * OfGlobal.rate, None
+
+
+@pytest.mark.parametrize("size", [(3,), ()], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("function", "breaks"),
+    [(Turned, 0), (OfOperators, 0), (AsksForSign, 1), (WritesInPlace, 1), (OfGlobal, 1)],
+    ids=lambda f: getattr(f, "__name__", None),
+)
+def test_floats_that_vary(function, breaks, dtype, size):
+    def fn(x, rate, shift):
+        if function is OfOperators:
+            return function.apply(x * 2, rate, shift).tanh()
+        return function.apply(x * 2, rate).tanh()
+
+    def train(f):
+        torch.manual_seed(0)
+        out = []
+        for i in range(6):
+            x = torch.randn(size, dtype=dtype, requires_grad=True)
+            OfGlobal.rate = 1.0 + i / 7
+            y = f(x, 0.3 + i / 3, -0.1 * i)
+            y.sum().backward()
+            out += [y.detach(), x.grad]
+        return out
+
+    expected, found = train(fn), train(oxyfuel.compile(fn))
+    torch.testing.assert_close(found, expected)
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == 0
+    if not breaks:
+        assert (stats["graphs"], stats["graph_breaks"]) == (2, 0)

@@ -35,7 +35,7 @@ BREAKS = {
 # A settled program needs one graph for the first step, without gradients, and one for the others.
 CAPTURES = {
     "Unfreezing": 5,  # frozen or not, with gradients or without
-    "Adversarial": 6,  # a number of an autograd.Function, which is another one at each step
+    "Adversarial": 3,  # a number of an autograd.Function, which is another one at each step
 }
 
 

@@ -569,7 +569,8 @@ bool Calls::rehearse(
     const std::string& name, const Arguments& args, const Arguments& code,
     const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
   const size_t writes = effects().count(), met = heap().met_written();
-  const size_t inputs = graphs().example_inputs.size();
+  const size_t numbers_met = graphs().number_inputs.size();
+  const size_t inputs = graphs().example_inputs.size() - numbers_met;
   const auto begin = graphs().position();
   size_t draws = bridge::heard().draws;
   std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>> tensors;
@@ -603,8 +604,10 @@ bool Calls::rehearse(
     why = ": it reads what was written, which is not done yet";  // torch's calls would not see it
   else if (bridge::heard().draws != draws)
     why = ": it draws random numbers in its backward";
-  else if (graphs().example_inputs.size() != inputs)
+  else if (graphs().example_inputs.size() - graphs().number_inputs.size() != inputs)
     why = ": it reads a tensor that is no argument";
+  else if (!numbers().computes_with(args, numbers_met))
+    why = ": it reads a number that varies and is no argument";
   if (why != nullptr) throw Break(BreakId::autograd_function, name, why);
   const bool vanishes = graphs().vanish_with(begin, made.first, made.second);
   graphs().forget_draws(begin);
@@ -683,7 +686,22 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
         return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
       });
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
-  py::object out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, kwargs);
+  py::list places;
+  Arguments given = args;
+  for (size_t i = 0; i < args.size() && !is_transformed(); i++) {
+    const py::object number = numbers().float_argument(args[i]);
+    if (!number) continue;
+    places.append(i);
+    given[i] = number;
+  }
+  py::object out;
+  if (places.empty()) {
+    out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, kwargs);
+  } else {
+    static const py::object& with_numbers = *new py::object(autograd_member("apply_with_numbers"));
+    given.insert(given.begin(), {apply, py::tuple(places)});
+    out = graphs().record(ir::NodeKind::CallFunction, "", with_numbers, given, kwargs);
+  }
   graphs().recorder().note_grad_mode();  // its ops ran without it
   graphs().note_custom_function(out, vanishes);
   return out;

@@ -2,7 +2,9 @@
 #include <ATen/Dispatch.h>
 #include <ATen/ScalarOps.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "python/capture/capture.h"
@@ -243,6 +245,31 @@ py::object Numbers::number_input(const py::object& o, NumberDtype met) {
   graphs().ir->runtime_numbers.back() = true;
   number_inputs_.emplace(key, fake);
   return fake;
+}
+
+py::object Numbers::float_argument(const py::object& o) {
+  constexpr NumberDtype kF64{at::kDouble, false};
+  if (graphs().inner() != nullptr || !o || !is_symbolic_float(o) || is_of_data(o) ||
+      !is_runtime_number(o) || !number_as_tensor(real_of(o), kF64))
+    return {};
+  return number_input(o, kF64);
+}
+
+bool Numbers::computes_with(std::span<const py::object> args, size_t met) {
+  std::unordered_set<uint32_t> known;
+  const std::function<bool(const NumberTree&, bool)> visit = [&](const NumberTree& t, bool add) {
+    if (!t.constant && !t.function) {
+      if (add && !t.size) known.insert(t.fetched);
+      return !t.size && known.contains(t.fetched);
+    }
+    return std::ranges::all_of(t.parts, [&](const NumberTree& part) { return visit(part, add); });
+  };
+  const auto& inputs = graphs().number_inputs;
+  if (inputs.size() == met) return true;
+  for (const py::object& a : args)
+    if (is_symbolic_float(a) && is_runtime_number(a) && !is_of_data(a)) visit(number_tree(a), true);
+  return std::all_of(inputs.begin() + static_cast<ptrdiff_t>(met), inputs.end(),
+                     [&](const NumberInput& i) { return visit(i.number, false); });
 }
 
 // `operation`: Py_LT ...

@@ -87,6 +87,10 @@ class Numbers : public Part, private FloatOwner {
   // Plain floats of torch's functions (stand_ins.cpp).
   py::object plain_float(const std::string& target, std::span<const py::object> args,
                          size_t position, std::string_view keyword, py::object o);
+  // A float that varies, as a float64 tensor; null for all else.
+  py::object float_argument(const py::object& o);
+  // Whether what graphs were given of numbers since there were `met` is made of these arguments.
+  bool computes_with(std::span<const py::object> args, size_t met);
   Done call_in_python(std::string_view name, const Arguments& args, const Keywords& kwargs);
   // Whether there are numbers that nobody has looked at, and `target` can have them all as inputs.
   bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
