@@ -513,7 +513,7 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     out.result = take_apart(result, tensors);
     if (symbolic) take_numbers(out.result, out.numbers);
     out.visible_outputs = static_cast<uint32_t>(tensors.size());
-    out.graph = recorder.finish(tensors, {}, grad ? &out.gradients : nullptr);
+    out.graph = recorder.finish(tensors, {}, &out.gradients);
   } catch (py::error_already_set&) {
     recorder.leave();
     if (recorder.failure()) std::rethrow_exception(recorder.failure());

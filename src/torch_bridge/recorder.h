@@ -180,7 +180,7 @@ class Recorder {
   // (OutputSpec::ViewOfOutput). In the place of an undefined result stands the number of `numbers`
   // that has its position.
   // `gradients`: null refuses results that require gradients; else, where there are such, the graph
-  // is a joint one, and it gets what belongs to it.
+  // is a joint one, and it gets what belongs to it: also for a caller under no_grad.
   ir::Graph finish(const std::vector<at::Tensor>& results,
                    const std::map<size_t, sym::Expr>& numbers = {}, Gradients* gradients = nullptr);
   // The real tensors behind the graph's attribute nodes, in their order.

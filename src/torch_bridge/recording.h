@@ -51,8 +51,9 @@ class Recording {
   // Splits that autograd does not know: their parts have memory of their own here, and in eager
   // that of what was split. How many nodes there were when a part was first written.
   std::unordered_map<ir::NodeId, std::optional<size_t>> unsafe_splits;
-  std::exception_ptr failure;                               // of ours, the first one
-  const bool inference = c10::InferenceMode::is_enabled();  // of the caller
+  std::exception_ptr failure;  // of ours, the first one
+  // Of the caller.
+  const bool inference = c10::InferenceMode::is_enabled(), grad = c10::GradMode::is_enabled();
 
   // See Recorder.
   const RecordedSource& add_input(const at::Tensor& real, const std::string& name,
@@ -148,6 +149,9 @@ torch::autograd::Edge require_gradients(const at::Tensor& wrapper, bool leaf);
 std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
                                     std::vector<at::Tensor> args,
                                     std::vector<RecordedRegion> regions);
+// Whether a result, or the new value of an input, requires gradients.
+bool is_differentiated(const Recording& r, const OpRecorder& ops,
+                       const std::vector<at::Tensor>& results);
 // Gives, by mutation, what add_outputs gives by output.
 std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients);
 // Gives, by output, the tensor by which gradients enter it; undefined where it does not require

@@ -139,6 +139,18 @@ bool is_no_grad_view(const at::Tensor& t) {
   return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && !leads_to_base(t);
 }
 
+// Whether autograd knows a new value of it.
+bool has_new_history(const RecordedSource& s) {
+  return s.wrapper.requires_grad() &&
+         torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function;
+}
+
+// `input`: it shares memory with one. What is no view may be of an op whose code runs without grad
+// mode (torch.library.custom_op).
+bool needs_gradient(const OpRecorder& ops, const at::Tensor& result, bool input) {
+  return result.requires_grad() && !is_no_grad_view(result) && (ops.grad_mode_seen() || !input);
+}
+
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
@@ -264,6 +276,16 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
   return copy.outputs[0];
 }
 
+bool is_differentiated(const Recording& r, const OpRecorder& ops,
+                       const std::vector<at::Tensor>& results) {
+  auto needed = [&](const at::Tensor& t) {
+    return t.defined() && wrapper_of(t) != nullptr &&
+           needs_gradient(ops, t, input_with_storage(r, storage_of(t)).has_value());
+  };
+  auto written = [](const RecordedSource& s) { return s.wrapper.defined() && has_new_history(s); };
+  return std::ranges::any_of(results, needed) || std::ranges::any_of(r.inputs, written);
+}
+
 std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients) {
   std::vector<at::Tensor> roots;
   for (size_t i = 0; i < r.inputs.size(); ++i) {
@@ -279,9 +301,7 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
-    const bool has_history =
-        s.wrapper.requires_grad() &&
-        torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function;
+    const bool has_history = has_new_history(s);
     if (has_history && !gradients) throw Unsupported("a new value that requires gradients");
     if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
@@ -321,10 +341,9 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     if (!w) throw Unsupported("a result that the recording did not make");
     const c10::StorageImpl* storage = storage_of(t);
     const auto input = input_with_storage(r, storage);
-    // Views of an input that requires gradients say so too, where in eager no_grad hides it. What
-    // is no view may be of an op whose code runs without grad mode (torch.library.custom_op).
+    // Views of an input that requires gradients say so too, where in eager no_grad hides it.
     const bool no_grad = is_no_grad_view(t);
-    const bool needs_grad = t.requires_grad() && !no_grad && (ops.grad_mode_seen() || !input);
+    const bool needs_grad = needs_gradient(ops, t, input.has_value());
     if (needs_grad && !gradients) throw Unsupported("a result that requires gradients");
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
     out.type = type_of(t);

@@ -873,8 +873,44 @@ def test_enable_grad_inside():
         z.sum().backward()
         return y.requires_grad, z.requires_grad, x.grad
 
-    expected, found = both(step, fn)  # runs in eager
-    assert not first_difference(found, expected)
+    compare(step, fn)
+
+
+def test_enable_grad_inside_of_what_makes_views():
+    def fn(x, buffer):
+        with torch.enable_grad():
+            seen = x[1:]
+            y = x * 2
+            part = y[1:]
+            buffer.add_(y)
+        return seen, y, part, x[:2], y[:2], x * 3
+
+    def step(f):
+        x, buffer = leaf(4), torch.zeros(4)
+        with torch.no_grad():
+            out = f(x, buffer)
+        for t in (*out[:3], buffer):
+            t.sum().backward(retain_graph=True)
+        return [(t.requires_grad, t._is_view()) for t in out], buffer.requires_grad, x.grad
+
+    compare(step, fn)
+
+
+def test_enable_grad_inside_without_results_of_it():
+    def fn(x):
+        for _ in range(2):
+            with torch.enable_grad():
+                at = x.detach().requires_grad_()
+                (g,) = torch.autograd.grad(at.pow(3).sum(), at)
+            x = x - 0.1 * g
+        return x
+
+    def step(f):
+        with torch.no_grad():
+            y = f(leaf(3))
+        return y, y.requires_grad
+
+    compare(step, fn)
 
 
 def test_inference_mode_inside():

@@ -295,7 +295,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   Recording& r = captured->recording;
   try {
     const RefusedFrames allowed(nullptr);  // the backward of functions that were followed
-    r.graph = recorder_->finish(outputs, numbers, state_.modes.grad ? &r.gradients : nullptr);
+    r.graph = recorder_->finish(outputs, numbers, &r.gradients);
   } catch (const bridge::BackwardRaises& e) {
     recorder_->leave();
     refuse_raising_functions(e.what());
