@@ -201,6 +201,7 @@ struct Mutation {
   // ...).
   bool metadata = false;
   TensorType type;
+  bool unseen = false;  // autograd does not see it: the version stays (a write through Tensor.data)
 };
 
 enum class Stage : uint8_t { Torch, Aten, Joint };

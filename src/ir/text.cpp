@@ -65,6 +65,7 @@ void describe(Form& t, Is<Type> auto& x) {
 
 template <class Form>
 void describe(Form& t, Is<Mutation> auto& m) {
+  t.flag("unseen ", m.unseen);
   t.flag("metadata ", m.metadata);
   t(InputName{m.input}, " <- ", m.value);
   if (m.metadata) t(" as ", m.type);

@@ -126,7 +126,8 @@ void PlanWriter::add_results() {
   for (const ir::OutputSpec& spec : graph_.outputs) plan_.outputs.push_back(output(spec));
   for (const ir::Mutation& m : graph_.mutations) {
     const bool same_data = m.value == graph_.inputs()[m.input];
-    plan_.mutations.push_back({m.input, result_of(m.value), false, std::nullopt, same_data});
+    plan_.mutations.push_back(
+        {m.input, result_of(m.value), false, std::nullopt, same_data, m.unseen});
     if (m.metadata) plan_.mutations.back().layout = tensor(m.type);
   }
 }

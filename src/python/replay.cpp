@@ -86,6 +86,8 @@ class Replayer {
     if (recorder_) {
       lay_out_as_eager(n.target, result);
       examine(result);
+      if (n.target == "torch._C._autograd._get_data_attr" && THPVariable_Check(result.ptr()))
+        recorder_->set_unseen(THPVariable_Unpack(result.ptr()));
     }
     set(n, std::move(result));
     // What nobody reads any more goes at once, as in eager.

@@ -140,6 +140,7 @@ struct PlanMutation {
   bool in_place = false;              // a kernel has written it already: only the version is bumped
   std::optional<TensorSlots> layout;  // sizes, strides and offset that it gets
   bool same_data = false;             // and nothing else
+  bool unseen = false;                // the version stays
 };
 
 // Weights as our own gemms want them, made once from a buffer that never changes

@@ -11,7 +11,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr std::string_view kMagic = "OXYPLAN\n";
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
 
@@ -61,7 +61,7 @@ auto fields(PlanOutput& o) {
                   o.itself, o.no_grad, o.derived, o.alias);
 }
 auto fields(PlanMutation& m) {
-  return std::tie(m.input, m.buffer, m.in_place, m.layout, m.same_data);
+  return std::tie(m.input, m.buffer, m.in_place, m.layout, m.same_data, m.unseen);
 }
 auto fields(PlanPacking& k) {
   return std::tie(k.from, k.to, k.batch, k.k, k.n, k.batch_stride, k.k_stride, k.n_stride, k.offset,

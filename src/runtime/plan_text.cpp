@@ -133,6 +133,7 @@ void describe(Form& t, Is<PlanMutation> auto& m) {
   t(BufferName{m.buffer});
   t.optional(" as ", m.layout);
   t.flag(" same_data", m.same_data);
+  t.flag(" unseen", m.unseen);
 }
 
 template <class Form>

@@ -837,7 +837,7 @@ void Executable::commit(Call& c) const {
 // whose new value has one, and of no other.
 void Executable::bump_versions(const Call& c, bool with_history) const {
   for (const runtime::PlanMutation& m : plan_.mutations)
-    if ((backward_ && backward_->gives_history(m.input)) == with_history)
+    if (!m.unseen && (backward_ && backward_->gives_history(m.input)) == with_history)
       c.inputs[m.input].tensor->unsafeGetTensorImpl()->bump_version();
 }
 

@@ -168,6 +168,11 @@ bool Recorder::owns(const at::Tensor& t) const {
   return w && recording_.find(w->value().unsafeGetTensorImpl());
 }
 
+void Recorder::set_unseen(const at::Tensor& t) {
+  torch::autograd::impl::set_version_counter(t, c10::VariableVersion(/*version=*/0));
+  recording_.unseen.push_back(t);
+}
+
 ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::map<size_t, sym::Expr>& numbers, Gradients* gradients) {
   if (!state_) enter();

@@ -168,6 +168,8 @@ class Recorder {
   // Whether the recording made this tensor (or it is undefined). Anything else came from code that
   // it did not hear.
   bool owns(const at::Tensor& t) const;
+  // What `Tensor.data` gives: autograd does not see that it is written.
+  void set_unseen(const at::Tensor& t);
   // Makes data access on tensors that a torch function has just returned throw.
   void seal(const at::Tensor& t) const { forbid_data(t); }
 

@@ -46,6 +46,8 @@ class Recording {
   // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
   bool names_places = false;  // see Recorder
+  // What Tensor.data has given: versions of their own.
+  std::vector<at::Tensor> unseen;
   // Memory with a view by as_strided, which reads gaps.
   std::unordered_set<const c10::StorageImpl*> strided;
   // Splits that autograd does not know: their parts have memory of their own here, and in eager

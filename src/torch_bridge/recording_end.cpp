@@ -276,6 +276,16 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
   return copy.outputs[0];
 }
 
+// Whether all that has written to it are what Tensor.data gave.
+bool is_written_unseen(const Recording& r, const RecordedSource& s) {
+  const auto* storage =
+      dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(storage_of(s.wrapper));
+  size_t writes = 0;
+  for (const at::Tensor& t : r.unseen)
+    if (storage_of(t) == storage) writes += t._version();
+  return writes > 0 && writes == storage->generation();
+}
+
 bool is_differentiated(const Recording& r, const OpRecorder& ops,
                        const std::vector<at::Tensor>& results) {
   auto needed = [&](const at::Tensor& t) {
@@ -312,6 +322,7 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
     // The plan copies it to the input, whatever its layout is.
     if (auto it = r.computed_of.find(m.value); it != r.computed_of.end()) m.value = it->second;
     m.metadata = layout.has_value();
+    m.unseen = !layout && is_written_unseen(r, s);
     if (layout) m.type = *layout;
   }
   for (RecordedSource& s : r.attributes) {

@@ -90,3 +90,57 @@ def test_leaves_and_others_are_told_apart():
     for _ in range(2):
         for y in (x, x * 1, x.detach()):
             assert torch.equal(compiled(y), f(y))
+
+
+WRITES = {
+    "data": lambda x, d: x.data.add_(d),
+    "views of data": lambda x, d: (x.data[1:].mul_(2), x.data.copy_(x.data * d)),
+    "data and itself": lambda x, d: (x.data.add_(d), x.detach().mul_(d)),
+    "data and others": lambda x, d: (x.data.add_(d), torch._foreach_mul_([x.detach()], 3.0)),
+    "none": lambda x, d: x.detach().mul_(d),
+}
+
+
+@pytest.mark.parametrize("backend", [False, True])
+@pytest.mark.parametrize("how", WRITES)
+def test_versions_do_not_count_writes_through_data(how, backend):
+    def f(x, d):
+        WRITES[how](x, d)
+        return d * 2
+
+    def run(f):
+        leaf_ = torch.arange(4.0).requires_grad_()
+        x = leaf_ * 2
+        loss = (x * x).sum()
+        seen = x._version
+        out = f(x, torch.full((4,), 3.0))
+        try:
+            loss.backward()
+        except RuntimeError:
+            assert x._version > seen
+            return out, x.detach(), torch.zeros(())
+        return out, x.detach(), leaf_.grad
+
+    compiled = torch.compile(f, backend="oxyfuel") if backend else oxyfuel.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(f))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_is_saved_is_written_through_data(inside):
+    def f(x):
+        h = x * 3 if inside else x
+        y = h * h
+        h.data.add_(1)
+        return y, h * 1
+
+    def run(f):
+        leaf_ = torch.arange(4.0).requires_grad_()
+        y, h = f(leaf_ * 1)
+        (y + h).sum().backward()
+        return y.detach(), h.detach(), leaf_.grad
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(f))
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["fallbacks"] == 0

@@ -95,7 +95,12 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (n == "__class__") return objects().type_of(tensor);
   if (n == "is_leaf") return is_leaf(tensor, name);
   if (n == "grad") return gradient(tensor, name);
-  if (n == "data") return call_method(tensor, "detach", {}, {});
+  if (n == "data") {
+    py::object out = call_method(tensor, "detach", {}, {});
+    if (graphs().inner() == nullptr)
+      graphs().recorder().set_unseen(innermost(THPVariable_Unpack(out.ptr())));
+    return out;
+  }
   if (n == "grad_fn" && THPVariable_Unpack(tensor.ptr()).is_leaf() && is_leaf(tensor, name))
     return py::none();
   const uint32_t traits = tensor_traits(n);
