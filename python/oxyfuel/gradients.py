@@ -86,18 +86,27 @@ class HookHandle:
     """What `register_hook` gives to captured code."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+        self.tensor: torch.Tensor | None = tensor
+        self.real: Any = None
 
     def remove(self) -> None:
-        """No graph has this: the capture stops in front of `register_hook`."""
+        """No graph has this: the capture stops in front of `register_hook`. Behind the graph it is
+        that of the real tensor."""
+        if self.real is not None:
+            self.real.remove()
 
-    def __enter__(self) -> None:
-        self.remove()
+    def real_handle(self) -> Any:
+        """The one of the real tensor: no graph has it either."""
+        return self.real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real_handle(), name)
+
+    def __enter__(self) -> HookHandle:
+        self.real_handle()
+        return self
 
     def __exit__(self, *raised: object) -> None:
-        self.remove()
-
-    def __getattr__(self, name: str) -> None:
         self.remove()
 
 
@@ -106,6 +115,66 @@ def register_hook(
 ) -> None:
     """Registers a hook with a tensor of a recording."""
     tensor.register_hook(hook)
+
+
+def register_with_handle(
+    tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any], handle: HookHandle
+) -> None:
+    """Registers a hook with a result of a graph."""
+    handle.tensor = None
+    handle.real = tensor.register_hook(hook)
+
+
+def register_late(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Any:
+    """`tensor.register_hook(hook)`: captured code has it called once the graph has run."""
+    return tensor.register_hook(hook)
+
+
+def retain_gradient(tensor: torch.Tensor) -> None:
+    """`tensor.retain_grad()` of a result of a graph."""
+    tensor.retain_grad()
+
+
+class HookedNode:
+    """What a module's backward hooks are registered with: in eager the node of autograd's behind
+    all its arguments or results, of which one has a gradient."""
+
+    def __init__(self, tensor: torch.Tensor, place: int, others: list[Any]) -> None:
+        self.tensor = tensor
+        self.place = place
+        self.others = others
+
+    def register_hook(self, hook: Callable[[Any, Any], Any]) -> None:
+        """`hook` gets the gradients by the node's inputs, zeros for the others, and by its
+        results."""
+        place, others = self.place, self.others
+
+        def of_tensor(gradient: torch.Tensor) -> torch.Tensor | None:
+            arrived: list[torch.Tensor | None] = [None] * len(others)
+            handed_on = [o if o is None else torch.zeros(o[0], dtype=o[1]) for o in others]
+            arrived[place] = handed_on[place] = gradient
+            made = hook(tuple(handed_on), tuple(arrived))
+            if made is None:
+                return None
+            if made[place] is None:
+                raise RuntimeError("a backward hook of a module gives None for a gradient")
+            return made[place]
+
+        register_late(self.tensor, of_tensor)
+
+
+def apply_on_tensors(_: Any, register: Callable[[Any], None], args: Any) -> tuple[Any, Any]:
+    """`BackwardHook._apply_on_tensors` of torch.utils.hooks, where one tensor has a gradient."""
+    places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+    passed = list(args)
+    others = [None if args[i].requires_grad else (args[i].shape, args[i].dtype) for i in places]
+    for k, i in enumerate(places):
+        if args[i].requires_grad:
+            passed[i] = args[i].clone()
+            register(HookedNode(passed[i], k, others))
+        else:
+            passed[i] = args[i].view_as(args[i])
+    return (tuple(passed) if type(args) is tuple else type(args)(*passed)), places
 
 
 def hook_results(hook: Callable[[torch.Tensor], Any], gradient: torch.Tensor) -> Sequence[Any]:

@@ -189,6 +189,7 @@ struct Captures {
   Calls::Answers answers = {};
   bool compiling = true;
   bool found_with_symbols = false;  // a break: the capture in front of it has them too
+  bool hooks_late = false;          // hooks are registered with the results of the graph
 
   // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
   void run(std::unique_ptr<Capture>& capture, int loop_left = -1, size_t stop_at = SIZE_MAX,
@@ -200,6 +201,7 @@ struct Captures {
       capture->calls.answers = &answers;
       capture->numbers.varying = self->varying;
       capture->graphs.left_alone = left_alone;
+      capture->graphs.hooks_late = hooks_late;
       capture->frames.loop_left = loop_left;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
       capture->frames.break_at = break_at;
@@ -211,6 +213,9 @@ struct Captures {
         (w.of_data ? self->shapes.met_data : self->shapes.marked) = true;
       } catch (const WithoutSymbols& w) {
         give_up_symbols(w.why);
+      } catch (const HooksLate&) {
+        if (std::exchange(hooks_late, true))
+          throw InternalError("a capture does not register its hooks late");
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");

@@ -121,6 +121,10 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
   }
   for (uint32_t i = 0; i < read.size(); i++)
     if (read[i]) read_.push_back(i);
+  for (uint32_t t = 0; t < rooted_.size(); t++)
+    if (std::ranges::find(gradients.shown, rooted_[t]) != gradients.shown.end() &&
+        !reached.to_results[t].empty() && !cut_->shows_arriving(t))
+      throw Unsupported("a hook of a tensor whose gradient no cut of the backward shows");
   nodes_ = backward_nodes(*cut_, reached, primals);
   kept_.resize(cut_->size());
   // Where the engine goes from result to result, it has been at the last one in front of each node.

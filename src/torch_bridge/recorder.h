@@ -34,6 +34,7 @@ struct Gradients {
   ReachedResults reached;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
+  std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen
 };
 
 // The recording of a region: its inputs are the operands of the node that it is for. Of a branch

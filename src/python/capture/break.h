@@ -45,4 +45,7 @@ struct LeftAlone {
   std::string why;
 };
 
+// Of a capture that is to start again: hooks of tensors have effects, or their handles live on.
+struct HooksLate {};
+
 }  // namespace oxy::python

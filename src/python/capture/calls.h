@@ -87,6 +87,8 @@ class Calls : public Part {
   void rehearse_vmap(py::handle type, const Arguments& args);
   py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);
   py::object register_hook(const py::object& tensor, const py::object& hook);
+  py::object register_late_hook(const py::object& tensor, const py::object& hook);
+  py::object retain_gradient(const py::object& tensor);
   py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);

@@ -105,6 +105,11 @@ bool is_as_it_came(const at::Tensor& t) {
   return is_accumulation(*edge.function) || is_entrance(*edge.function);
 }
 
+const py::object& hook_handle() {
+  static const py::object& handle = *new py::object(own_member("oxyfuel.gradients", "HookHandle"));
+  return handle;
+}
+
 // What there have been of writes to the memory of a tensor of a recording: by its version, which
 // `data` does not share, and by the updates that functionalisation keeps.
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
@@ -142,6 +147,19 @@ bool is_own_of_checkpoint(const py::object& name) {
 }
 
 }  // namespace
+
+// Of the arguments or results of a module: whether one of them, dense, has a gradient.
+bool Graphs::has_one_differentiable(const py::object& tensors) {
+  if (inner_ != nullptr || is_transformed() || !at::GradMode::is_enabled()) return false;
+  size_t count = 0;
+  for (py::handle o : heap().contents(tensors)) {
+    if (!heap().is_tensor(o)) continue;
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    if (!t.requires_grad()) continue;
+    if (++count > 1 || !bridge::type_of(t).is_dense()) return false;
+  }
+  return count == 1;
+}
 
 // The tensors in one, or in a list, tuple or dict of them.
 std::vector<at::Tensor> Graphs::tensors_given(const py::object& o) {
@@ -226,11 +244,21 @@ void Graphs::note_custom_function(const py::object& results, bool vanishes) {
   note_custom_function(std::move(f));
 }
 
-void Graphs::note_hook(const py::object& tensor, bool vanishes) {
+void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
   CustomFunction f;
+  f.handle = handle;
   f.node = engine::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
   f.vanishes = vanishes;
   f.hooked = tensor;
+  note_custom_function(std::move(f));
+}
+
+void Graphs::note_late_hook(const py::object& tensor) {
+  CustomFunction f;
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  f.node = engine::impl::gradient_edge(t).function;
+  f.hooked = tensor;
+  f.late = t._version();
   note_custom_function(std::move(f));
 }
 
@@ -283,7 +311,7 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   // Also those that torch has made inside of a transform, of a function without a node of its own.
   std::unordered_set<const Node*> custom, unknown;
   for (const CustomFunction& f : custom_functions_)
-    if (f.node) custom.insert(f.node.get());
+    if (f.node && !f.late) custom.insert(f.node.get());
   auto customs_behind = [&](const at::Tensor& t) {
     std::vector<const Node*> out;
     for (const auto& node : nodes_behind({t})) {
@@ -326,6 +354,7 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
     return nullptr;
   };
   for (const CustomFunction& f : custom_functions_) {
+    if (f.late) continue;
     const char* why = nullptr;
     if (f.node) {
       why = why_not(f, f.node.get(), f.has_several);
@@ -336,9 +365,29 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
     if (f.hooked && std::ranges::any_of(given, [&](const at::Tensor& t) {
           return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
         }))
-      why = "a tensor with a hook lives on";
+      throw HooksLate();
     if (why != nullptr) refuse_function(f, BreakId::autograd_function, why);
   }
+}
+
+// Who has such a hook gets its gradients as a result of the graph, with a node of its own. That
+// knows all of them where the memory is nobody else's.
+void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
+  for (const CustomFunction& f : custom_functions_) {
+    if (!f.late) continue;
+    const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
+    const at::Tensor taker = taker_of_gradients(t, outputs);
+    if (!taker.defined() || !taker.is_same(t))
+      refuse_function(f, BreakId::torch_call, "a hook of what shares memory");
+    if (t._version() != *f.late || engine::impl::gradient_edge(t).function != f.node)
+      refuse_function(f, BreakId::torch_call, "a hook of what is written");
+  }
+}
+
+void Graphs::refuse_late_hook(const Node& node) const {
+  for (const CustomFunction& f : custom_functions_)
+    if (f.late && f.node.get() == &node)
+      refuse_function(f, BreakId::torch_call, "a hook with effects in a backward of the code");
 }
 
 // The handle of a hook that was recorded.
@@ -392,6 +441,7 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by) wanted.insert(engine::impl::gradient_edge(t).function.get());
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
+    refuse_late_hook(*node);
     if (is_entrance(*node) && !wanted.contains(node.get()))
       throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
     if (bridge::gives_complex_vectors(*node))
@@ -542,8 +592,15 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
     return call_checkpoint(args, kwargs);
-  if (module == "oxyfuel.gradients" && name == "remove")
+  if (module == "oxyfuel.gradients" && (name == "remove" || name == "real_handle"))
     graphs().refuse_removal(objects().load_attr(args[0], py::str("tensor")));
+  if (module == "oxyfuel.gradients" && name == "register_late")
+    return register_late_hook(args[0], args[1]);
+  if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
+      graphs().has_one_differentiable(args[2])) {
+    objects().guard_code(borrow(reinterpret_cast<PyObject*>(f)));
+    return call(own_member("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
+  }
   if (module != "torch.autograd") return std::nullopt;
   if (name == "grad") return graphs().record_gradients(args, kwargs);
   if (name != "backward" || args.empty() || args.size() > 4) return std::nullopt;
@@ -711,23 +768,54 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
 py::object Calls::register_hook(const py::object& tensor, const py::object& hook) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
-      graphs().inner() != nullptr || is_transformed() || !PyFunction_Check(hook.ptr()))
+      graphs().inner() != nullptr || is_transformed())
     throw Break(BreakId::torch_call, "Tensor.register_hook");
+  if (graphs().hooks_late || !PyFunction_Check(hook.ptr())) return register_late_hook(tensor, hook);
   static const py::object& follow =
       *new py::object(own_member("oxyfuel.gradients", "hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
                                    {{py::str("requires_grad"), py::bool_(false)}});
-  const bool vanishes = rehearse("a hook", {tensor, gradient}, {hook}, [&](size_t& draws) {
-    const py::object found = call(follow, {hook, gradient}, {});
-    draws = bridge::heard().draws;
-    return std::pair(py::object(py::make_tuple(gradient)), found);
-  });
+  bool vanishes = false;
+  try {
+    vanishes = rehearse("a hook", {tensor, gradient}, {hook}, [&](size_t& draws) {
+      const py::object found = call(follow, {hook, gradient}, {});
+      draws = bridge::heard().draws;
+      return std::pair(py::object(py::make_tuple(gradient)), found);
+    });
+  } catch (const Break& b) {
+    if (b.id == BreakId::autograd_function) throw HooksLate();
+    throw;
+  }
   static const py::object& function =
       *new py::object(own_member("oxyfuel.gradients", "register_hook"));
-  graphs().note_hook(tensor, vanishes);
   graphs().record(ir::NodeKind::CallFunction, "", function, {tensor, hook}, {});
-  static const py::object& handle = *new py::object(own_member("oxyfuel.gradients", "HookHandle"));
-  return call(handle, {tensor}, {});
+  const py::object handle = call(hook_handle(), {tensor}, {});
+  graphs().note_hook(tensor, vanishes, handle);
+  return handle;
+}
+
+// Of one that has effects, or is none of Python's functions: it is called as in eager, when
+// gradients arrive at the tensor, which the graph hands out.
+py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook) {
+  static const py::object& function =
+      *new py::object(own_member("oxyfuel.gradients", "register_with_handle"));
+  const py::object handle = call(hook_handle(), {tensor}, {});
+  graphs().note_late_hook(tensor);
+  behind_.emplace_back(function, Arguments{tensor, hook, handle});
+  return handle;
+}
+
+// `tensor.retain_grad()`, in the same way.
+py::object Calls::retain_gradient(const py::object& tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
+      graphs().inner() != nullptr || is_transformed())
+    throw Break(BreakId::torch_call, "Tensor.retain_grad");
+  static const py::object& function =
+      *new py::object(own_member("oxyfuel.gradients", "retain_gradient"));
+  graphs().note_late_hook(tensor);
+  behind_.emplace_back(function, Arguments{tensor});
+  return py::none();
 }
 
 }  // namespace oxy::python

@@ -46,14 +46,19 @@ class Graphs : public Part {
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
   void note_custom_function(const py::object& results, bool vanishes);
-  void note_hook(const py::object& tensor, bool vanishes);
+  // `handle`: what the code has of it.
+  void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
+  // Of a hook that is registered with the real tensor, once the graph has run.
+  void note_late_hook(const py::object& tensor);
   void refuse_removal(const py::object& tensor) const;
+  bool has_one_differentiable(const py::object& tensors);
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
                    const py::object& results);
   // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
+  bool hooks_late = false;                   // of tensors: once the graph has run
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
@@ -112,9 +117,10 @@ class Graphs : public Part {
   // A call of an autograd.Function of the user's, or a hook.
   struct CustomFunction {
     c10::intrusive_ptr<torch::autograd::Node> node;  // null: none that the outermost level has
-    py::object hooked;
-    bool vanishes = true;      // what it gives is undefined where all it gets is
-    bool has_several = false;  // results with gradients
+    py::object hooked, handle;
+    std::optional<uint32_t> late;  // its version, where the hook comes once the graph has run
+    bool vanishes = true;          // what it gives is undefined where all it gets is
+    bool has_several = false;      // results with gradients
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
@@ -131,6 +137,8 @@ class Graphs : public Part {
   void note_leaf(const py::object& made);
   void refuse_hooks(const py::object& leaf);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
+  void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
+  void refuse_late_hook(const torch::autograd::Node& node) const;
   void refuse_raising_functions(const std::string& why) const;
   void note_custom_function(CustomFunction f);
   [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,

@@ -403,7 +403,10 @@ void Graphs::finish(std::span<const py::object> values) {
   for (const auto& l : iterators().all())  // nothing would close it
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
+  for (const CustomFunction& f : custom_functions_)
+    if (f.handle && plan.makes(f.handle)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);
+  refuse_late_hooks(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());

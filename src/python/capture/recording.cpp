@@ -307,6 +307,9 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   }
+  for (const CustomFunction& f : custom_functions_)
+    for (uint32_t i = 0; f.late && i < outputs.size(); i++)
+      if (outputs[i].is_same(THPVariable_Unpack(f.hooked.ptr()))) r.gradients.shown.push_back(i);
   // Arrays that share memory do not look so: their tensors have storages of their own.
   if (arrays().are_inputs() && !r.graph.mutations.empty() && example_inputs.size() > 1)
     throw Break(BreakId::numpy, "memory that arrays may share is written");

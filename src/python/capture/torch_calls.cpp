@@ -409,6 +409,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   }
   if (name == "register_hook" && args.size() == 1 && kwargs.empty())
     return register_hook(borrow(tensor), args[0]);
+  if (name == "retain_grad" && args.empty() && kwargs.empty())
+    return retain_gradient(borrow(tensor));
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);

@@ -1,0 +1,250 @@
+"""Hooks of tensors that have effects, retained gradients and backward hooks of modules, in captured
+code: they run when gradients arrive, and the forward is one graph."""
+
+import pytest
+import torch
+from model_check import first_difference
+from torch import nn
+
+import oxyfuel
+
+
+def train(make, on, x, steps=3):
+    torch.manual_seed(0)
+    model, heard = make()
+    f = oxyfuel.compile(model) if on else model
+    out = []
+    for i in range(steps):
+        heard.clear()
+        y = f(x(i))
+        y.pow(2).sum().backward()
+        out += [y.detach(), list(heard)]
+    return [*out, [p.grad for p in model.parameters()]]
+
+
+def compare(make, x=lambda i: torch.ones(3, 4) * i, graphs=1, breaks=0):
+    expected, found = train(make, False, x), train(make, True, x)
+    assert not first_difference(found, expected)
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["graph_breaks"]) == (graphs, breaks)
+    assert stats["fallbacks"] == stats["unsupported"] == stats["grad_fallbacks"] == 0
+
+
+class Keeps(nn.Module):
+    """Keeps an activation and its gradient, as explanations of images do."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.heard = []
+        self.gradient = None
+
+    def save(self, g):
+        self.gradient = g
+        self.heard.append(g.sum())
+
+    def forward(self, x):
+        h = self.first(x).tanh()
+        if self.how == "method":
+            h.register_hook(self.save)
+        elif self.how == "replaces":
+            h.register_hook(lambda g: (self.save(g), g * 3)[1])
+        elif self.how == "two":
+            h.register_hook(lambda g: g * 2)
+            h.register_hook(self.save)
+        elif self.how == "activation":
+            self.activation = h
+            h.register_hook(self.save)
+        elif self.how == "pure_and_kept":
+            self.activation = h
+            h.register_hook(lambda g: g * 2)
+        elif self.how == "handle":
+            self.handle = h.register_hook(self.save)
+        return self.last(h)
+
+
+@pytest.mark.parametrize(
+    "how", ["method", "replaces", "two", "activation", "pure_and_kept", "handle"]
+)
+def test_hooks(how):
+    def make():
+        model = Keeps(how)
+        return model, model.heard
+
+    compare(make)
+
+
+def test_a_handle_removes():
+    def run(on):
+        torch.manual_seed(0)
+        model = Keeps("handle")
+        f = oxyfuel.compile(model) if on else model
+        for i in range(3):
+            y = f(torch.ones(3, 4) * i)
+            if i == 1:
+                model.handle.remove()
+            y.sum().backward()
+        return model.heard
+
+    assert not first_difference(run(True), run(False))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_retained_gradients():
+    class Retains(Keeps):
+        def forward(self, x):
+            self.h = self.first(x).tanh()
+            self.h.retain_grad()
+            return self.last(self.h)
+
+    def run(on):
+        torch.manual_seed(0)
+        model = Retains("")
+        f = oxyfuel.compile(model) if on else model
+        out = []
+        for i in range(3):
+            f(torch.ones(3, 4) * i).pow(2).sum().backward()
+            out.append(model.h.grad)
+        return out
+
+    assert not first_difference(run(True), run(False))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("kind", ["written", "view", "in_the_code"])
+def test_what_no_graph_has(kind):
+    heard = []
+
+    def fn(x):
+        h = x * 2
+        h.register_hook(lambda g: heard.append(g.sum()))
+        if kind == "written":
+            h.mul_(x)
+        elif kind == "view":
+            return h[1:], h
+        elif kind == "in_the_code":
+            (g,) = torch.autograd.grad(h.pow(2).sum(), x)
+            return g + x * 0
+        return h.sin()
+
+    def run(f):
+        heard.clear()
+        x = torch.ones(3, requires_grad=True)
+        out = f(x)
+        out = out if isinstance(out, tuple) else (out,)
+        sum(o.sum() for o in out).backward()
+        return [*(o.detach() for o in out), x.grad, *heard]
+
+    assert not first_difference(run(oxyfuel.compile(fn)), run(fn))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6), nn.Sigmoid(), nn.Linear(6, 2))
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+@pytest.mark.parametrize("where", ["all", "outer", "inner", "twice", "replaces", "pre", "both"])
+def test_backward_hooks_of_modules(where):
+    def make():
+        model, heard = mlp(), []
+
+        def hear(name):
+            return lambda m, i, o: heard.append(
+                (name, [None if g is None else g.sum() for g in i], o)
+            )
+
+        def hear_pre(name):
+            return lambda m, o: heard.append((name, o))
+
+        if where == "all":
+            for name, m in model.named_modules():
+                m.register_full_backward_hook(hear(name))
+        elif where == "outer":
+            model.register_full_backward_hook(hear("outer"))
+        elif where == "inner":
+            model[2].register_full_backward_hook(hear("inner"))
+        elif where == "twice":
+            model[2].register_full_backward_hook(hear("one"))
+            model[2].register_full_backward_hook(hear("other"))
+        elif where == "replaces":
+            model[2].register_full_backward_hook(lambda m, i, o: (i[0] * 3,))
+        elif where == "pre":
+            model[2].register_full_backward_pre_hook(hear_pre("pre"))
+            model[1].register_full_backward_pre_hook(lambda m, o: (o[0] * 2,))
+        else:
+            model[2].register_full_backward_hook(hear("hook"))
+            model[2].register_full_backward_pre_hook(hear_pre("pre"))
+        return model, heard
+
+    compare(make)
+
+
+@pytest.mark.parametrize("needs", [(True, False), (True, True), (False, True)], ids=str)
+def test_modules_of_several_tensors(needs):
+    class Two(nn.Module):
+        def forward(self, a, b):
+            return a * b, b + 1
+
+    def run(on):
+        module, heard = Two(), []
+        module.register_full_backward_hook(lambda m, i, o: heard.append((i, o)))
+        f = oxyfuel.compile(lambda a, b: module(a * 1, b * 1)) if on else module
+        a, b = (torch.arange(3.0).requires_grad_(n) for n in needs)
+        x, _ = f(a, b)
+        (x * 2).sum().backward()
+        return heard, a.grad, b.grad
+
+    assert not first_difference(run(True), run(False))
+
+
+def test_a_whole_step():
+    def run(on):
+        torch.manual_seed(0)
+        model, heard = mlp(), []
+        model[2].register_full_backward_hook(lambda m, i, o: heard.append(o[0].sum()))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        f = oxyfuel.compile(step) if on else step
+        return [f(torch.ones(3, 4) * i) for i in range(3)], heard, list(model.parameters())
+
+    assert not first_difference(run(True), run(False))
+
+
+def test_hooks_come_and_go():
+    def run(on):
+        torch.manual_seed(0)
+        model, heard = mlp(), []
+        f = oxyfuel.compile(model) if on else model
+        x = torch.ones(3, 4)
+        f(x).sum().backward()
+        handle = model[2].register_full_backward_hook(lambda m, i, o: heard.append(o[0].sum()))
+        f(x).sum().backward()
+        handle.remove()
+        f(x).sum().backward()
+        return heard, [p.grad for p in model.parameters()]
+
+    assert not first_difference(run(True), run(False))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_hooks_where_the_backward_draws():
+    """No cut shows what arrives: the call is eager's."""
+
+    def run(on):
+        torch.manual_seed(0)
+        model = Keeps("method")
+        model.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 2))
+        f = oxyfuel.compile(model) if on else model
+        for i in range(3):
+            f(torch.ones(3, 4) * i).pow(2).sum().backward()
+        return model.heard, [p.grad for p in model.parameters()]
+
+    assert not first_difference(run(True), run(False))
