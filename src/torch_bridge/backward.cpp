@@ -108,7 +108,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
   for (const uint32_t m : gradients.mutations)
     written_.push_back(partition.forward.mutations[m].input);
   const ReachedResults& reached = gradients.reached;
-  if (buckets)
+  if (buckets && gradients.shown.empty())
     cut_.emplace(backward_, rooted_.size() + written_.size(), buckets);
   else
     cut_.emplace(backward_, reached.levels);
