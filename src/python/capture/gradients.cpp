@@ -400,7 +400,9 @@ void Graphs::refuse_removal(const py::object& tensor) const {
 // `tensor.requires_grad_(wanted)`
 py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   if (THPVariable_Unpack(tensor.ptr()).requires_grad() == wanted) return tensor;
-  if (inner_ != nullptr || heap().tracked(tensor)->source.valid())
+  if (inner_ != nullptr || heap().tracked(tensor)->source.valid() ||
+      inference_memory.contains(
+          innermost(THPVariable_Unpack(tensor.ptr())).storage().unsafeGetStorageImpl()))
     throw Break(BreakId::tensor_attribute, "a change of requires_grad");
   py::object out =
       record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});

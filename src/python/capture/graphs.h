@@ -52,13 +52,16 @@ class Graphs : public Part {
   void note_late_hook(const py::object& tensor);
   void refuse_removal(const py::object& tensor) const;
   bool has_one_differentiable(const py::object& tensors);
+  void refuse_inference(const Arguments& args, const Keywords& kwargs) const;
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
                    const py::object& results);
   // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
-  bool hooks_late = false;                   // of tensors: once the graph has run
+  bool hooks_late = false;  // of tensors: once the graph has run
+  // Of fakes of inference tensors, where the code runs outside of inference mode.
+  std::unordered_set<const c10::StorageImpl*> inference_memory;
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was

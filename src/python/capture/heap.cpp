@@ -358,7 +358,8 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   const std::vector<bridge::DynamicDim> dims = sizes().dims_of(real, source);
   guard(dims.empty() ? GuardKind::Tensor : GuardKind::SizedTensor, source, real);
   if (what != nullptr) throw Break(BreakId::input_kind, what);
-  if (t.is_inference() && !c10::InferenceMode::is_enabled())
+  const bool of_inference = t.is_inference() && !c10::InferenceMode::is_enabled();
+  if (of_inference && graphs().inner() != nullptr)
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
   std::string name;
   for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -368,6 +369,9 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
+  if (of_inference)
+    graphs().inference_memory.insert(
+        THPVariable_Unpack(fake.ptr()).storage().unsafeGetStorageImpl());
   Tracked k;
   k.source = source;
   k.original = borrow(real);

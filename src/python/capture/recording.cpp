@@ -2,6 +2,7 @@
 // the modes that it switches.
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <functional>
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
@@ -83,6 +84,25 @@ Graphs::Graphs(Capture& capture)
 }
 Graphs::~Graphs() = default;
 
+// Eager raises where an inference tensor would be saved for a backward.
+void Graphs::refuse_inference(const Arguments& args, const Keywords& kwargs) const {
+  if (inference_memory.empty() || !c10::GradMode::is_enabled()) return;
+  bool inference = false, differentiable = false;
+  const std::function<void(py::handle)> look = [&](py::handle o) {
+    if (is_tensor_object(o.ptr())) {
+      const at::Tensor& t = THPVariable_Unpack(o.ptr());
+      differentiable |= t.requires_grad();
+      inference |= inference_memory.contains(innermost(t).storage().unsafeGetStorageImpl());
+    } else if (PyTuple_Check(o.ptr()) || PyList_Check(o.ptr())) {
+      for (py::handle item : heap().contents(o)) look(item);
+    }
+  };
+  for (const py::object& a : args) look(a);
+  for (const auto& [key, a] : kwargs) look(a);
+  if (inference && differentiable)
+    throw Break(BreakId::input_kind, "an inference tensor where a gradient is needed");
+}
+
 py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::handle callable,
                           const Arguments& args, const Keywords& kwargs) {
   // Eager has short cuts for some exponents, which are no tensors.
@@ -121,6 +141,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     Tracked* k = heap().tracked(o);
     return k ? k->value : std::nullopt;
   };
+  refuse_inference(args, kwargs);
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a, size_t position, std::string_view keyword) {
     if (takes_numbers && numbers().is_deferred(a))

@@ -1,4 +1,6 @@
 // Calls of torch: what becomes a node (recording.cpp), what is constant, what no graph can have.
+#include <c10/core/InferenceMode.h>
+
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
@@ -409,6 +411,15 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   }
   if (name == "register_hook" && args.size() == 1 && kwargs.empty())
     return register_hook(borrow(tensor), args[0]);
+  if (name == "is_inference" && args.empty() && kwargs.empty()) {
+    const Tracked* k = heap().tracked(tensor);
+    if (k != nullptr && k->source.valid())
+      return py::bool_(THPVariable_Unpack(k->original.ptr()).is_inference());
+    if (c10::InferenceMode::is_enabled())
+      throw Break(BreakId::torch_call, "Tensor.is_inference in inference mode");
+    const at::Tensor t = innermost(THPVariable_Unpack(tensor.ptr()));
+    return py::bool_(graphs().inference_memory.contains(t.storage().unsafeGetStorageImpl()));
+  }
   if (name == "retain_grad" && args.empty() && kwargs.empty())
     return retain_gradient(borrow(tensor));
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
