@@ -110,6 +110,7 @@ def test_divergences():
             (D.Gamma(a, b), D.Gamma(b, a)),
             (D.Dirichlet(a), D.Dirichlet(b)),
             (D.Normal(a, b), D.Normal(b, a)),
+            (D.MultivariateNormal(a, b.diag()), D.MultivariateNormal(b, torch.eye(4))),
         ]
         return sum(D.kl_divergence(p, q).sum() for p, q in pairs)
 

@@ -23,19 +23,15 @@ STEPS = 6
 # (GradScaler, bincount), hooks, sparse gradients, `data` assigned.
 BREAKS = {
     "MoCo": 7,
-    "Distillation": 4,
-    "Ppo": 4,
-    "GaussianPolicy": 4,
-    "VaeOfDistributions": 8,
+    "Distillation": 3,
     "VqVae": 2,
-    "Hooked": 3,
+    "Hooked": 2,
     "SparseEmbedding": 6,
     "Amp": 2,
 }
 # A settled program needs one graph for the first step, without gradients, and one for the others.
 CAPTURES = {
     "Unfreezing": 5,  # frozen or not, with gradients or without
-    "Adversarial": 3,  # a number of an autograd.Function, which is another one at each step
 }
 
 

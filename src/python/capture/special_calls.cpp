@@ -187,6 +187,13 @@ Meant broadcast_shapes(Capture& c, py::handle callable, const Arguments& args) {
   return c.calls.call_real(callable, shapes, {});
 }
 
+// The same of two shapes, written in C.
+Meant inferred_size(Capture& c, py::handle callable, const Arguments& args) {
+  if (mentions_symbolic_int(args[0]) || mentions_symbolic_int(args[1]))
+    return c.calls.call(member_of<"torch", "broadcast_shapes">(), args);
+  return broadcast_shapes(c, callable, args);
+}
+
 bool some_is(Capture& c, const py::object& items, bool wanted) {
   py::object iterator = c.iterators.iterate(items);
   while (py::object item = c.iterators.iter_next(iterator))
