@@ -235,16 +235,25 @@ def test_hooks_come_and_go():
     assert oxyfuel.stats()["graph_breaks"] == 0
 
 
-def test_hooks_where_the_backward_draws():
-    """No cut shows what arrives: the call is eager's."""
+def test_hooks_where_others_cut_the_backward(tmp_path):
+    """A DistributedDataParallel's buckets."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1
+    )
+    try:
 
-    def run(on):
-        torch.manual_seed(0)
-        model = Keeps("method")
-        model.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 2))
-        f = oxyfuel.compile(model) if on else model
-        for i in range(3):
-            f(torch.ones(3, 4) * i).pow(2).sum().backward()
-        return model.heard, [p.grad for p in model.parameters()]
+        def run(on):
+            torch.manual_seed(0)
+            model, heard = nn.Sequential(*(nn.Linear(32, 32) for _ in range(5))), []
+            model[2].register_full_backward_hook(lambda m, i, o: heard.append(o[0].sum()))
+            inside = oxyfuel.compile(model) if on else model
+            f = nn.parallel.DistributedDataParallel(inside, bucket_cap_mb=0.005)
+            for i in range(3):
+                f(torch.ones(3, 32) * i).pow(2).sum().backward()
+            return heard, [p.grad for p in model.parameters()]
 
-    assert not first_difference(run(True), run(False))
+        assert not first_difference(run(True), run(False))
+    finally:
+        torch.distributed.destroy_process_group()
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["unsupported"] == stats["fallbacks"] == 0
