@@ -68,6 +68,7 @@ inline std::string extern_plan() {
          "  free buf2\n"
          "  mutate input 0 <- buf1 as f32[3, 2] strides=[1, 3]\n"
          "  mutate input 0 in place: buf1 same_data\n"
+         "  mutate input 0 <- buf1 unseen\n"
          "  return neg conj buf1\n"
          "  return view of output 0: f32[3] strides=[2] offset=1\n"
          "  return None\n"
