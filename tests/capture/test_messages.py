@@ -90,6 +90,69 @@ def test_a_filter_that_raises():
             assert torch.equal(compiled(x), f(x))
 
 
+def warns_under(action):
+    def f(x):
+        warnings.warn("before", stacklevel=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            warnings.warn("inside", stacklevel=1)
+            y = x + 1
+        warnings.warn("behind", stacklevel=1)
+        return y
+
+    return f
+
+
+def breaks_under_filters(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        oxyfuel.graph_break()
+        warnings.warn("inside", stacklevel=1)
+        y = x * 2
+    warnings.warn("behind", stacklevel=1)
+    return y
+
+
+def leaves_a_filter(x):
+    warnings.warn("before", stacklevel=1)
+    warnings.simplefilter("ignore")
+    warnings.warn("behind", stacklevel=1)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [warns_under(action) for action in ("ignore", "once", "default", "always", "module")]
+    + [breaks_under_filters, leaves_a_filter],
+)
+@pytest.mark.parametrize("filters", ["always", "default", "ignore"])
+def test_filters_of_the_captured_code(function, filters):
+    x = torch.randn(3)
+    compiled = oxyfuel.compile(function)
+    ours, eagers = (seen(f, x, filters=filters) for f in (compiled, function))
+    torch.testing.assert_close(ours[0], eagers[0])
+    assert ours[1] == eagers[1]
+    assert oxyfuel.stats()["graph_breaks"] == 0 or function is breaks_under_filters
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_recorded_warnings_are_counted(breaks):
+    def f(x):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            if breaks:
+                oxyfuel.graph_break()
+            warnings.warn("first", stacklevel=1)
+            warnings.warn("second", stacklevel=1)
+            return x * len(said), [str(w.message) for w in said]
+
+    x, compiled = torch.randn(3), oxyfuel.compile(f)
+    for _ in range(2):
+        (ours, messages), (eagers, expected) = compiled(x), f(x)
+        torch.testing.assert_close(ours, eagers)
+        assert messages == expected == ["first", "second"]
+
+
 def test_who_shows_them():
     shown = []
     compiled = oxyfuel.compile(warns)

@@ -54,6 +54,8 @@ class Calls : public Part {
   void warn_behind(TorchWarning warning);
 
   const auto& behind() const { return behind_; }
+  // It is written once all of `behind` has been called.
+  static bool is_state_of_warnings(py::handle o);
 
   // What torch.compiler's error_on_graph_break says where the capture has ended, if anything.
   std::optional<bool> error_on_break;

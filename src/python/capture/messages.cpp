@@ -14,12 +14,35 @@ int line_of(const TracedFrame& f) {
   return f.bytecode->instructions[f.next > 0 ? f.next - 1 : 0].location.line;
 }
 
-// (message, category, file, line, globals): as warnings.warn in a frame that stands there.
+py::module_ warnings() { return py::module_::import("warnings"); }
+
+// While it lives, the filters of the module warnings are others.
+class OtherFilters {
+ public:
+  explicit OtherFilters(py::handle filters) : before_(warnings().attr("filters")) {
+    warnings().attr("filters") = filters;
+  }
+  ~OtherFilters() {
+    const py::error_scope pending;
+    boundary([this] { warnings().attr("filters") = before_; });
+  }
+  OtherFilters(const OtherFilters&) = delete;
+  OtherFilters& operator=(const OtherFilters&) = delete;
+
+ private:
+  py::object before_;
+};
+
+// (message, category, file, line, globals, filters or None for those of the call): as warnings.warn
+// in a frame that stands there.
 PyObject* warn_from(PyObject*, PyObject* args) {
-  PyObject *message, *category, *file, *line, *globals;
-  if (!PyArg_ParseTuple(args, "OOOOO!", &message, &category, &file, &line, &PyDict_Type, &globals))
+  PyObject *message, *category, *file, *line, *globals, *filters;
+  if (!PyArg_ParseTuple(args, "OOOOO!O", &message, &category, &file, &line, &PyDict_Type, &globals,
+                        &filters))
     return nullptr;
   auto body = [=] {
+    std::optional<OtherFilters> others;
+    if (filters != Py_None) others.emplace(py::list(borrow(filters)));
     const auto dict = py::reinterpret_borrow<py::dict>(globals);
     const py::object registry = dict.attr("setdefault")("__warningregistry__", py::dict());
     const py::object module = dict.attr("get")("__name__", "<string>");
@@ -30,6 +53,13 @@ PyObject* warn_from(PyObject*, PyObject* args) {
         .ptr();
   };
   return boundary(body, nullptr);
+}
+
+// What is to be called where the filters have changed; None where it has another name.
+const py::object& filters_mutated() {
+  static const py::object& found = *new py::object(
+      py::getattr(py::module_::import("_warnings"), "_filters_mutated", py::none()));
+  return found;
 }
 
 // (logger, level, file, line, message, arguments, function): as Logger._log called from there.
@@ -110,8 +140,6 @@ PyCFunction as_function(PyCFunctionWithKeywords f) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(f));
 }
 
-py::module_ warnings() { return py::module_::import("warnings"); }
-
 }  // namespace
 
 TorchWarnings::TorchWarnings(py::handle callable) {
@@ -164,6 +192,10 @@ std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments&
   static const py::object& log = *new py::object(logger.attr("_log"));
   static const py::object& enabled = *new py::object(logger.attr("isEnabledFor"));
   if (callable.is(member_of<"_warnings", "warn">())) return warn_behind(args, kwargs);
+  if (callable.is(filters_mutated()) && args.empty() && kwargs.empty()) {
+    behind_.emplace_back(borrow(callable), Arguments());
+    return py::none();
+  }
   if (callable.is(log)) return log_behind(args, kwargs);
   // It keeps its answers; the first is found under a lock.
   if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && heap().exists(args[0]) &&
@@ -173,12 +205,22 @@ std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments&
   return std::nullopt;
 }
 
-// No filter makes an exception of a warning, and nobody but Python shows it.
+// No filter makes an exception of a warning, and nobody but Python shows it: captured code sees no
+// list that gets it.
 void Calls::require_harmless_warnings() {
   const py::module_ module = warnings();
   const py::object shows = objects().load_attr(module, py::str("showwarning"));
   if (!shows.is(py::object(module.attr("_showwarning_orig"))))
     throw Break(BreakId::builtin_call, "warnings.showwarning is the user's");
+  const py::str name("_showwarnmsg_impl");
+  const py::object before = module.attr(name), dict = module.attr("__dict__");
+  const py::object list = py::getattr(before, "__self__", py::none());
+  const auto known =
+      heap().by_source().find(heap().sources.dict_item(heap().tracked(dict)->source, name));
+  const py::object now = effects().written(dict, name);
+  if ((now && (known == heap().by_source().end() || !now.is(known->second))) ||
+      (heap().exists(list) && heap().root_of(heap().source_of(list)).kind == SourceKind::Local))
+    throw Break(BreakId::builtin_call, "a warning that is recorded");
   auto is_error = [](py::handle action) {
     return !PyUnicode_Check(action.ptr()) || action.cast<std::string>() == "error";
   };
@@ -217,9 +259,19 @@ void Calls::warn_behind(TorchWarning warning) {
     warning.globals = frames().globals_of(f);
   }
   objects().existing_dict(warning.globals, heap().sources.pinned(warning.globals, "G"));
-  behind_.emplace_back(function_object<warn_from>("warn_from"),
-                       Arguments{warning.message, warning.category, warning.file,
-                                 py::int_(warning.line), warning.globals});
+  const py::object filters = objects().load_attr(warnings(), py::str("filters"));
+  const bool are_calls = is_state_of_warnings(filters) && !heap().tracked(filters)->writes;
+  behind_.emplace_back(
+      function_object<warn_from>("warn_from"),
+      Arguments{warning.message, warning.category, warning.file, py::int_(warning.line),
+                warning.globals,
+                are_calls ? py::object(py::none()) : py::tuple(heap().contents(filters))});
+}
+
+// What is said behind the graph is said with the filters that the call has found.
+bool Calls::is_state_of_warnings(py::handle o) {
+  const py::module_ module = warnings();
+  return o.is(py::object(module.attr("__dict__"))) || o.is(py::object(module.attr("filters")));
 }
 
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {

@@ -305,38 +305,46 @@ void RebuildPlan::add_effects() {
   for (const py::object& o : capture_.effects.all_written())
     if (const Writes& w = capture_.effects.writes_of(o); w.advanced != 0 && !w.driven)
       add_effect({Write::Advance, place(o), {}, w.advanced});
-  for (const py::object& o : capture_.effects.all_written()) {
-    PyObject* p = o.ptr();
-    const Writes& w = capture_.effects.writes_of(o);
-    if (w.advanced != 0) continue;
-    if (PyDict_Check(p)) {
-      add_dict_effects(o);
-    } else if (PyList_Check(p)) {
-      add_list_effects(o);
-    } else if (is_deque(o)) {
-      add_effect({Write::DequeAssign, place(o), place_all(capture_.heap.contents(o))});
-    } else if (PySet_Check(p)) {
-      for (py::handle put : w.done) {
-        auto [change, item] = put.cast<std::pair<int, py::object>>();
-        const Write kind = change == kPut      ? Write::SetAdd
-                           : change == kPopped ? Write::SetPop
-                                               : Write::SetDiscard;
-        add_effect({kind, place(o), {place(item)}});
-      }
-    } else if (PyCell_Check(p)) {
-      for (auto [name, value] : w.items)
-        add_effect({Write::CellSet, place(o),
-                    value.is(missing()) ? std::vector<uint32_t>() : std::vector{place(value)}});
-    } else {
-      for (auto [name, value] : w.items)
-        if (value.is(missing()))
-          add_effect({Write::AttributeDelete, place(o), {place(name)}});
-        else
-          add_effect({Write::AttributeSet, place(o), {place(name), place(value)}});
-    }
-  }
+  std::vector<py::object> last;
+  for (const py::object& o : capture_.effects.all_written())
+    if (Calls::is_state_of_warnings(o))
+      last.push_back(o);
+    else
+      add_effects_on(o);
   for (const auto& [callable, args] : capture_.calls.behind())
     add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+  for (const py::object& o : last) add_effects_on(o);
+}
+
+void RebuildPlan::add_effects_on(const py::object& o) {
+  PyObject* p = o.ptr();
+  const Writes& w = capture_.effects.writes_of(o);
+  if (w.advanced != 0) return;
+  if (PyDict_Check(p)) {
+    add_dict_effects(o);
+  } else if (PyList_Check(p)) {
+    add_list_effects(o);
+  } else if (is_deque(o)) {
+    add_effect({Write::DequeAssign, place(o), place_all(capture_.heap.contents(o))});
+  } else if (PySet_Check(p)) {
+    for (py::handle put : w.done) {
+      auto [change, item] = put.cast<std::pair<int, py::object>>();
+      const Write kind = change == kPut      ? Write::SetAdd
+                         : change == kPopped ? Write::SetPop
+                                             : Write::SetDiscard;
+      add_effect({kind, place(o), {place(item)}});
+    }
+  } else if (PyCell_Check(p)) {
+    for (auto [name, value] : w.items)
+      add_effect({Write::CellSet, place(o),
+                  value.is(missing()) ? std::vector<uint32_t>() : std::vector{place(value)}});
+  } else {
+    for (auto [name, value] : w.items)
+      if (value.is(missing()))
+        add_effect({Write::AttributeDelete, place(o), {place(name)}});
+      else
+        add_effect({Write::AttributeSet, place(o), {place(name), place(value)}});
+  }
 }
 
 void RebuildPlan::add_dict_effects(py::handle dict) {

@@ -57,6 +57,7 @@ class RebuildPlan {
   py::list items_of_set(py::handle set);
 
   void add_effect(RebuildWrite write);
+  void add_effects_on(const py::object& o);
   void add_dict_effects(py::handle dict);
   void add_list_effects(py::handle list);
 
