@@ -85,8 +85,12 @@ void add_user_lines(py::handle exception, const py::list& frames) {
 }
 
 RunnableGraph::RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
-                             const py::tuple& examples)
-    : ir_(std::move(ir)), compile_(borrow(compile)), report_(borrow(report)) {
+                             const py::tuple& examples, bool turns_grad_on)
+    : ir_(std::move(ir)),
+      compile_(borrow(compile)),
+      report_(borrow(report)),
+      turns_grad_on_(turns_grad_on) {
+  const c10::AutoGradMode grad(turns_grad_on_ || c10::GradMode::is_enabled());
   this->compile(examples);
 }
 
@@ -105,6 +109,8 @@ void RunnableGraph::compile(const py::tuple& examples) {
 }
 
 bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why) {
+  std::optional<c10::AutoGradMode> grad;
+  if (turns_grad_on_) grad.emplace(true);
   if (plan_) [[likely]]
     return run_plan(inputs, outputs, why);
   if (!none_.kind.empty()) {

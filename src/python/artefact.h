@@ -28,7 +28,7 @@ class RunnableGraph {
   //   outputs
   // report(kind, text): "note", "thawed"; what it raises, the call raises
   RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py::handle report,
-                const py::tuple& examples);
+                const py::tuple& examples, bool turns_grad_on = false);
 
   // False: nothing has happened, and eager is to run. Throws what the graph raises. The caller
   // holds the inputs.
@@ -51,6 +51,7 @@ class RunnableGraph {
   py::object callable_;  // where there is no plan: a callable, or null: the functions one by one
   NotRun none_;          // why it never runs
   Thaws thaws_;
+  const bool turns_grad_on_;  // Graphs::turns_grad_on
 };
 
 struct Artefact {

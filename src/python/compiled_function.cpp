@@ -316,7 +316,8 @@ void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   });
   if (calls)
     entry.graph.emplace(capture.graphs.ir, self->compile, self->report,
-                        py::tuple(py::cast(capture.graphs.example_inputs)));
+                        py::tuple(py::cast(capture.graphs.example_inputs)),
+                        capture.graphs.turns_grad_on);
   if (!capture.frames.left.empty()) {
     auto table = table_of(self);
     entry.broken =

@@ -85,7 +85,10 @@ class Graphs : public Part {
   size_t input_count = 0;
   std::vector<py::object> example_inputs;
   std::vector<NumberInput> number_inputs;
-  std::optional<ModesAfter> modes_after;     // at the end; null: those in front
+  std::optional<ModesAfter> modes_after;  // at the end; null: those in front
+  // The graph runs in grad mode, which the captured code does not begin in but switches on: its
+  // results may require gradients.
+  bool turns_grad_on = false;
   std::map<size_t, std::string> left_alone;  // what LeftAlone said
   std::string why_left_alone;                // of the choice that comes next
   // Its roots: the result, or the values of the left frames' states behind each other.
@@ -174,6 +177,7 @@ class Graphs : public Part {
   void guard_autocast_nesting();
   void bring_graph_to(const TorchModes& modes);
   void end_modes();
+  void begin_in_grad_mode();
   static void drop_unused_items(TorchIr& ir);
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);

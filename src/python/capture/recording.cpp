@@ -348,6 +348,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     r.result.items.push_back({.kind = ResultTree::Kind::Output, .output = i});
   captured->inputs = example_inputs;
   captured->state = state_;
+  captured->state.modes.grad |= turns_grad_on;
   ir->captured = std::move(captured);
 }
 
@@ -413,7 +414,10 @@ void Graphs::bring_graph_to(const TorchModes& modes) {
     add_mode_call<"torch.amp.autocast_mode", "_exit_autocast">({autocasts_.back().value});
     autocasts_.pop_back();
   }
-  if (modes.grad != graph_modes_.grad) add_mode_call<"torch._C", "_set_grad_enabled">({modes.grad});
+  if (modes.grad != graph_modes_.grad) {
+    add_mode_call<"torch._C", "_set_grad_enabled">({modes.grad});
+    turns_grad_on |= !state_.modes.grad && !c10::InferenceMode::is_enabled();
+  }
   if (other_autocast && left == 0) {
     ir::Arg cache;
     if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;
@@ -430,7 +434,23 @@ void Graphs::end_modes() {
   if (std::exchange(casts_end_, false) && !clear) recorder_->clear_casts();
   if (!(TorchModes() == state_.modes) || autocast_nesting_ != 0 || clear)
     modes_after = ModesAfter{TorchModes(), autocast_nesting_, clear};
-  bring_graph_to(state_.modes);
+  TorchModes modes = state_.modes;
+  if (turns_grad_on) begin_in_grad_mode(), modes.grad = true;
+  bring_graph_to(modes);
+}
+
+// What is recorded up to the first switch is without it.
+void Graphs::begin_in_grad_mode() {
+  constexpr std::string_view kSwitch = "torch._C._set_grad_enabled";
+  const auto& order = ir->graph.order();
+  const auto first = std::ranges::find_if(order, [&](ir::NodeId n) {
+    const ir::Node& node = ir->graph.node(n);
+    return node.kind != ir::NodeKind::Input && !node.dead;
+  });
+  if (ir->graph.node(*first).target == kSwitch) return ir->graph.kill(*first);
+  ir::Node& node = ir->graph.insert_call(*first, ir::NodeKind::CallFunction, std::string(kSwitch),
+                                         {false}, {ir::Type::opaque()});
+  ir->bound_of(node.id) = member_of<"torch._C", "_set_grad_enabled">();
 }
 
 }  // namespace oxy::python
