@@ -34,6 +34,7 @@ struct CompiledFunction {
   size_t limit = 0, break_at = 0;
   DynamicShapes shapes;
   bool limit_said = false, seen = false;  // seen: called before, in eager
+  bool has_raised = false;                // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
 
   int traverse(visitproc visit, void* arg) const {
@@ -272,15 +273,14 @@ struct Captures {
   }
 };
 
-// Captures up to the latest place in front of a break where the frames can be left; null where
-// there is none.
-std::unique_ptr<Capture> capture_in_front(Captures& captures, const Break& found) {
-  std::vector<size_t> steps = found.steps;
+// Captures up to the latest of these places where the frames can be left; null where there is none.
+// `loop`: Break::loop.
+std::unique_ptr<Capture> capture_in_front(Captures& captures, std::vector<size_t> steps, int loop) {
   for (size_t i = 0; i < steps.size(); i++) {
     const size_t step = steps[i];
     std::unique_ptr<Capture> capture;
     try {
-      captures.run(capture, found.loop, step);
+      captures.run(capture, loop, step);
       if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class && b.id != BreakId::functional_transform &&
@@ -334,7 +334,15 @@ struct Raised {
   std::vector<ir::Frame> stack = {};
 };
 
-// Captures the call; null where the captured code raises (eager then raises it). What the capture
+// Whether a call that ends in an exception is worth a capture up to there. One that is an error of
+// the program's does not come again; and calls that return are to find room for theirs.
+bool keeps_raising_call(CompiledFunction* self) {
+  if (!std::exchange(self->has_raised, true)) return false;
+  const auto kept = std::ranges::count_if(self->entries, [](const auto& e) { return e->raises; });
+  return static_cast<size_t>(kept) < self->limit / 2;
+}
+
+// Captures the call; null where the captured code raises what eager is to raise. What the capture
 // has learned before a break tells calls like this one apart from others.
 std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArguments& bound,
                                         Raised& raised) {
@@ -360,7 +368,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
       return nullptr;
     }
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
-    auto in_front = capture_in_front(captures, b);
+    auto in_front = capture_in_front(captures, b.steps, b.loop);
     captured = in_front != nullptr;
     entry->left_to_eager = !captured;
     if (captured) capture = std::move(in_front);
@@ -370,8 +378,14 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
           b.stack);
   } catch (py::error_already_set& e) {
     if (e.matches(PyExc_KeyboardInterrupt)) throw;
-    raised.what = cat("captured code raised what eager does not: ", e.what());
-    return nullptr;
+    if (!keeps_raising_call(self)) {
+      raised.what = cat("captured code raised what eager does not: ", e.what());
+      return nullptr;
+    }
+    auto in_front = capture_in_front(captures, capture->frames.steps_in_front_of_exception(), -1);
+    captured = in_front != nullptr;
+    entry->raises = true;
+    if (captured) capture = std::move(in_front);
   }
   if (captured) fill(self, *entry, *capture);
   if (const NotRun* why = entry->graph ? entry->graph->refusal() : nullptr;
@@ -634,7 +648,7 @@ PyObject* forget(PyObject* o, PyObject*) {
     self.varying.clear();
     self.shapes = {.mode = self.shapes.mode};
     self.own_table.reset();
-    self.limit_said = self.seen = false;
+    self.limit_said = self.seen = self.has_raised = false;
     self.numbers_changed = 0;
     return Py_NewRef(Py_None);
   };

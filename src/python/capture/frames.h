@@ -103,6 +103,8 @@ class Frames : public Part {
   const std::vector<TracedFrame*>& stack() const { return frames_; }
   const auto& codes() const { return codes_; }
   const auto& raised() const { return raised_; }
+  // Of the exception that was raised last: where a capture may stop in front of it.
+  const std::vector<size_t>& steps_in_front_of_exception() const { return raised_steps_; }
 
   size_t break_at = SIZE_MAX;    // a step that breaks, for tests
   int loop_left = -1;            // Break::loop of the break in front of which the run stops
@@ -121,6 +123,7 @@ class Frames : public Part {
   std::vector<TracedFrame*> frames_;
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
+  std::vector<size_t> raised_steps_;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   bool traces_source_ = false;
 };

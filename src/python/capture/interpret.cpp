@@ -197,6 +197,7 @@ void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) 
     return;
   }
   std::vector<RaisedAt>& places = raised_[value.ptr()];
+  if (places.empty()) raised_steps_ = places_to_stop();
   auto* function = as_function(frame.function);
   places.push_back({borrow(reinterpret_cast<PyObject*>(frame.code)), borrow(function->func_globals),
                     i.offset, i.location.line, i.offset});

@@ -1,0 +1,162 @@
+"""Calls that end in an exception of the captured code, again and again: the part in front of it is
+compiled, and what eager raises is raised."""
+
+import traceback
+
+import pytest
+import torch
+from torch import nn
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
+
+class Stop(Exception):
+    def __init__(self, result, name="layer"):
+        super().__init__(name)
+        self.result = result
+
+
+def stop_in_hook():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.GELU()) for _ in range(4)])
+
+    def hook(module, args, result):
+        raise Stop(result)
+
+    model[2].register_forward_hook(hook)
+    return model
+
+
+def plain(x):
+    y = x.sin()
+    raise Stop(y * 2, "plain")
+
+
+def of_an_argument(x):
+    if x.shape[0] > 2:
+        raise ValueError(f"too long: {x.shape[0]}")
+    return x + 1
+
+
+def with_a_context(x):
+    y = x * 2
+    with torch.no_grad():
+        try:
+            {}[y.shape[0]]
+        except KeyError as e:
+            raise Stop(y) from e
+        finally:
+            SEEN.append(len(SEEN))
+    return y
+
+
+def inner(x):
+    return missing_name + x  # noqa: F821
+
+
+def in_a_call(x):
+    y = x.cos()
+    return [inner(y), y]
+
+
+def in_a_generator(x):
+    def items():
+        yield x + 1
+        raise Stop(x * 3, "generator")
+
+    return [item * 2 for item in items()]
+
+
+def writes_first(x):
+    SEEN.append(x.shape[0])
+    STATE["y"] = x + 1
+    raise Stop(STATE["y"] * 2)
+
+
+SEEN, STATE = [], {}
+
+
+def calls(function, inputs):
+    SEEN.clear()
+    STATE.clear()
+    out = []
+    for x in inputs:
+        try:
+            out.append(("returned", function(x)))
+        except Exception as e:
+            lines = [
+                (f.name, f.lineno)
+                for f in traceback.extract_tb(e.__traceback__)
+                if f.filename == __file__ and f.name != "calls"
+            ]
+            out.append((type(e), str(e), lines, type(e.__cause__), type(e.__context__)))
+            out.append(getattr(e, "result", None))
+        out.append((torch.is_grad_enabled(), list(SEEN), dict(STATE)))
+    return out
+
+
+FUNCTIONS = [
+    stop_in_hook(),
+    plain,
+    of_an_argument,
+    with_a_context,
+    in_a_call,
+    in_a_generator,
+    writes_first,
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: getattr(f, "__name__", "hook"))
+def test_what_is_raised(function):
+    inputs = [torch.randn(n, 4) for n in (3, 3, 3, 5, 6, 2, 3)]
+    compiled = oxyfuel.compile(function)
+    ours, eagers = calls(compiled, inputs), calls(function, inputs)
+    assert str(ours) == str(eagers)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: getattr(f, "__name__", "hook"))
+def test_how_often_they_are_captured(function):
+    compiled, x = oxyfuel.compile(function), torch.randn(3, 4)
+    calls(compiled, [x] * 3)
+    before = oxyfuel.stats()
+    assert before["graph_breaks"] == before["recompiles"] == 0
+    calls(compiled, [x] * 5)
+    assert oxyfuel.stats() == before
+    assert oxyfuel.stats()["graphs"] > 0 or function in (of_an_argument, in_a_generator)
+
+
+def test_an_error_of_the_program_takes_no_place():
+    def f(x, n):
+        if n > 3:
+            raise ValueError(f"{n} is too much")
+        return x + n
+
+    compiled, x = oxyfuel.compile(f), torch.ones(2)
+    for n in range(4, 40):
+        with pytest.raises(ValueError, match=f"{n} is too much"):
+            compiled(x, n)
+    for n in range(3):
+        assert torch.equal(compiled(x, n), x + n)
+    assert oxyfuel.stats()["graphs"] > 0
+
+
+def test_what_is_guarded():
+    limit = [3]
+
+    def f(x):
+        y = x * 2
+        if limit[0] > 2:
+            raise Stop(y)
+        return y
+
+    compiled, x = oxyfuel.compile(f), torch.ones(2)
+    for n in (3, 3, 3, 1, 3, 1):
+        limit[0] = n
+        if n > 2:
+            with pytest.raises(Stop) as caught:
+                compiled(x)
+            assert torch.equal(caught.value.result, x * 2)
+        else:
+            assert torch.equal(compiled(x), x * 2)
