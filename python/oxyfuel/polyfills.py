@@ -1,5 +1,5 @@
-"""Functions of itertools, functools, collections and torch that are written in C, and call what
-they are given or put it in containers, in Python.
+"""Functions of itertools, functools, collections, heapq, bisect and torch that are written in C,
+and call what they are given, compare it or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
@@ -182,3 +182,94 @@ def _group_tensors_by_device_and_dtype(tensorlistlist, with_indices=False):
         if with_indices:
             indices.append(i)
     return groups
+
+
+def heappush(heap, item, /):
+    heap.append(item)
+    _rise(heap, len(heap) - 1, 0)
+
+
+def heappop(heap, /):
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    return _replace_first(heap, last) if heap else last
+
+
+def heapreplace(heap, item, /):
+    if not heap:
+        raise IndexError("index out of range")
+    return _replace_first(heap, item)
+
+
+def heappushpop(heap, item, /):
+    return _replace_first(heap, item) if heap and heap[0] < item else item
+
+
+def heapify(heap, /):
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _settle(heap, at)
+
+
+def _replace_first(heap, item):
+    first = heap[0]
+    heap[0] = item
+    _settle(heap, 0)
+    return first
+
+
+def _rise(heap, at, top):
+    item = heap[at]
+    while at > top and item < heap[(at - 1) // 2]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = item
+
+
+def _settle(heap, top):
+    """Down to a leaf along the smaller children, and up from there: as many comparisons as C's."""
+    at, item = top, heap[top]
+    while 2 * at + 1 < len(heap):
+        child = 2 * at + 1
+        if child + 1 < len(heap) and not heap[child] < heap[child + 1]:
+            child += 1
+        heap[at] = heap[child]
+        at = child
+    heap[at] = item
+    _rise(heap, at, top)
+
+
+def bisect_left(a, x, lo=0, hi=None, *, key=None):
+    lo, hi = _range_of_bisect(a, lo, hi)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
+
+
+def bisect_right(a, x, lo=0, hi=None, *, key=None):
+    lo, hi = _range_of_bisect(a, lo, hi)
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def insort_left(a, x, lo=0, hi=None, *, key=None):
+    a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def insort_right(a, x, lo=0, hi=None, *, key=None):
+    a.insert(bisect_right(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+def _range_of_bisect(a, lo, hi):
+    if lo < 0:
+        raise ValueError("lo must be non-negative")
+    return lo, len(a) if hi is None or hi == -1 else hi

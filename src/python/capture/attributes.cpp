@@ -453,7 +453,8 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
     return bind(descriptor, o, type, name);
   }
   if (PyObject* fallback = type_member(type, names().getattr_)) {
-    if (!PyFunction_Check(fallback)) throw Break(BreakId::attribute_protocol, "__getattr__");
+    if (!PyFunction_Check(fallback) && !is_unbound_native(fallback))  // such as dict.get
+      throw Break(BreakId::attribute_protocol, "__getattr__");
     return calls().call(fallback, {borrow(p), borrow(name)});
   }
   try {

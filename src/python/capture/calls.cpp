@@ -62,6 +62,11 @@ py::object bound_by_get(PyObject* callable, const Arguments& args, const Keyword
   return steal(PyMethod_New(function.ptr(), args[0].ptr()));
 }
 
+// A function of heapq refuses what is no list, in words that depend on Python's version.
+bool lacks_heap(py::handle callable, const Arguments& args) {
+  return module_of(callable) == "_heapq" && (args.empty() || !PyList_Check(args[0].ptr()));
+}
+
 // CPython words it: a function with the same parameters that does nothing is called with as many
 // arguments.
 [[noreturn]] void wrong_arguments(PyFunctionObject* f, size_t positional, const Keywords& kwargs) {
@@ -227,7 +232,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (auto done = call_special(callable, args, kwargs)) return *done;
   if (auto done = arrays().call_numpy(callable, args, kwargs)) return *done;
   if (PyType_Check(p) || PyCFunction_Check(p))
-    if (const py::object polyfill = polyfill_of(callable)) {
+    if (const py::object polyfill = polyfill_of(callable);
+        polyfill && !lacks_heap(callable, args)) {
       // tee of what tee has made is a copy of it.
       if (name_of(callable) == "tee" && !args.empty())
         if (LazyIterator* l = iterators().lazy(args[0]);

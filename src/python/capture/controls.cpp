@@ -340,8 +340,9 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   }
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
-  if (!is_constant(out.ptr()) && !is_callable_constant(out.ptr()))
-    throw Break(BreakId::builtin_call, "a function with a cache that returns an object");
+  const bool plain = is_constant(out.ptr()) || is_callable_constant(out.ptr());
+  if (!plain && mentions_tensor(out))
+    throw Break(BreakId::builtin_call, "a function with a cache that returns a tensor");
   if (here && !(is_constant(out.ptr()) && here.get_type().is(out.get_type()) && here.equal(out)))
     refuse();
   entry = cache_entry(callable, args, kwargs);
@@ -350,6 +351,7 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
       heap().sources.pinned(entry.cache, cat("the cache of ", name_of(callable))), entry.key);
   if (entry.limit) cached_keys_[callable.ptr()].insert(entry.key.ptr());
   if (entry.limit) source = heap().sources.cached_result(source);
+  if (!plain) return heap().wrap(out, source);  // what is read of it is guarded
   heap().guard(is_constant(out.ptr()) ? GuardKind::Equals : GuardKind::IdIs, source, out);
   return out;
 }
@@ -376,7 +378,7 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   return call(forward, std::move(args), std::move(kwargs));
 }
 
-// object.__reduce_ex__ of a plain object with a __dict__, as copy.deepcopy asks for it; nullopt
+// object.__reduce_ex__ of a plain object, with a __dict__ or slots or what says them, as copy.deepcopy asks for it; nullopt
 // where `o` is no such one.
 Done Calls::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
@@ -386,18 +388,27 @@ Done Calls::reduce_plain(py::handle o) {
                           py::none());
   PyTypeObject* type = Py_TYPE(p);
   if (heap().is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
-      type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p) ||
-      !has_instance_dict(type))
+      type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p))
     return std::nullopt;
   for (PyTypeObject* base = type; base != nullptr; base = base->tp_base)
     if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) && base != &PyBaseObject_Type) return std::nullopt;
-  for (const char* own :
-       {"__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__"})
+  for (const char* own : {"__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__"})
     if (objects().special_method(o, py::str(own)) != nullptr) return std::nullopt;
   const py::object of_type = type_object(type);
-  if (py::len(member_of<"copyreg", "_slotnames">()(of_type)) != 0) return std::nullopt;
-  py::object state = objects().instance_dict(o);
-  if (PyDict_Size(heap().contents(state).ptr()) == 0) state = py::none();
+  py::object state = py::none();
+  if (PyObject* own = objects().special_method(o, py::str("__getstate__"))) {
+    state = call(own, {borrow(o)});
+  } else {
+    if (has_instance_dict(type)) state = objects().instance_dict(o);
+    if (!state.is_none() && PyDict_Size(heap().contents(state).ptr()) == 0) state = py::none();
+    py::dict slots;
+    for (py::handle name : member_of<"copyreg", "_slotnames">()(of_type)) try {
+        slots[name] = objects().load_attr(o, name);
+      } catch (py::error_already_set& e) {
+        if (!e.matches(PyExc_AttributeError)) throw;
+      }
+    if (!slots.empty()) state = py::make_tuple(state, slots);
+  }
   return py::make_tuple(member_of<"copyreg", "__newobj__">(), py::make_tuple(of_type), state,
                         py::none(), py::none());
 }

@@ -148,6 +148,10 @@ py::object polyfill_of(py::handle callable) {
     for (const char* name :
          {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
       add("itertools", name);
+    for (const char* name : {"heappush", "heappop", "heapreplace", "heappushpop", "heapify"})
+      add("heapq", name);
+    for (const char* name : {"bisect_left", "bisect_right", "insort_left", "insort_right"})
+      add("bisect", name);
     const py::module_ torch = py::module_::import("torch");
     const py::module_ steps = py::module_::import("oxyfuel.fused_optimizers");
     for (const char* name : {"_fused_sgd_", "_fused_adagrad_", "_fused_adam_", "_fused_adamw_"})

@@ -52,6 +52,8 @@ class Objects : public Part {
   bool is_tensor_operand(py::handle o);
   py::object with_indices(const py::object& key);
   Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
+  std::optional<py::object> compare_items(const std::string& name, py::handle function,
+                                          const Arguments& args);
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
 };

@@ -393,6 +393,28 @@ py::object Objects::compare(py::handle a, py::handle b, int op) {
   return operate(functions.at(static_cast<size_t>(op)), {borrow(a), borrow(b)});
 }
 
+// Two tuples, or two lists, with tensors in them: the first items that differ decide, and those in
+// front of them may be no tensors, or the same ones.
+std::optional<py::object> Objects::compare_items(const std::string& name, py::handle function,
+                                                 const Arguments& args) {
+  auto are_all = [&](auto is_one) {
+    return std::ranges::all_of(args, [=](const py::object& a) { return is_one(a.ptr()) != 0; });
+  };
+  if (!are_all([](PyObject* o) { return PyTuple_CheckExact(o); }) &&
+      !are_all([](PyObject* o) { return PyList_CheckExact(o); }))
+    return std::nullopt;
+  const py::list a(heap().contents(args[0])), b(heap().contents(args[1]));
+  const bool equality = name == "eq" || name == "ne";
+  for (size_t i = 0; i < std::min(a.size(), b.size()); i++) {
+    const py::object x = a[i], y = b[i];
+    if (heap().is_same(x, y)) continue;
+    if (mentions_tensor(x) || mentions_tensor(y)) return std::nullopt;
+    if (truth(compare(x, y, Py_EQ))) continue;
+    return equality ? py::bool_(name == "ne") : operate(function, {x, y});
+  }
+  return operate(function, {py::int_(a.size()), py::int_(b.size())});
+}
+
 py::object Objects::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
   // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
@@ -425,6 +447,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   }
   if (auto done = ask_operands(name, args)) return *done;
   const bool comparison = std::ranges::find(kComparisons, name) != kComparisons.end();
+  if (comparison && std::ranges::any_of(args, mentions_tensor))
+    if (auto done = compare_items(name, function, args)) return *done;
   // The result has the items themselves.
   const bool joins = name == "add" || name == "iadd" || name == "mul" || name == "imul" ||
                      name == "or_" || name == "ior" || name == "concat" || name == "iconcat";

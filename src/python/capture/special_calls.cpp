@@ -130,6 +130,31 @@ Meant has_attribute(Capture& c, const Arguments& args) {
   return py::bool_(static_cast<bool>(*attribute(c, {args[0], args[1], py::object()})));
 }
 
+// vars(o)
+Meant attributes_of(Capture& c, const py::object& o) {
+  if (!has_attribute(c, {o, py::str("__dict__")})->is(py::bool_(true))) return nothing;
+  return c.objects.load_attr(o, py::str("__dict__"));
+}
+
+// A function of the module re, of texts and numbers: what it gives depends on nothing else.
+Meant of_texts(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  auto is_plain = [](py::handle o) {
+    return PyUnicode_CheckExact(o.ptr()) || PyLong_CheckExact(o.ptr()) ||
+           py::type::of(o).is(member_of<"re", "RegexFlag">());
+  };
+  Arguments read;
+  for (const py::object& a : args)
+    if (!is_plain(read.emplace_back(c.numbers.read(a)))) return nothing;
+  Keywords named;
+  for (const auto& [key, a] : kwargs)
+    if (!is_plain(named.emplace_back(key, c.numbers.read(a)).second)) return nothing;
+  const RefusedFrames allowed(nullptr);  // it is written in Python
+  py::object found = c.calls.call_real(callable, read, named);
+  const bool is_match = py::type::of(found).is(member_of<"re", "Match">());
+  if (is_match) throw Break(BreakId::builtin_call, "re.", name_of(callable), " that matches");
+  return found;
+}
+
 Meant hash(Capture& c, const py::object& o) {
   PyObject* own = c.objects.special_method(o, py::str("__hash__"));
   if (own == nullptr) return nothing;
@@ -315,6 +340,11 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   const py::object& o = args[0];
   if (c.heap.is_tensor(o)) return c.calls.call_method(o, method, {}, {});
   if (args.size() != 1) return nothing;
+  // Its value is guarded where it was found.
+  if (std::string_view(method) == "__int__" && PyLong_Check(o.ptr()) &&
+      !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()) &&
+      c.objects.special_method(o, py::str(method)) == nullptr)
+    return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
   if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
   return float_of_size(c, callable, {o});
 }

@@ -1,0 +1,251 @@
+"""Functions of the standard library and objects that programs have about them, without a break."""
+
+import bisect
+import copy
+import enum
+import functools
+import heapq
+import re
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict")
+HEAP, SORTED, FACTOR = [], [], [1]
+
+
+class Choice(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Plain:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+class Dots(dict):
+    __getattr__ = dict.get
+
+
+class Slots:
+    __slots__ = ("__hidden", "unset", "x")
+
+    def __init__(self, x):
+        self.x = x
+        self.__hidden = 3
+
+    def hidden(self):
+        return self.__hidden
+
+
+class SlotsAndDict(Slots):
+    def __init__(self, x):
+        super().__init__(x)
+        self.more = x + 1
+
+
+class OwnState(Plain):
+    def __getstate__(self):
+        return {key: value for key, value in self.__dict__.items() if key != "cache"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, restored=True)
+
+
+def heap_of_tensors(x):
+    heap = [(3, x), (1, x + 1), (2, x * 2)]
+    heapq.heapify(heap)
+    heapq.heappush(heap, (0, x * 5))
+    first, second = heapq.heappop(heap), heapq.heapreplace(heap, (9, x))
+    third = heapq.heappushpop(heap, (7, x * 9))
+    return first[1] + second[1] * 2 + third[1] * 3, [n for n, _ in heap]
+
+
+def heap_of_before(x, n):
+    heapq.heappush(HEAP, n)
+    return x * heapq.heappop(HEAP), heapq.nlargest(2, HEAP)
+
+
+def empty_heap(x):
+    try:
+        heapq.heappop([])
+    except IndexError as e:
+        return x, str(e)
+
+
+def no_heap(x):
+    try:
+        heapq.heappush((), 1)
+    except TypeError as e:
+        return x, str(e)
+
+
+def bisects(x, n):
+    bisect.insort(SORTED, n)
+    bisect.insort_left(SORTED, n, key=lambda v: v)
+    places = bisect.bisect_left(SORTED, n), bisect.bisect_right(SORTED, n, 1, 3)
+    return x * bisect.bisect(SORTED, 5), *places, bisect.bisect_left(SORTED, -n, key=lambda v: -v)
+
+
+def of_texts(x, s):
+    parts = re.findall(r"\d+", s), re.sub("A", "b", s, flags=re.I), re.split(",", s, maxsplit=1)
+    return x * len(parts[0]), parts, re.match("z", s)
+
+
+def number_of_flag(x, flag):
+    return x * int(flag), int(flag)
+
+
+def attributes(x, o):
+    vars(o)["z"] = x * 2
+    return x + len(vars(o)), sorted(vars(o))
+
+
+def dots(x, o):
+    return x * o.scale, o.nothing, hasattr(o, "other")
+
+
+def copied(x, o):
+    made = copy.copy(o)
+    made.x = made.x + x
+    return made.x, o.x, made.hidden(), type(made).__name__, getattr(made, "unset", 0), vars_of(made)
+
+
+def vars_of(o):
+    return sorted(vars(o)) if hasattr(o, "__dict__") else None
+
+
+def copied_by_state(x, o):
+    shallow, deep = copy.copy(o), copy.deepcopy(o)
+    deep.items.append(1)
+    return x + len(deep.items), shallow.items, vars_of(shallow), vars_of(deep), vars_of(o)
+
+
+def tuples_with_tensors(x, y):
+    return (
+        x * ((1, x) < (2, y)),
+        [(1, x) == (2, x), (x, 1) == (x, 1), (x, 1) < (x, 2), (x,) < (x, 1), [x, 1] >= [x, 1]],
+        (x, 1) != (x, 3),
+    )
+
+
+X = torch.tensor([1.0, 2.0, 3.0])
+CALLS = {
+    heap_of_tensors: [()] * 3,
+    heap_of_before: [(2,), (2,), (9,)],
+    empty_heap: [()] * 2,
+    bisects: [(3,), (3,), (5,), (100,)],
+    of_texts: [("1,2,a3",), ("1,2,a3",), ("xx",)],
+    number_of_flag: [(Choice.READ | Choice.WRITE,), (Choice.READ,), (Choice.WRITE,), (5,), (True,)],
+    attributes: [lambda: (Plain(a=1),), lambda: (Plain(a=1),), lambda: (Plain(a=1, b=2),)],
+    dots: [(Dots(scale=2.0),), (Dots(scale=2.0),), (Dots(scale=3.0, other=1),)],
+    copied: [lambda: (Slots(X),), lambda: (Slots(X),), lambda: (SlotsAndDict(X),)],
+    copied_by_state: [lambda: (OwnState(items=[2], cache=X),)] * 3,
+    tuples_with_tensors: [(torch.zeros(3),)] * 3,
+}
+
+
+def called(function, calls):
+    HEAP[:], SORTED[:] = [3, 5, 8], [1, 3, 5, 5, 9]
+    out = []
+    for args in calls:
+        out.append(function(X, *(args() if callable(args) else args)))
+        out.append((list(HEAP), list(SORTED)))
+    return str(out)
+
+
+@pytest.mark.parametrize("function", CALLS, ids=lambda f: f.__name__)
+def test_as_eager_without_a_break(function):
+    compiled = oxyfuel.compile(function)
+    assert called(compiled, CALLS[function]) == called(function, CALLS[function])
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_no_heap():
+    assert oxyfuel.compile(no_heap)(X)[1] == no_heap(X)[1]
+
+
+def test_a_tie_of_tensors_breaks():
+    def f(x, y):
+        return x * ((1, x.sum()) < (1, y.sum()))
+
+    compiled = oxyfuel.compile(f)
+    for y in (X + 1, X - 1):
+        assert torch.equal(compiled(X, y), f(X, y))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 40])
+def test_heaps_lie_as_cpython_lays_them(size):
+    def f(x, numbers):
+        heap = list(numbers)
+        heapq.heapify(heap)
+        seen = [list(heap)]
+        for n in (3, -1, 50):
+            heapq.heappush(heap, n)
+            seen += [heapq.heappop(heap), heapq.heappushpop(heap, n), list(heap)]
+        while heap:
+            seen += [heapq.heappop(heap)]
+        return x + 1, seen
+
+    numbers = [(i * 7919) % 23 for i in range(size)]
+    assert str(oxyfuel.compile(f)(X, numbers)) == str(f(X, numbers))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@functools.lru_cache
+def recipe(n):
+    return FACTOR[0], [n], ("nested", n), {"n": n}
+
+
+@functools.lru_cache(maxsize=2)
+def limited(n):
+    made = Plain(n=n, factor=FACTOR[0])
+    return made
+
+
+def uses_recipe(x):
+    factor, items, (_, n), named = recipe(2)
+    items.append(n)
+    return x * factor + named["n"], list(items), recipe(2) is recipe(2)
+
+
+def uses_limited(x):
+    return x * limited(1).factor + limited(2).n, limited(1) is limited(1)
+
+
+@pytest.mark.parametrize("function", [uses_recipe, uses_limited])
+def test_what_a_cache_holds(function):
+    seen = []
+    compiled = oxyfuel.compile(function)
+    for run in (compiled, function):
+        FACTOR[0] = 1
+        recipe.cache_clear()
+        limited.cache_clear()
+        out = [run(X), run(X)]
+        FACTOR[0] = 7  # the caches do not know
+        out.append(run(X))
+        recipe.cache_clear()
+        limited.cache_clear()
+        out += [run(X), run(X)]
+        recipe(2)[1].append("more")
+        limited(3), limited(4)
+        out += [run(X), run(X), recipe(2)]
+        seen.append(str(out))
+    assert seen[0] == seen[1]
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_a_cache_with_tensors_breaks():
+    @functools.lru_cache
+    def ones(n):
+        return (torch.ones(n),)
+
+    def f(x):
+        return x + ones(3)[0]
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        assert torch.equal(compiled(X), X + 1)
