@@ -13,12 +13,19 @@ import torch
 import oxyfuel
 
 pytestmark = pytest.mark.usefixtures("strict")
+NUMBER = re.compile(r"\d+")
 HEAP, SORTED, FACTOR = [], [], [1]
 
 
 class Choice(enum.IntFlag):
     READ = 1
     WRITE = 2
+
+
+class Access(enum.Flag):
+    A = 1
+    B = 2
+    C = 4
 
 
 class Plain:
@@ -95,6 +102,15 @@ def of_texts(x, s):
     return x * len(parts[0]), parts, re.match("z", s)
 
 
+def of_patterns(x, s):
+    parts = NUMBER.findall(s), NUMBER.sub("n", s, 1), NUMBER.split(s), NUMBER.match("z")
+    return x * len(parts[0]), parts
+
+
+def inverted(x, flag):
+    return x * (~flag).value, ~flag, (~flag) is (~flag), ~~flag
+
+
 def number_of_flag(x, flag):
     return x * int(flag), int(flag)
 
@@ -139,6 +155,12 @@ CALLS = {
     empty_heap: [()] * 2,
     bisects: [(3,), (3,), (5,), (100,)],
     of_texts: [("1,2,a3",), ("1,2,a3",), ("xx",)],
+    of_patterns: [("1,2,a3",), ("1,2,a3",), ("xx",)],
+    inverted: [
+        (f,)
+        for flags in (Access.A, Access.A | Access.B, ~Access.C, Choice.READ, ~Choice.WRITE)
+        for f in (flags, flags)
+    ],
     number_of_flag: [(Choice.READ | Choice.WRITE,), (Choice.READ,), (Choice.WRITE,), (5,), (True,)],
     attributes: [lambda: (Plain(a=1),), lambda: (Plain(a=1),), lambda: (Plain(a=1, b=2),)],
     dots: [(Dots(scale=2.0),), (Dots(scale=2.0),), (Dots(scale=3.0, other=1),)],
@@ -162,6 +184,29 @@ def test_as_eager_without_a_break(function):
     compiled = oxyfuel.compile(function)
     assert called(compiled, CALLS[function]) == called(function, CALLS[function])
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_a_pattern_is_guarded():
+    patterns = [re.compile("a"), re.compile("b")]
+
+    def f(x):
+        return x * len(patterns[0].findall("aab"))
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(3):
+        assert torch.equal(compiled(X), f(X))
+        patterns.reverse()
+
+
+def test_an_inverted_flag_is_the_member():
+    assert oxyfuel.compile(inverted)(X, Access.A)[1] is ~Access.A
+
+
+def test_a_match_breaks():
+    def f(x):
+        return x * len(NUMBER.search("a12").group()), [m.start() for m in NUMBER.finditer("1 2")]
+
+    assert str(oxyfuel.compile(f)(X)) == str(f(X))
 
 
 def test_no_heap():

@@ -46,6 +46,7 @@ class Calls : public Part {
   bool is_read_by_key(py::handle mapping);
   py::object dict_of_mapping(py::handle mapping);
   py::object plain_contents(py::handle o, py::handle callable);
+  Done call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object tensor_attr(py::handle tensor, py::handle name);
   void set_gradient(py::handle tensor, py::handle value);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,

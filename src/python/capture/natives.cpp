@@ -280,6 +280,10 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
     return py::none();
   }
+  if (py::type::of(self).is(member_of<"re", "Pattern">()) && heap().exists(self)) {
+    heap().guard(GuardKind::IdIs, heap().source_of(self), self);
+    if (auto done = call_of_texts(callable, args, kwargs)) return *done;
+  }
   py::object target = borrow(p);
   if (const py::object dict = objects().class_dict(self);
       dict && (method_traits(name) & native::Reads) != 0 && !name.starts_with("__"))

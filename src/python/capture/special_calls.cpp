@@ -136,23 +136,12 @@ Meant attributes_of(Capture& c, const py::object& o) {
   return c.objects.load_attr(o, py::str("__dict__"));
 }
 
-// A function of the module re, of texts and numbers: what it gives depends on nothing else.
-Meant of_texts(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
-  auto is_plain = [](py::handle o) {
-    return PyUnicode_CheckExact(o.ptr()) || PyLong_CheckExact(o.ptr()) ||
-           py::type::of(o).is(member_of<"re", "RegexFlag">());
-  };
-  Arguments read;
-  for (const py::object& a : args)
-    if (!is_plain(read.emplace_back(c.numbers.read(a)))) return nothing;
-  Keywords named;
-  for (const auto& [key, a] : kwargs)
-    if (!is_plain(named.emplace_back(key, c.numbers.read(a)).second)) return nothing;
+// ~flag, which the class keeps: members stay, and so does what they are.
+Meant inverted(Capture& c, py::handle callable, const py::object& flag) {
+  const py::object own = py::type::of(flag).attr("_missing_").attr("__func__");
+  if (!own.is(member_of<"enum", "Flag">().attr("_missing_").attr("__func__"))) return nothing;
   const RefusedFrames allowed(nullptr);  // it is written in Python
-  py::object found = c.calls.call_real(callable, read, named);
-  const bool is_match = py::type::of(found).is(member_of<"re", "Match">());
-  if (is_match) throw Break(BreakId::builtin_call, "re.", name_of(callable), " that matches");
-  return found;
+  return c.calls.call_real(callable, {flag}, {});
 }
 
 Meant hash(Capture& c, const py::object& o) {
@@ -540,6 +529,27 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
       (!kwargs.empty() && !special->named))
     return std::nullopt;
   return special->meaning(capture_, callable, args, kwargs);
+}
+
+// A function of the module re, or a method of a pattern, of texts and numbers: what it gives depends
+// on nothing else.
+Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  auto is_plain = [](py::handle o) {
+    return PyUnicode_CheckExact(o.ptr()) || PyLong_CheckExact(o.ptr()) ||
+           py::type::of(o).is(member_of<"re", "RegexFlag">());
+  };
+  Arguments read;
+  for (const py::object& a : args)
+    if (!is_plain(read.emplace_back(numbers().read(a)))) return std::nullopt;
+  Keywords named;
+  for (const auto& [key, a] : kwargs)
+    if (!is_plain(named.emplace_back(key, numbers().read(a)).second)) return std::nullopt;
+  const RefusedFrames allowed(nullptr);  // re is written in Python
+  py::object found = call_real(callable, read, named);
+  if (!is_constant(found.ptr()) && !PyList_CheckExact(found.ptr()) &&
+      !PyTuple_CheckExact(found.ptr()))
+    throw Break(BreakId::builtin_call, name_of(callable), " that finds a match");
+  return found;
 }
 
 // What a functools.singledispatch function chooses for a class, where it holds no abstract one.
