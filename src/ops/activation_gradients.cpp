@@ -50,8 +50,9 @@ bool shape_gelu_backward(const Args& a, Types& out) {
 // negative: eager refuses that.
 bool is_told(const Args& a, size_t slope, size_t is_result) {
   const auto result = a.boolean(is_result);
+  if (!result || !*result) return result.has_value();
   const auto number = a.number(slope);
-  return result && number && (!*result || *number >= 0);
+  return number && *number >= 0;
 }
 
 bool shape_leaky_relu_backward(const Args& a, Types& out) {
