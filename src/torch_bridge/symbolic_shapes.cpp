@@ -4,6 +4,7 @@
 #include <ATen/core/functional.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/PythonDispatcherTLS.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
 
@@ -34,6 +35,11 @@ class SymbolicFake final : public c10::TensorImpl {
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_change) const override {
+    if (auto copy = detached_by_mode()) {
+      copy->set_version_counter(version);
+      copy->set_allow_tensor_metadata_change(allow_change);
+      return copy;
+    }
     auto copy = c10::make_intrusive<SymbolicFake>(c10::Storage(storage()), key_set(), dtype());
     copy_tensor_metadata(this, copy.get(), version, allow_change);
     return copy;
@@ -44,6 +50,14 @@ class SymbolicFake final : public c10::TensorImpl {
   }
 
  private:
+  // As torch's own tensors ask the mode on top.
+  c10::intrusive_ptr<TensorImpl> detached_by_mode() const {
+    using Modes = c10::impl::TorchDispatchModeTLS;
+    const int64_t depth = Modes::stack_len();
+    if (depth == 0 || c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return {};
+    return Modes::get_stack_at(depth - 1)->pyinterpreter()->detach(this);
+  }
+
   // The sizes as numbers, kept here because the caller gets a reference.
   static c10::IntArrayRef pinned(c10::SymIntArrayRef from, std::vector<int64_t>& to) {
     std::vector<int64_t> values =

@@ -67,3 +67,30 @@ def test_views_of_an_input_in_no_grad_require_what_eagers_do():
         return [(t.requires_grad, t.grad_fn, t._base is x) for t in results]
 
     assert told(oxyfuel.compile(f)(x)) == told(f(x))
+
+
+@torch.library.custom_op("oxyfuel_training::doubled", mutates_args=("x",))
+def doubled(x: torch.Tensor, by: float) -> None:
+    x.mul_(by)
+
+
+@pytest.mark.parametrize("compiler", ("torch", "oxyfuel"))
+def test_an_op_that_writes_at_many_sizes(compiler, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+
+    def fn(x, b):
+        y = x + 1
+        torch.ops.oxyfuel_training.doubled(b[1:], 2.0)
+        torch.ops.oxyfuel_training.doubled(y, 3.0)
+        return y + b
+
+    make = {"torch": lambda f, **k: torch.compile(f, backend="oxyfuel", **k)}
+    compiled = make.get(compiler, oxyfuel.compile)(fn, dynamic=True)
+    for n in (4, 5, 2, 9, 6):
+        x, b = torch.randn(n, 3), torch.randn(n, 3)
+        same = b.clone()
+        torch.testing.assert_close(compiled(x, b), fn(x, same))
+        torch.testing.assert_close(b, same)
+    stats = oxyfuel.stats()
+    assert stats["static_captures"] == stats["unsupported"] == 0
+    assert stats["plans"] <= 2, stats
