@@ -70,12 +70,11 @@ def plan(
     settings: _C.Settings,
     freezing: bool,
     symbols: Mapping[int, _Symbols] | None = None,
-    held: Sequence[int] = (),
 ) -> _C.CompiledPlan | tuple[str, str]:
     """A plan for inputs like these, or (kind, reason) where there is none. ``symbols``: what varies
-    of the inputs; ``held``: numbers in tensors that are constants of the plan."""
+    of the inputs."""
     start = time.perf_counter()
-    made = _C.compile(graph, args, settings, passes.rows(), freezing, symbols or {}, held)
+    made = _C.compile(graph, args, settings, passes.rows(), freezing, symbols or {})
     statistics.count("compile_seconds", time.perf_counter() - start)
     if isinstance(made, _C.CompiledPlan):
         statistics.count("plans")
@@ -126,6 +125,16 @@ def report(settings: _C.Settings, kind: str, text: str, name: str = "a graph") -
         )
 
 
+class _Float:
+    """What the code of a graph is given for a tensor that holds a float."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def item(self) -> float:
+        return self._value
+
+
 class _Graph:
     """A torch.fx.GraphModule and the plans made of it. Lives as long as its callable, which holds
     its methods."""
@@ -142,7 +151,8 @@ class _Graph:
         self._settings = settings
         self._symbols = _symbols_of(gm, examples)
         self._floats = _floats_of(gm)
-        self._held: dict[int, float] = {}  # floats whose reader wants to know them
+        # Otherwise TorchDynamo was told that all may vary.
+        self._floats_vary = bool(self._floats) and torch._dynamo.config.assume_static_by_default
         self._shown = False
         self._differentiable: tuple[_Graph, list[lifted.Slot]] | None = None
         self._eager = eager
@@ -165,17 +175,33 @@ class _Graph:
 
     def run_code(self, *inputs: Any, **keywords: Any) -> Any:
         """What runs where there is no plan."""
-        return (self._captured or self._eager or self._gm.forward)(*inputs, **keywords)
+        if self._captured is None:
+            return (self._eager or self._gm.forward)(*inputs, **keywords)
+        given: list[Any] = list(inputs)
+        for i in self._floats:
+            given[i] = _Float(inputs[i].item())
+        return self._captured(*given, **keywords)
 
-    def capture_code(self) -> None:
+    def capture_code(self, symbols: Mapping[int, _Symbols]) -> None:
         """From now on the module's code is captured as any other: around what no graph has, graphs
-        break, and what depends on data is part of them."""
+        break, what depends on data is part of them, and floats are Python's."""
         from oxyfuel.api import Compiler
 
         if hasattr(self._gm, "real_recompile"):  # its code is not made yet
             self._gm.real_recompile()
         code = self._eager or self._gm.forward
+        inputs = self._gm.graph.find_nodes(op="placeholder")
         self._captured = Compiler("native", self._settings, False, "a graph", None).compiled(code)
+        if self._eager:
+            sources = [f"L['all_inputs'][{i}]" for i in range(len(inputs))]
+        else:
+            sources = [f"L['{node.target}']" for node in inputs]
+        for i, (dims, _) in symbols.items():
+            self._captured.vary(sources[i], [d for d, _ in dims])
+        if self._floats_vary:
+            for i in self._floats:
+                self._captured.vary(f"{sources[i]}._value", None)
+        statistics.count("graphs", -1)  # those of the code are counted
 
     def call_differentiable(self, *inputs: Any) -> Any:
         """A call where attributes of the module require gradients."""
@@ -197,8 +223,9 @@ class _Graph:
         if not self._shown and _C.log_enabled("graph_code"):
             log("graph_code", "captured graph", self._gm.print_readable(print_output=False))
         self._shown = True
-        made = self._plan(args, freezing)
-        if self._symbols and isinstance(made, tuple):
+        made, symbols = self._plan(args, freezing), self._symbols
+        takes_no_float = self._floats and isinstance(made, tuple) and made[0] == "unsupported"
+        if self._symbols and isinstance(made, tuple) and not takes_no_float:
             kind, why = made
             self._symbols = {}
             made = self._plan(args, freezing)
@@ -207,7 +234,7 @@ class _Graph:
             elif not isinstance(made, tuple):
                 report(self._settings, "static", why)
         if isinstance(made, tuple) and made[0] == "unsupported":
-            self.capture_code()
+            self.capture_code(symbols)
             return "captured", made[1]
         return made
 
@@ -219,16 +246,7 @@ class _Graph:
             return "unsupported", str(e)
         except Exception as e:
             return "failed", f"{type(e).__name__}: {str(e).partition(chr(10))[0]}"
-        # Where an op cannot take floats as they are they are constants, but for those that were
-        # others before.
-        floats = {i: args[i].item() for i in self._floats}
-        held = [i for i, x in floats.items() if self._held.get(i) == x]
-        made = plan(graph, args, self._settings, freezing, self._symbols, held)
-        if isinstance(made, tuple) and len(held) < len(floats):
-            self._held |= floats
-            graph = _C.TorchGraph.from_fx(self._gm, self._floats)
-            made = plan(graph, args, self._settings, freezing, self._symbols, list(floats))
-        return made
+        return plan(graph, args, self._settings, freezing, self._symbols)
 
 
 def warn_once(text: str) -> None:

@@ -227,9 +227,9 @@ void bind_execution(py::module_& m) {
   m.def(
       "compile",
       [](const std::shared_ptr<TorchIr>& ir, const py::tuple& args, const Settings& settings,
-         const py::list& passes, bool freezing, const py::dict& dynamic, std::vector<size_t> held) {
+         const py::list& passes, bool freezing, const py::dict& dynamic) {
         using Dims = std::vector<std::pair<int64_t, std::string>>;
-        RecordOptions options{.shape_rules = true, .dynamic = {}, .held = std::move(held)};
+        RecordOptions options{.shape_rules = true, .dynamic = {}};
         for (auto [key, value] : dynamic) {
           DynamicInput& input = options.dynamic[key.cast<size_t>()];
           auto [dims, group] = value.cast<std::pair<Dims, std::optional<std::string>>>();
@@ -239,12 +239,11 @@ void bind_execution(py::module_& m) {
         return compile_graph(ir, args, settings, passes, freezing, options);
       },
       py::arg("torch_graph"), py::arg("example_inputs"), py::arg("settings"), py::arg("passes"),
-      py::arg("freezing"), py::arg("dynamic") = py::dict(), py::arg("held") = std::vector<size_t>(),
+      py::arg("freezing"), py::arg("dynamic") = py::dict(),
       "Records a call with inputs like these and plans it: a CompiledPlan, or (kind, reason). "
       "`dynamic`: by input the dimensions whose sizes are symbols, each with a group, and the "
       "group of a number or None for a symbol of its own; sizes of one group that are equal share "
-      "a symbol. `held`: floats in tensors (the `numbers` of TorchGraph) that are taken as "
-      "constants.");
+      "a symbol.");
   m.attr("CompiledFunction") = py::handle(reinterpret_cast<PyObject*>(compiled_function_type()));
   m.def(
       "compile_everything_like",

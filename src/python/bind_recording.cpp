@@ -316,7 +316,7 @@ void bind_recording(py::module_& m) {
       "record",
       [](TorchIr& ir, const py::object& args, bool shape_rules,
          const std::map<size_t, std::vector<int64_t>>& dynamic) {
-        RecordOptions options{.shape_rules = shape_rules, .dynamic = {}, .held = {}};
+        RecordOptions options{.shape_rules = shape_rules, .dynamic = {}};
         for (const auto& [input, dims] : dynamic)
           for (auto& into = options.dynamic[input].dims; const int64_t d : dims)
             into.push_back({d});

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <dlfcn.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "ir/text.h"
@@ -242,8 +241,6 @@ std::shared_ptr<CompiledPlan> record_and_plan(TorchIr& torch_ir, const py::tuple
     show_torch_graph(trace, torch_ir);  // behind the recording, which finds the types
     auto compiled =
         plan_of(std::move(*recording), !guarded, torch_ir, args, settings, registered, trace);
-    for (const size_t i : options.held)
-      compiled->held.emplace_back(i, THPVariable_Unpack(args[i].ptr()).item<double>());
     trace.finish();
     return compiled;
   } catch (const std::exception& e) {
@@ -264,12 +261,7 @@ py::object no_plan(const char* type, const std::exception& e) {
 
 bool CompiledPlan::accepts(std::span<const bridge::Input> inputs) const {
   c10::SmallVector<int64_t, 64> slots;
-  auto is_held = [&](const auto& number) {
-    const auto* value = static_cast<const double*>(inputs[number.first].tensor->const_data_ptr());
-    return std::memcmp(value, &number.second, sizeof(double)) == 0;
-  };
-  return executable.accepts(inputs) && std::ranges::all_of(held, is_held) &&
-         (!sizes || evaluate(*sizes, inputs, slots));
+  return executable.accepts(inputs) && (!sizes || evaluate(*sizes, inputs, slots));
 }
 
 std::vector<int64_t> CompiledPlan::numbers(std::span<const bridge::Input> inputs) const {

@@ -33,7 +33,6 @@ struct CompiledPlan {
   // Of a graph with symbolic sizes: whether it is for a call's, and the numbers in its result. Null
   // where a capture's guards say that.
   std::optional<pipeline::SizeCheck> sizes;
-  std::vector<std::pair<size_t, double>> held;  // inputs that are numbers, taken as constants
   pipeline::Report report;
   std::string choices;  // what max-autotune tried
   bool flat = false;    // a tuple or list of outputs: the usual case, built without the tree's help

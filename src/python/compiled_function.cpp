@@ -655,6 +655,23 @@ PyObject* forget(PyObject* o, PyObject*) {
   return boundary(body, nullptr);
 }
 
+// Of a tensor the dimensions, none for an int, None for a float.
+PyObject* vary(PyObject* o, PyObject* args) {
+  auto body = [=] {
+    auto [source, dims] =
+        borrow(args).cast<std::pair<std::string, std::optional<std::vector<int64_t>>>>();
+    CompiledFunction& self = Object::of(o);
+    if (dims && !dims->empty()) {
+      self.shapes.changed[source] = {dims->begin(), dims->end()};
+    } else {
+      if (dims) self.shapes.numbers.insert(source);
+      self.varying.insert(source);
+    }
+    return Py_NewRef(Py_None);
+  };
+  return boundary(body, nullptr);
+}
+
 PyObject* guards(PyObject* o, PyObject*) {
   auto body = [=] {
     py::list out;
@@ -710,6 +727,8 @@ PyObject* reduce(PyObject* o, PyObject*) {
 PyMethodDef methods[] = {
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"reset", forget, METH_NOARGS, "Forgets every capture."},
+    {"vary", vary, METH_VARARGS,
+     "Says of an argument, by its source, which dimensions vary: none of an int, None of a float."},
     {"resumed", resumed, METH_NOARGS, "The functions behind graph breaks, compiled."},
     {"guards", guards, METH_NOARGS, "The GuardProgram of each capture, most recently used first."},
     {"guard_nanoseconds",

@@ -488,11 +488,8 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     const std::string& name = ir.graph.def(ir.graph.inputs()[i]).target;
     if (i < ir.runtime_numbers.size() && ir.runtime_numbers[i]) {
       const at::Tensor& number = THPVariable_Unpack(real[i].ptr());
-      const bool held = std::ranges::count(options.held, i) > 0;
-      numbers[ir.graph.inputs()[i].index] = ir.module && !held;  // Dynamo's graphs take them out
-      const at::Tensor fake =
-          held ? recorder.add_held_number(number, name) : recorder.add_runtime_number(number, name);
-      fakes.push_back(owned(THPVariable_Wrap(fake)));
+      numbers[ir.graph.inputs()[i].index] = static_cast<bool>(ir.module);  // Dynamo's take them out
+      fakes.push_back(owned(THPVariable_Wrap(recorder.add_runtime_number(number, name))));
     } else {
       const auto dynamic = options.dynamic.find(i);
       const bool fixed = dynamic == options.dynamic.end();

@@ -66,7 +66,6 @@ struct DynamicInput {
 struct RecordOptions {
   bool shape_rules = true;
   std::map<size_t, DynamicInput> dynamic;  // by input
-  std::vector<size_t> held;  // inputs among TorchIr::runtime_numbers whose values are constants
 };
 
 // How a recording at the command of Python code is set up.

@@ -420,10 +420,6 @@ void OpRecorder::resolve_marks(torch::jit::Stack& s, size_t base) {
 bool OpRecorder::read_number(torch::jit::Stack& s) const {
   const ir::ValueId* v = r_.find(s.back().toTensor().unsafeGetTensorImpl());
   if (!v) return false;
-  if (const auto held = held_numbers_.find(v->index); held != held_numbers_.end()) {
-    s.back() = c10::Scalar(held->second);
-    return true;
-  }
   if (!runtime_numbers_.contains(v->index)) return false;
   std::optional<double> stand_in;
   for (const auto& [bits, value] : stand_ins_)

@@ -66,7 +66,6 @@ class OpRecorder {
   void add_runtime_number(ir::ValueId v, double real);
   bool is_placed(ir::ValueId v) const { return placed_.contains(v.index); }
   void add_read_number(ir::ValueId v) { read_numbers_.insert(v.index); }
-  void add_held_number(ir::ValueId v, double value) { held_numbers_.emplace(v.index, value); }
   // A tensor of these marks with the values of `fake`.
   at::Tensor with_marks(at::Tensor fake, LazyMarks wanted);
   // Whether an op ran in grad mode.
@@ -124,7 +123,6 @@ class OpRecorder {
   std::unordered_map<uint32_t, at::Tensor> places_;
   std::unordered_map<c10::OperatorName, OpFacts> facts_;
   std::unordered_set<uint32_t> runtime_numbers_, read_numbers_;  // values
-  std::unordered_map<uint32_t, double> held_numbers_;            // by value
   std::unordered_map<uint64_t, ir::ValueId> stand_ins_;          // by the bits of a double
   std::unordered_set<uint32_t> placed_;  // values whose stand-ins ops have had
   Write expected_write_ = Write::None;

@@ -72,12 +72,6 @@ at::Tensor Recorder::add_runtime_number(const at::Tensor& real, const std::strin
   return input.wrapper;
 }
 
-at::Tensor Recorder::add_held_number(const at::Tensor& real, const std::string& name) {
-  const RecordedSource& input = recording_.add_input(real, name, {});
-  ops_.add_held_number(input.value, real.item<double>());
-  return input.wrapper;
-}
-
 bool Recorder::is_placed(const at::Tensor& number) const {
   at::functionalization::impl::sync(number);
   return ops_.is_placed(recording_.value_of(wrapper_of(number)->value()));

@@ -94,8 +94,6 @@ class Recorder {
   // A tensor without dimensions that holds a number: ops that take a Scalar take it too, where
   // their rules allow it.
   at::Tensor add_runtime_number(const at::Tensor& real, const std::string& name);
-  // The same of an f64 whose value is taken as constant where it is read.
-  at::Tensor add_held_number(const at::Tensor& real, const std::string& name);
   // Whether an op has had the plain float that stands for such a number.
   bool is_placed(const at::Tensor& number) const;
   // From now on ops may take this tensor without dimensions, which the computation has made, where

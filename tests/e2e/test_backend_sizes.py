@@ -178,6 +178,72 @@ def test_floats_that_ops_want_to_know():
     assert stats["plans"] <= 5
 
 
+FLOATS = {
+    "alpha": lambda x, k: torch.add(x, x * 2, alpha=k),
+    "clamp": lambda x, k: x.clamp(max=k) * 2,
+    "where": lambda x, k: torch.where(x > k, x, k),
+    "pow": lambda x, k: (x * x + 1) ** k,
+    "base": lambda x, k: k**x,
+    "lerp": lambda x, k: torch.lerp(x, x * 2, k),
+    "leaky_relu": lambda x, k: F.leaky_relu(x, k),
+    "full": lambda x, k: x + torch.full((3,), k * 2),
+    "normalize": lambda x, k: F.normalize(x, eps=k),
+    "masked_fill": lambda x, k: x.masked_fill(x > 0.5, k),
+    "index_fill": lambda x, k: x.index_fill(0, torch.tensor([1]), k),
+    "in_place": lambda x, k: (x * 1).add_(x, alpha=k).mul_(k).clamp_(max=k),
+    "of_a_larger_one": lambda x, k: (x / max(k, 0.3)).softmax(-1),
+    "comes_back": lambda x, k: (x.clamp(k), k * 3, k + x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+@pytest.mark.parametrize("grad", (False, True))
+@pytest.mark.parametrize("name", FLOATS)
+def test_floats_that_vary(name, grad, dynamic):
+    """Of all values one plan, and one each for the first values and sizes."""
+    fn = FLOATS[name]
+    compiled = torch.compile(fn, backend="oxyfuel", dynamic=dynamic)
+
+    def run(f, i):
+        torch.manual_seed(i)
+        x = torch.randn(4 + i // 4, 3, requires_grad=grad)
+        out = f(x, 0.1 + 0.07 * i)
+        first = out[0] if isinstance(out, tuple) else out
+        if grad:
+            first.sum().backward()
+        return out, x.grad
+
+    with torch.set_grad_enabled(grad):
+        for i in range(12):
+            same(run(compiled, i), run(fn, i))
+    stats = oxyfuel.stats()
+    assert stats["unsupported"] == stats["graph_breaks"] == 0
+    assert stats["plans"] <= (4 if name == "lerp" else 3), stats  # which weighs in two ways
+
+
+def test_floats_beside_attributes_with_gradients():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x, k):
+            return torch.add(x, self.weight, alpha=k).clamp(max=k)
+
+    model = Scaled()
+    compiled = torch.compile(model, backend="oxyfuel")
+    x = torch.rand(4, 3)
+    with torch.enable_grad():
+        for i in range(6):
+            grads = []
+            for f in (compiled, model):
+                out = f(x, 0.5 + i / 8)
+                grads.append((out.detach(), *torch.autograd.grad(out.sum(), model.weight)))
+            same(*grads)
+    assert oxyfuel.stats()["unsupported"] == 0
+    assert oxyfuel.stats()["plans"] <= 3
+
+
 def test_branches_and_loops():
     def fn(x):
         y = torch.cond(x.sum() > 0, lambda a: a * a.shape[0], lambda a: a.relu() - 1, (x,))

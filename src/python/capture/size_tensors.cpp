@@ -159,6 +159,10 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
       is_symbolic_float(args[1]) && !has_option(kwargs, "requires_grad") &&
       !has_option(kwargs, "out"))
     return filled_with_float(name, callable, args, kwargs);
+  if (name == "torch.scalar_tensor" && args.size() == 1 && is_symbolic_float(args[0]) &&
+      takes_options(kwargs))
+    return filled_with_float("torch.full", member_of<"torch", "full">(), {py::tuple(), args[0]},
+                             kwargs);
   if (args.size() != 2) return std::nullopt;
   const auto number = sizes().computed(name, args, kwargs);
   return number ? Done(filled(capture_, *number, {}, false)) : std::nullopt;
