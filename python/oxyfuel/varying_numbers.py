@@ -17,22 +17,92 @@ def _constant(number: Any) -> Any:
     return number if number is None else float(repr(float(number)))
 
 
+def _drops(input: torch.Tensor, p: float, train: bool) -> bool:
+    return train and 0 < p < 1 and input.numel() > 0
+
+
+def _rate(p: float) -> float:
+    """One where nothing is dropped."""
+    return 0.0 if 0 < p < 1 else _constant(p)
+
+
+def _noise(input: torch.Tensor, keep: float) -> torch.Tensor:
+    return torch.empty_like(input).bernoulli_(keep)
+
+
+def _feature_noise(input: torch.Tensor, keep: float) -> torch.Tensor:
+    if input.dim() < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    sizes = [*input.shape[:2], *[1 for _ in input.shape[2:]]]
+    return input.new_empty(sizes).bernoulli_(keep)
+
+
 def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.dropout`."""
-    if not (train and 0 < p < 1):
-        return torch.dropout(input, _constant(p), train)
-    return input * _noise(input, 1 - p)
+    if not _drops(input, p, train):
+        return torch.dropout(input, _rate(p), train)
+    return input * _noise(input, 1 - p).div_(1 - p)
 
 
 def dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.dropout_`."""
-    if not (train and 0 < p < 1):
-        return torch.dropout_(input, _constant(p), train)
-    return input.mul_(_noise(input, 1 - p))
+    if not _drops(input, p, train):
+        return torch.dropout_(input, _rate(p), train)
+    return input.mul_(_noise(input, 1 - p).div_(1 - p))
 
 
-def _noise(input: torch.Tensor, keep: float) -> torch.Tensor:
-    return torch.empty_like(input).bernoulli_(keep).div_(keep)
+def feature_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.feature_dropout`."""
+    if not _drops(input, p, train):
+        return torch.feature_dropout(input, _rate(p), train)
+    return input * _feature_noise(input, 1 - p).div_(1 - p)
+
+
+def feature_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.feature_dropout_`."""
+    if not _drops(input, p, train):
+        return torch.feature_dropout_(input, _rate(p), train)
+    return input.mul_(_feature_noise(input, 1 - p).div_(1 - p))
+
+
+def _scale_and_shift(noise: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """What keeps mean and variance of what a selu gives, of which p is dropped."""
+    alpha = 1.7580993408473766  # its least value, negated
+    a = 1 / math.sqrt((alpha * alpha * p + 1) * (1 - p))
+    shift = noise.add(-1).mul_(alpha * a).add_(alpha * a * p)
+    return noise.mul_(a), shift
+
+
+def alpha_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.alpha_dropout`."""
+    if not _drops(input, p, train):
+        return torch.alpha_dropout(input, _rate(p), train)
+    scale, shift = _scale_and_shift(_noise(input, 1 - p), p)
+    return (input * scale).add_(shift)
+
+
+def alpha_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.alpha_dropout_`."""
+    if not _drops(input, p, train):
+        return torch.alpha_dropout_(input, _rate(p), train)
+    scale, shift = _scale_and_shift(_noise(input, 1 - p), p)
+    return input.mul_(scale).add_(shift)
+
+
+def feature_alpha_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.feature_alpha_dropout`."""
+    if not _drops(input, p, train):
+        return torch.feature_alpha_dropout(input, _rate(p), train)
+    scale, shift = _scale_and_shift(_feature_noise(input, 1 - p), p)
+    return (input * scale).add_(shift)
+
+
+def feature_alpha_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.feature_alpha_dropout_`."""
+    if not _drops(input, p, train):
+        return torch.feature_alpha_dropout_(input, _rate(p), train)
+    scale, shift = _scale_and_shift(_feature_noise(input, 1 - p), p)
+    return input.mul_(scale).add_(shift)
 
 
 def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
@@ -40,6 +110,182 @@ def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     if not alpha > 0:
         return torch.celu(input, _constant(alpha))
     return _elu(input, alpha, 1.0, 1.0 / alpha)
+
+
+def rrelu(
+    input: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> torch.Tensor:
+    """`torch.rrelu`, which has one slope where it does not train."""
+    if training or not -math.inf < lower <= upper < math.inf:
+        return torch.rrelu(input, _constant(lower), _constant(upper), training)
+    return F.leaky_relu(input, (lower + upper) / 2)
+
+
+def clamp_(input: torch.Tensor, min: float | None = None, max: float | None = None) -> torch.Tensor:
+    """`Tensor.clamp_`."""
+    if not input.is_floating_point():
+        return input.clamp_(_constant(min), _constant(max))
+    return input.copy_(torch.clamp(input.clone(), min, max))
+
+
+def float_power(input: Any, exponent: Any) -> torch.Tensor:
+    """`torch.float_power`."""
+    tensors = [x for x in (input, exponent) if isinstance(x, torch.Tensor)]
+    wide = torch.complex128 if any(x.is_complex() for x in tensors) else torch.float64
+    return torch.pow(*[x.to(wide) if isinstance(x, torch.Tensor) else x for x in (input, exponent)])
+
+
+def vector_norm(
+    x: torch.Tensor,
+    ord: float = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch.linalg.vector_norm`, for an order that has no code of its own there, and whose powers
+    are numbers."""
+    known = not 1 / 16 < ord < 64 or ord == 1 or ord == 2
+    if known or x.dim() == 0 or not (x.is_floating_point() or x.is_complex()):
+        return torch.linalg.vector_norm(x, _constant(ord), dim, keepdim, dtype=dtype)
+    parts = (x if dtype is None else x.to(dtype)).abs()
+    kind = parts.dtype
+    if kind.itemsize < 4:
+        parts = parts.float()
+    # Roots and powers of 0 have no gradient that a sum could have.
+    zero = parts == 0
+    powers = parts.masked_fill(zero, 1).pow(ord).masked_fill(zero, 0)
+    dims = list(range(x.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    total = powers.sum(dims, True)
+    none = total == 0
+    out = total.masked_fill(none, 1).pow(1 / ord).masked_fill(none, 0).to(kind)
+    return out if keepdim else out.squeeze(dims)
+
+
+def norm(
+    input: torch.Tensor,
+    p: float,
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch.norm`, of a vector."""
+    return vector_norm(input, p, dim, keepdim, dtype=dtype)
+
+
+def dist(input: torch.Tensor, other: torch.Tensor, p: float = 2) -> torch.Tensor:
+    """`torch.dist`."""
+    return vector_norm(input - other, p)
+
+
+def pairwise_distance(
+    x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> torch.Tensor:
+    """`torch.pairwise_distance`."""
+    last = max(x1.dim(), x2.dim()) - 1
+    return vector_norm(x1 - x2 + eps, p, last, keepdim)
+
+
+def quantile(
+    input: torch.Tensor,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.quantile`."""
+    return _quantile(torch.quantile, input, q, dim, keepdim, interpolation)
+
+
+def nanquantile(
+    input: torch.Tensor,
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> torch.Tensor:
+    """`torch.nanquantile`."""
+    return _quantile(torch.nanquantile, input, q, dim, keepdim, interpolation)
+
+
+def _quantile(
+    function: Any,
+    input: torch.Tensor,
+    q: float,
+    dim: int | None,
+    keepdim: bool,
+    interpolation: str,
+) -> torch.Tensor:
+    fits = input.dtype in (torch.float32, torch.float64) and 0 <= q <= 1
+    if not fits or input.dim() == 0 or input.numel() == 0:
+        return function(input, _constant(q), dim, keepdim, interpolation=interpolation)
+    values = input.flatten() if dim is None else input.movedim(dim, -1)
+    values = values.sort(-1).values
+    missing = values.isnan()
+    if function is torch.nanquantile:
+        last = (values.shape[-1] - 1 - missing.sum(-1, keepdim=True)).clamp(min=0)
+        ranks = last * torch.full((), q, dtype=input.dtype)
+    else:
+        last = values.shape[-1] - 1
+        ranks = torch.full((*values.shape[:-1], 1), q, dtype=input.dtype) * last
+        ranks = ranks.masked_fill(missing.any(-1, keepdim=True), last)
+    if interpolation in ("lower", "higher", "nearest"):
+        rounded = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}
+        ranks = rounded[interpolation](ranks)
+    below = ranks.long()
+    out = values.gather(-1, below)
+    if interpolation in ("linear", "midpoint"):
+        weights = torch.full_like(ranks, 0.5) if interpolation == "midpoint" else ranks - below
+        out = out.lerp(values.gather(-1, ranks.ceil().long()), weights)
+    if not keepdim:
+        return out.squeeze(-1)
+    return out.view([1 for _ in input.shape]) if dim is None else out.squeeze(-1).unsqueeze(dim)
+
+
+def cross_entropy_loss(
+    input: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """`torch._C._nn.cross_entropy_loss`; reductions are 0 (none), 1 (mean) and 2 (sum)."""
+    if not 0 < label_smoothing <= 1 or input.dim() == 0:
+        return torch._C._nn.cross_entropy_loss(
+            input, target, weight, reduction, ignore_index, _constant(label_smoothing)
+        )
+    of_classes = 0 if input.dim() == 1 else 1
+    classes = input.shape[of_classes]
+    logarithms = torch.log_softmax(input, of_classes, dtype=input.dtype)
+    weighted = logarithms
+    if weight is not None:
+        weighted = logarithms * weight.view([-1] + [1 for _ in input.shape[2:]])
+    if target.is_floating_point():
+        target = target * (1 - label_smoothing) + label_smoothing / classes
+        if reduction == 0:
+            return -(weighted * target).sum(of_classes)
+        total = -(weighted * target).sum()
+        return total if reduction == 2 else total / (input.numel() / classes)
+    loss = torch._C._nn.nll_loss_nd(logarithms, target, weight, reduction, ignore_index)
+    ignored = target == ignore_index
+    smooth = (-weighted.sum(of_classes)).masked_fill(ignored, 0)
+    if reduction == 1:
+        counts = ~ignored
+        if weight is not None:
+            chosen = weight[target.masked_fill(ignored, 0)]
+            counts = chosen.masked_fill(ignored, 0)
+        smooth = smooth.sum() / counts.sum()
+    elif reduction == 2:
+        smooth = smooth.sum()
+    return _times(loss, 1 - label_smoothing) + _times(smooth, label_smoothing / classes)
+
+
+def _times(input: torch.Tensor, factor: float) -> torch.Tensor:
+    """Rounded once, as a product with a number is."""
+    return (input.float() if input.dtype.itemsize < 4 else input).mul(factor).to(input.dtype)
 
 
 def scaled_dot_product_attention(
@@ -54,12 +300,41 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """`F.scaled_dot_product_attention`, whose fused kernel takes the scale as it is."""
+    if 0 < dropout_p < 1 and not enable_gqa and not (is_causal and attn_mask is not None):
+        return _attention_with_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale)
     dropout_p = _constant(dropout_p)
     if enable_gqa:
         scale = _constant(scale)
     return _scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+
+
+def _attention_with_dropout(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    """What no fused kernel has. Both factors of the product are scaled, by the root."""
+    dtype = query.dtype
+    if dtype.itemsize < 4:
+        query, key, value = query.float(), key.float(), value.float()
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1])
+    root = math.sqrt(abs(scale))
+    if is_causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -math.inf)
+    scores = torch.matmul(query * (-root if scale < 0 else root), key.transpose(-2, -1) * root)
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.ops.aten._safe_softmax(scores, -1)
+    return torch.matmul(dropout(weights, p, True), value).to(dtype)
 
 
 def arange(

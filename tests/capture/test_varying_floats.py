@@ -18,6 +18,8 @@ IMAGE = torch.linspace(-2, 2, 2 * 4 * 8 * 8).view(2, 4, 8, 8)
 QUERY = torch.sin(torch.arange(2.0 * 2 * 8 * 16)).view(2, 2, 8, 16)
 MASK = torch.arange(24).view(4, 6) % 3 == 0
 WHOLE = torch.arange(24).view(4, 6)
+CLASSES = torch.tensor([0, 2, 1, 5])
+IGNORED = torch.tensor([0, -100, 1, -100])
 SQUARE = torch.cos(torch.arange(36.0)).view(6, 6)
 
 
@@ -62,6 +64,10 @@ def leaf(dtype=torch.float32):
 
 def plain():
     return torch.sin(torch.arange(24.0)).view(4, 6)
+
+
+def rows_of_zeros(x):
+    return x * torch.tensor([[1.0], [0.0], [2.0], [1.0]])
 
 
 def index_assignment(x, v):
@@ -134,6 +140,54 @@ DIFFERENTIABLE = {
     "causal_attention": lambda x, v: F.scaled_dot_product_attention(
         QUERY * x.mean(), QUERY, QUERY, is_causal=True, scale=v
     ),
+    "dropout2d": lambda x, v: F.dropout2d(x.view(2, 2, 2, 3), v),
+    "dropout3d_in_place": lambda x, v: F.dropout3d(x.view(2, 2, 2, 3, 1) * 1, v, inplace=True),
+    "alpha_dropout": lambda x, v: F.alpha_dropout(x, v, True),
+    "alpha_dropout_in_place": lambda x, v: F.alpha_dropout(x * 1, v, True, True),
+    "feature_alpha_dropout": lambda x, v: F.feature_alpha_dropout(x, v, True),
+    "no_elements": lambda x, v: F.dropout(x[:0], v),
+    "attention_with_dropout": lambda x, v: F.scaled_dot_product_attention(
+        QUERY * x.mean(), QUERY, QUERY, dropout_p=v
+    ),
+    "causal_attention_with_dropout": lambda x, v: F.scaled_dot_product_attention(
+        QUERY * x.mean(), QUERY, QUERY, dropout_p=v, is_causal=True, scale=-v
+    ),
+    "masked_attention_with_dropout": lambda x, v: F.scaled_dot_product_attention(
+        QUERY * x.mean(), QUERY, QUERY, torch.ones(8, 8).tril(-1).bool(), v
+    ),
+    "norm": lambda x, v: torch.norm(rows_of_zeros(x), v, 1),
+    "norm_of_all": lambda x, v: rows_of_zeros(x).norm(v + 2, (0, 1), True) + x.norm(v),
+    "vector_norm": lambda x, v: torch.linalg.vector_norm(x, v, 0, dtype=torch.float64),
+    "normalize_by_another_norm": lambda x, v: F.normalize(x, v, 0),
+    "dist": lambda x, v: torch.dist(x, x.detach().flip(0), v),
+    "pairwise_distance_by_another_norm": lambda x, v: F.pairwise_distance(x, x * 2, v),
+    "cdist": lambda x, v: torch.cdist(x, x.detach() * 2, v),
+    "pdist": lambda x, v: F.pdist(x, 3 * v),
+    "cosine_similarity": lambda x, v: F.cosine_similarity(x, x.detach() + 1, eps=v),
+    "quantile": lambda x, v: torch.quantile(x, v, 0, True) + x.quantile(v),
+    "midpoint": lambda x, v: x.quantile(v, dim=1, interpolation="midpoint"),
+    "lower": lambda x, v: x.quantile(v, dim=1, keepdim=True, interpolation="lower"),
+    "quantile_beside_nan": lambda x, v: torch.quantile(x.where(~MASK, math.nan), v, 1),
+    "nanquantile": lambda x, v: torch.nanquantile(x.where(~MASK, math.nan), v, 1),
+    "float_power": lambda x, v: torch.float_power(x.abs() + 1, v) + (x * x).float_power(1 + v),
+    "float_power_of_a_number": lambda x, v: torch.float_power(v, x),
+    "rrelu": lambda x, v: F.rrelu(x, v / 2, v),
+    "clamp_in_place": lambda x, v: (x * 1).clamp_(-v, v),
+    "smoothing": lambda x, v: F.cross_entropy(x, CLASSES, label_smoothing=v),
+    "smoothing_with_weights": lambda x, v: F.cross_entropy(
+        x, IGNORED, ROW.exp(), label_smoothing=v
+    ),
+    "smoothing_of_each": lambda x, v: F.cross_entropy(
+        x, IGNORED, ROW.exp(), label_smoothing=v, reduction="none"
+    ),
+    "smoothing_of_ignored": lambda x, v: F.cross_entropy(x, IGNORED, label_smoothing=v),
+    "smoothing_of_images": lambda x, v: F.cross_entropy(
+        x.view(1, 4, 6), torch.arange(6)[None] % 4, label_smoothing=v, reduction="sum"
+    ),
+    "smoothing_of_rates": lambda x, v: F.cross_entropy(
+        x, x.detach().softmax(1), ROW.exp(), label_smoothing=v
+    ),
+    "isclose": lambda x, v: torch.isclose(x, x * 1.3, rtol=v, atol=v / 8) * x,
     "several": lambda x, v: F.leaky_relu(x, v * 0.5) + F.elu(x, v) * v + F.leaky_relu(x, v),
 }
 
@@ -255,3 +309,67 @@ def test_integers_refuse_floats_as_alpha(values):
                 continue
             with pytest.raises(RuntimeError, match="must not be a floating point number"):
                 compiled(WHOLE, a)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, v: x.norm(v, 1),
+        lambda x, v: F.normalize(x, v),
+        lambda x, v: F.pairwise_distance(x, x.detach() * 2, v),
+        lambda x, v: F.cross_entropy(x, CLASSES, label_smoothing=v / 8),
+        lambda x, v: F.alpha_dropout(x, v / 8, True),
+    ],
+)
+@pytest.mark.parametrize("dtype", (torch.float64, torch.bfloat16), ids=str)
+def test_dtypes_of_what_is_written_out(program, dtype):
+    compiled = oxyfuel.compile(program)
+    for v in (1.5, 2.5, 0.75, 3.0):
+        expected, actual = run(program, v, leaf(dtype)), run(compiled, v, leaf(dtype))
+        torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 2 and stats["graph_breaks"] == 0, stats
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, p: x.norm(p, 1),
+        lambda x, p: torch.cdist(x, x.detach() * 2 + 1, p),
+        lambda x, p: F.pairwise_distance(x, x.detach() * 2, p),
+    ],
+)
+def test_orders_that_have_code_of_their_own(program):
+    compiled = oxyfuel.compile(program)
+    for p in (1.5, 2.5, 2.0, 1.0, 0.0, math.inf, 3.0, 0.5, 2.0, 1.0):
+        same(run(compiled, p, leaf()), run(program, p, leaf()))
+    assert oxyfuel.stats()["plans"] <= 6
+
+
+def test_what_eager_refuses_of_what_is_written_out():
+    for program in (
+        lambda x, v: torch.quantile(x, 4 * v),
+        lambda x, v: F.dropout2d(x, 4 * v),
+        lambda x, v: (x * 9).int().clamp_(-v, v),
+        lambda x, v: F.cross_entropy(x, CLASSES + 4, label_smoothing=v),
+        lambda x, v: torch.linalg.vector_norm(x.int(), v),
+    ):
+        compiled = oxyfuel.compile(program)
+        for v in (0.3, 0.5, 0.75):
+            expected = run(program, v, plain)
+            assert isinstance(expected, str) and run(compiled, v, plain) == expected
+
+
+@pytest.mark.parametrize("name", ("leaky_relu", "elu", "hardtanh", "softplus", "dropout"))
+def test_slopes_and_sizes_that_vary(name):
+    """The sum's gradient has no memory of its own."""
+    compiled = oxyfuel.compile(DIFFERENTIABLE[name])
+    for i, v in enumerate(VALUES):
+        grads = []
+        for f in (compiled, DIFFERENTIABLE[name]):
+            torch.manual_seed(i)
+            x = torch.randn(4 + i, 6, requires_grad=True)
+            f(x, v).sum().backward()
+            grads.append(x.grad)
+        torch.testing.assert_close(*grads)
+    assert oxyfuel.stats()["plans"] <= 2

@@ -15,8 +15,9 @@ namespace {
 
 // The numbers for which a function does the same; one outside is a constant of the capture. Rate:
 // between 0 and 1. NoGradient: where the gradient, which computes with it, is not wanted. Operand:
-// beside a tensor that has the result's dtype. Fused: of the fused kernel alone.
-enum class Range : uint8_t { All, Positive, Rate, NoGradient, Operand, Fused };
+// beside a tensor that has the result's dtype. Fused: of the fused kernel alone. Norm: of a norm for
+// which torch has no code of its own.
+enum class Range : uint8_t { All, Positive, Rate, NoGradient, Operand, Fused, Norm };
 
 // Arguments that torch hands on to its ops as they are, and decides nothing by within the range.
 struct PlainFloat {
@@ -82,6 +83,11 @@ constexpr PlainFloat kFloats[] = {
     {"poisson_nll_loss", 4, "eps", Range::Positive},
     {"pairwise_distance", 3, "eps", Range::Positive},
     {"logit", 1, "eps", Range::Rate},
+    {"cosine_similarity", 3, "eps", Range::Positive},
+    {"isclose allclose", 2, "rtol", Range::Positive},
+    {"isclose allclose", 3, "atol", Range::Positive},
+    {"cdist", 2, "p", Range::Norm},
+    {"pdist", 1, "p", Range::Norm},
 };
 
 template <size_t N>
@@ -108,7 +114,30 @@ constexpr InPython kInPython[] = {
     {"torch.arange", "arange", 2, "step"},
     {"torch.dropout", "dropout", 1, "p"},
     {"torch.dropout_", "dropout_", 1, "p"},
+    {"torch.alpha_dropout", "alpha_dropout", 1, "p"},
+    {"torch.alpha_dropout_", "alpha_dropout_", 1, "p"},
+    {"torch.feature_dropout", "feature_dropout", 1, "p"},
+    {"torch.feature_dropout_", "feature_dropout_", 1, "p"},
+    {"torch.feature_alpha_dropout", "feature_alpha_dropout", 1, "p"},
+    {"torch.feature_alpha_dropout_", "feature_alpha_dropout_", 1, "p"},
     {"torch.celu", "celu", 1, "alpha"},
+    {"torch.rrelu", "rrelu", 1, "lower"},
+    {"torch.rrelu", "rrelu", 2, "upper"},
+    {"torch.clamp_", "clamp_", 1, "min"},
+    {"torch.clamp_", "clamp_", 2, "max"},
+    {"torch.clip_", "clamp_", 1, "min"},
+    {"torch.clip_", "clamp_", 2, "max"},
+    {"torch.float_power", "float_power", 0, "self"},
+    {"torch.float_power", "float_power", 1, "exponent"},
+    {"torch.norm", "norm", 1, "p"},
+    {"torch.functional.norm", "norm", 1, "p"},
+    {"torch.linalg.vector_norm", "vector_norm", 1, "ord"},
+    {"torch._C._linalg.linalg_vector_norm", "vector_norm", 1, "ord"},
+    {"torch.dist", "dist", 2, "p"},
+    {"torch.pairwise_distance", "pairwise_distance", 2, "p"},
+    {"torch.quantile", "quantile", 1, "q"},
+    {"torch.nanquantile", "nanquantile", 1, "q"},
+    {"torch._C._nn.cross_entropy_loss", "cross_entropy_loss", 5, "label_smoothing"},
     {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", 4, "dropout_p"},
     {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", kByName, "scale"},
     {"torch.nn.functional.interpolate", "interpolate", 2, "scale_factor"},
@@ -177,6 +206,11 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
     case Range::Operand:
       fits = floating && !met->same;
       break;
+    case Range::Norm:
+      fits = is_within(o, 0, kNoBound);
+      for (const double own : {1.0, 2.0})
+        fits = fits && objects().truth(compare(o, py::float_(own), Py_NE));
+      break;
     case Range::Fused:
       fits = is_fused_attention(args) && is_within(o, 0, kNoBound);
       break;
@@ -202,8 +236,15 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
   const auto* row = std::ranges::find_if(kInPython, varies);
   if (row == std::end(kInPython)) return std::nullopt;
   const RefusedFrames allowed(nullptr);
-  return calls().call(py::module_::import("oxyfuel.varying_numbers").attr(row->function), args,
-                      kwargs);
+  const py::object function = py::module_::import("oxyfuel.varying_numbers").attr(row->function);
+  const py::object code = function.attr("__code__");
+  const auto parameters =
+      code.attr("co_argcount").cast<ssize_t>() + code.attr("co_kwonlyargcount").cast<ssize_t>();
+  const py::object names = py::tuple(code.attr("co_varnames"))[py::slice(0, parameters, 1)];
+  const bool takes_all =
+      std::ranges::all_of(kwargs, [&](const auto& item) { return names.contains(item.first); });
+  if (!takes_all) return std::nullopt;
+  return calls().call(function, args, kwargs);
 }
 
 }  // namespace oxy::python
