@@ -61,6 +61,15 @@ bool interprets(py::handle callable) {
   return p != nullptr && PyFunction_Check(p) && is_written_by_user(p);
 }
 
+// Logger.debug and the like, which may have no use for their arguments.
+bool asks_whether_to_log(py::handle callable) {
+  PyObject* p =
+      PyMethod_Check(callable.ptr()) ? PyMethod_GET_FUNCTION(callable.ptr()) : callable.ptr();
+  if (!PyFunction_Check(p) || !is_text(as_function(p)->func_module, "logging")) return false;
+  const std::string_view name = view_of(as_function(p)->func_qualname);
+  return name.starts_with("Logger.") && name != "Logger._log";
+}
+
 // Those that special_calls.def has for numbers of sizes.
 bool is_function_of_sizes(py::handle callable) {
   if (callable.is(type_object(&PyLong_Type)) || callable.is(type_object(&PyFloat_Type)))
@@ -149,6 +158,10 @@ py::object Numbers::read(const py::object& o) {
   if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
   Arguments values;
   for (const py::object& part : deferred.parts) values.push_back(read(part));
+  if (PyUnicode_CheckExact(deferred.real.ptr())) {
+    for (const py::object& value : values) with_numbers(value);
+    return deferred.real;
+  }
   if (std::ranges::none_of(values, mentions_symbolic_int)) return deferred.real;
   return steal(PyObject_Call(deferred.function.ptr(), tuple_of(values).ptr(), nullptr));
 }
@@ -246,6 +259,8 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
   const py::object callable = next_callee(f, count).callable;
   if (f.kwnames) return false;
   if (callable.is(member_of<"builtins", "isinstance">())) return true;
+  if (count == 1 && is_deferred_text(f.stack.back()) && callable.is(type_object(&PyUnicode_Type)))
+    return true;
   if (count == 1 && is_of_sizes(f.stack.back()) && is_function_of_sizes(callable)) return true;
   return is_method_wrapper(callable.ptr()) && is_name(callable.attr("__name__"), names().setattr_);
 }
@@ -255,10 +270,14 @@ bool Numbers::is_called_deferred(const TracedFrame& f, size_t count) const {
 // deferred is read here.
 bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   const std::span<py::object> args = std::span(f.stack).last(count);
-  auto runtime = [this](const py::object& o) { return is_runtime_number(o); };
+  auto runtime = [this](const py::object& o) {
+    return is_runtime_number(o) || is_deferred_text(o);
+  };
   if (std::ranges::none_of(args, runtime)) return false;
   const auto [callable, method_self] = next_callee(f, count);
-  if (method_self) return false;
+  const bool prints = callable.is(member_of<"builtins", "print">());
+  if (prints && PyCFunction_Check(callable.ptr())) return true;  // behind the graph
+  if (method_self && !PyFunction_Check(callable.ptr())) return false;
   if (PyCFunction_Check(callable.ptr())) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
     const bool is_method = self && heap().is_tensor(self);
@@ -279,7 +298,7 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
     return name.starts_with("aten.") && !name.starts_with("aten.cl") && args.size() == 2 &&
            takes_runtime_numbers(name, args, {});
   }
-  if (!interprets(callable)) return false;
+  if (!interprets(callable) && !asks_whether_to_log(callable)) return false;
   for (py::object& o : args)
     if (!runtime(o)) o = read(o);
   return true;
@@ -407,6 +426,8 @@ void Numbers::read_arguments(TracedFrame& f) {
   const int operation = binary_operator_of(i.op, i.arg);
   if (operation >= 0) {
     const char* name = binary_operator_name(static_cast<uint32_t>(operation));
+    const auto operands = std::span(f.stack).last(2);
+    if (makes_text(static_cast<uint32_t>(operation), operands[0], operands[1])) return;
     if (!goes_on_counting(f) && !takes_runtime_numbers(name, std::span(f.stack).last(2), {}))
       for (py::object& o : std::span(f.stack).last(2)) o = read(o);
     return;
@@ -468,6 +489,16 @@ void Numbers::read_arguments(TracedFrame& f) {
                          !objects().special_method(dict, names().setitem_);
       return stays ? void() : read_top(3);
     }
+    case FORMAT_VALUE:
+    case FORMAT_WITH_SPEC:
+    case FORMAT_SIMPLE:
+    case CONVERT_VALUE: {
+      const size_t below = i.op == FORMAT_WITH_SPEC || (i.op == FORMAT_VALUE && i.arg & 4) ? 1 : 0;
+      read_top(below);
+      return is_deferred_text(f.stack[f.stack.size() - 1 - below]) ? void() : read_top(1 + below);
+    }
+    case BUILD_STRING:
+      return;
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) ? void() : read_top(1);
     case CALL:
@@ -484,7 +515,9 @@ void Numbers::read_arguments(TracedFrame& f) {
       return stay ? void() : read_top(i.arg + (i.op == CALL_KW ? 3 : 2));
     }
     case RETURN_VALUE:
-      if (frames().stack().size() == 1 || (f.direct && is_runtime_number(f.stack.back()))) return;
+      if (frames().stack().size() == 1 ||
+          (f.direct && (is_runtime_number(f.stack.back()) || is_deferred_text(f.stack.back()))))
+        return;
       return read_top(1);
     default:
       return read_top(f.stack.size());

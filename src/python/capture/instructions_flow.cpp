@@ -67,6 +67,8 @@ void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keyw
       f.next = call + 1;
       return push(f, std::move(length));
     }
+  if (kwargs.empty())
+    if (py::object text = c.numbers.text_of_call(callable, args)) return push(f, std::move(text));
   c.frames.direct = true;
   push(f, c.calls.call(callable, std::move(args), std::move(kwargs)));
 }

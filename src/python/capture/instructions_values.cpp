@@ -106,6 +106,8 @@ void binary_op(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object b = pop(f), a = pop(f);
   const int operation = binary_operator_of(i.op, i.arg);
   const py::object& function = binary_operator(static_cast<uint32_t>(operation));
+  if (py::object text = c.numbers.text_of_operator(static_cast<uint32_t>(operation), a, b))
+    return push(f, std::move(text));
   if (auto number = c.numbers.float_of_sizes(kOperators[operation], function, {a, b}))
     return push(f, *number);
   push(f, c.objects.compute(function, {a, b}));
@@ -150,9 +152,12 @@ void build_slice(Capture&, TracedFrame& f, const Instruction& i) {
        steal(PySlice_New(items[0].ptr(), items[1].ptr(), i.arg == 3 ? items[2].ptr() : nullptr)));
 }
 
+constexpr std::string_view kConversions("\0sra", 4);
+
 py::object converted(Capture& c, py::object o, uint32_t conversion) {
   constexpr uint32_t kRepr = 2, kAscii = 3;
-  o = with_numbers(o);
+  if (py::object text = c.numbers.formatted(o, kConversions[conversion], py::str(""))) return text;
+  o = with_numbers(c.numbers.carried(o));
   if (conversion != kAscii)
     if (auto text = c.calls.text_of(o, conversion == kRepr)) return *text;
   o = c.calls.plain_contents(o, member_of<"builtins", "format">());
@@ -161,7 +166,8 @@ py::object converted(Capture& c, py::object o, uint32_t conversion) {
 }
 
 py::object formatted(Capture& c, py::object o, const py::object& spec) {
-  o = with_numbers(o);
+  if (py::object text = c.numbers.formatted(o, '\0', spec)) return text;
+  o = with_numbers(c.numbers.carried(o));
   if (PyObject* own = c.objects.special_method(o, py::str("__format__")))
     return c.calls.call(own, {o, spec});
   const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
@@ -177,8 +183,17 @@ void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object spec = i.arg & 4 ? pop(f) : py::str("");
   py::object o = pop(f);
   const uint32_t conversion = i.arg & 3;
+  if (py::object text = c.numbers.formatted(o, kConversions[conversion], spec))
+    return push(f, std::move(text));
   if (conversion == 0) return push(f, formatted(c, std::move(o), spec));
   push(f, steal(PyObject_Format(converted(c, std::move(o), conversion).ptr(), spec.ptr())));
+}
+
+void build_string(Capture& c, TracedFrame& f, const Instruction& i) {
+  Arguments parts = pop_many(f, i.arg);
+  if (py::object text = c.numbers.joined(parts)) return push(f, std::move(text));
+  for (py::object& part : parts) part = c.numbers.carried(part);
+  push(f, py::str("").attr("join")(tuple_of(parts)));
 }
 
 void format_with_spec(Capture& c, TracedFrame& f, const Instruction&) {

@@ -114,6 +114,12 @@ class Numbers : public Part, private FloatOwner {
   SourceId source_of_float(py::handle o) const;
   Done compare_state(const py::object& a, const py::object& b, int operation);
 
+  // Texts of numbers that vary, deferred (texts_of_numbers.cpp); null for all else.
+  py::object formatted(const py::object& o, char conversion, const py::object& spec);
+  py::object joined(const Arguments& parts);
+  py::object text_of_operator(uint32_t operation, const py::object& a, const py::object& b);
+  py::object text_of_call(const py::object& callable, const Arguments& args);
+
   bool is_deferred(py::handle o) const { return deferred_.contains(o.ptr()); }
   // Whether it is deferred, and no container may have it.
   bool must_be_packed(py::handle o) const { return is_deferred(o) && !is_symbolic_float(o); }
@@ -160,6 +166,10 @@ class Numbers : public Part, private FloatOwner {
   bool have_runtime_numbers() const {
     return !varying.empty() || floats_of_sizes_ || numbers_of_data_;
   }
+  bool is_deferred_text(const py::object& o) const;
+  bool varies_in_text(const py::object& o) const;
+  py::object deferred_text(const py::object& function, Arguments parts);
+  bool makes_text(uint32_t operation, const py::object& a, const py::object& b) const;
   bool is_called_deferred(const TracedFrame& frame, size_t count) const;
   bool goes_on_counting(const TracedFrame& frame);
   bool is_nonzero(const py::object& number);

@@ -1,0 +1,114 @@
+// Texts of sizes and of floats that vary: made in captured code to be thrown away, as a message is
+// that nobody reads, or to be carried to where the graph ends, where each call makes its own. They
+// are deferred as numbers are (deferred_numbers.cpp): what looks at one reads the numbers in it.
+#include "python/capture/capture.h"
+
+namespace oxy::python {
+namespace {
+
+PyObject* join_parts(PyObject*, PyObject* parts) {
+  static PyObject* const nothing = PyUnicode_InternFromString("");
+  return PyUnicode_Join(nothing, parts);
+}
+
+bool is_format_of_text(py::handle callable) {
+  static const py::object& unbound = *new py::object(type_object(&PyUnicode_Type).attr("format"));
+  if (callable.is(unbound)) return true;
+  if (!PyCFunction_Check(callable.ptr())) return false;
+  PyObject* self = PyCFunction_GET_SELF(callable.ptr());
+  return self != nullptr && PyUnicode_CheckExact(self) &&
+         is_text(py::object(callable.attr("__name__")).ptr(), "format");
+}
+
+bool is_addition(uint32_t operation) { return operation == 0 || operation == 13; }
+bool is_rest(uint32_t operation) { return operation == 6 || operation == 19; }
+
+}  // namespace
+
+bool Numbers::is_deferred_text(const py::object& o) const {
+  const Deferred* found = find(o);
+  return found && PyUnicode_CheckExact(found->real.ptr());
+}
+
+// A number that another call may have another one for, a text of such, or a tuple of such numbers.
+bool Numbers::varies_in_text(const py::object& o) const {
+  if (is_symbolic_int(o)) return has_hint(o);
+  if (is_symbolic_float(o)) return !is_of_data(o) && is_runtime_number(o);
+  if (!PyTuple_Check(o.ptr())) return is_deferred_text(o);
+  const auto items = py::reinterpret_borrow<py::tuple>(o);
+  auto is_size = [this](py::handle item) {
+    return is_symbolic_int(item) && varies_in_text(borrow(item));
+  };
+  return (PyTuple_CheckExact(o.ptr()) ||
+          Py_TYPE(o.ptr()) == as_type(member_of<"torch", "Size">())) &&
+         std::ranges::any_of(items, is_size) && std::ranges::all_of(items, [&](py::handle item) {
+           return is_size(item) || PyLong_CheckExact(item.ptr());
+         });
+}
+
+// What the function makes of the parts, a text; null where nothing in it varies.
+py::object Numbers::deferred_text(const py::object& function, Arguments parts) {
+  if (steps_with(parts) > kMostSteps) return {};
+  bool varies = false;
+  py::tuple real(parts.size());
+  for (size_t i = 0; i < parts.size(); i++) {
+    const bool part_varies = varies_in_text(parts[i]);
+    if (!part_varies && !is_constant(parts[i].ptr())) return {};
+    varies |= part_varies;
+    real[i] = PyTuple_Check(parts[i].ptr())
+                  ? with_items(parts[i], [this](const py::object& item) { return real_of(item); })
+                  : real_of(parts[i]);
+  }
+  if (!varies) return {};
+  const py::object text = owned(PyObject_CallObject(function.ptr(), real.ptr()));
+  if (!text) PyErr_Clear();  // raised again where it is no longer put off
+  if (!text || !PyUnicode_CheckExact(text.ptr())) return {};
+  return defer(text, {}, function, std::move(parts));
+}
+
+// f"{o!r:spec}", of the conversion's letter.
+py::object Numbers::formatted(const py::object& o, char conversion, const py::object& spec) {
+  if (!varies_in_text(o) || !PyUnicode_CheckExact(spec.ptr())) return {};
+  py::object value = o;
+  if (conversion == 's' && !is_deferred_text(o))
+    value = deferred_text(type_object(&PyUnicode_Type), {o});
+  else if (conversion == 'r')
+    value = deferred_text(member_of<"builtins", "repr">(), {o});
+  else if (conversion == 'a')
+    value = deferred_text(member_of<"builtins", "ascii">(), {o});
+  if (!value || (is_deferred_text(value) && py::len(spec) == 0)) return value;
+  return deferred_text(member_of<"builtins", "format">(), {value, spec});
+}
+
+py::object Numbers::joined(const Arguments& parts) {
+  return deferred_text(function_object<join_parts>("join"), parts);
+}
+
+py::object Numbers::text_of_operator(uint32_t operation, const py::object& a, const py::object& b) {
+  if (!is_rest(operation) || !makes_text(operation, a, b)) return {};
+  return deferred_text(member_of<"operator", "mod">(), {a, b});
+}
+
+// str(n), repr(n), format(n, spec), "{}".format(n).
+py::object Numbers::text_of_call(const py::object& callable, const Arguments& args) {
+  if (args.empty() ||
+      std::ranges::none_of(args, [this](const py::object& a) { return varies_in_text(a); }))
+    return {};
+  const bool is_str = callable.is(type_object(&PyUnicode_Type));
+  if (is_str && args.size() == 1 && is_deferred_text(args[0])) return args[0];
+  if ((is_str && args.size() == 1) || callable.is(member_of<"builtins", "repr">()) ||
+      callable.is(member_of<"builtins", "format">()) || is_format_of_text(callable))
+    return deferred_text(callable, args);
+  return {};
+}
+
+// The operands of a BINARY_OP that makes a text.
+bool Numbers::makes_text(uint32_t operation, const py::object& a, const py::object& b) const {
+  auto is_text = [this](const py::object& o) {
+    return is_deferred_text(o) || PyUnicode_CheckExact(o.ptr());
+  };
+  if (is_rest(operation)) return PyUnicode_CheckExact(a.ptr()) && varies_in_text(b);
+  return is_addition(operation) && is_text(a) && is_text(b);
+}
+
+}  // namespace oxy::python
