@@ -246,14 +246,17 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
                                               : by_rule(f, op.schema(), args, tensors);
   // Loops would take a guess for the truth; a call is compared with it. Complex numbers have none.
+  // Where a decomposition's rule knows the sizes, the guess is of the layout alone.
   const bool of_complex =
       std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.is_complex(); });
-  const bool is_call =
-      !f.has(ops::View) &&
-      (!f.info || of_complex ||
-       (!f.info->element && !f.info->reduction && !f.info->scatter && !f.info->decomposition));
-  if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && is_call)
-    predicted = predict_by_probes(op, given, sizes_by_rule(f, args), *r_.shapes->facts());
+  const bool is_loop =
+      f.info && !of_complex && (f.info->element || f.info->reduction || f.info->scatter);
+  if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && !f.has(ops::View) &&
+      !is_loop) {
+    const std::vector<sym::Expr> sizes = sizes_by_rule(f, args);
+    if (!f.info || of_complex || !f.info->decomposition || !sizes.empty())
+      predicted = predict_by_probes(op, given, sizes, *r_.shapes->facts());
+  }
   if (!predicted) predicted = predict(op, f, given);
   if (f.only_tensor_returns && !predicted->empty() && !predicted->front().tensors.empty())
     refuse_as_eager(f.target, given, predicted->front().tensors[0].type, facts_of_sizes());

@@ -114,3 +114,30 @@ def test_any_batch_and_size(kernel):
         ):
             torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=1e-4)
     assert oxyfuel.stats()["recompiles"] == 0
+
+
+@pytest.mark.parametrize("of_weight", (False, True))
+@pytest.mark.parametrize("kernel", (2, 3))
+def test_channels_last_at_many_sizes(kernel, of_weight, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    weight = torch.randn(32, 16, kernel, kernel)
+    if of_weight:
+        weight = LAYOUTS["channels_last"](weight)
+
+    def f(x, weight):
+        return F.dropout(F.conv2d(x, weight, padding=1), 0.25)
+
+    compiled = oxyfuel.compile(f)
+    for n in (2, 3, 4, 6, 5):
+        x = torch.randn(n, 16, 6 + n, 8)
+        if not of_weight:
+            x = LAYOUTS["channels_last"](x)
+        for ours, theirs in zip(*[seeded(g, x, weight) for g in (compiled, f)]):
+            torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=1e-4)
+            assert ours.stride() == theirs.stride()
+    assert oxyfuel.stats()["plans"] == 2
+
+
+def seeded(f, x, weight):
+    torch.manual_seed(1)
+    return gradients(f, x, weight, None)
