@@ -475,3 +475,14 @@ def test_numpys_own_code_is_left_alone():
         return x * torch.from_numpy(mask)
 
     agree(f, torch.randn(3, 4), np.array([[1], [0], [3]]), breaks=1)
+
+
+def test_scalars_as_keys():
+    def f(x, s):
+        return x * {0.5: 1.0, 1.5: 2.0}.get(s, 9.0), s in {0.5, 1.5}
+
+    compiled = oxyfuel.compile(f)
+    x = torch.ones(2)
+    for s in (0.5, np.float64(1.5), np.float64(-2.5), 2.5, np.float32(0.5), np.int64(3)):
+        same(compiled(x, s), f(x, s))
+    assert oxyfuel.stats()["fallbacks"] == 0

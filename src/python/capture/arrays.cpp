@@ -216,6 +216,11 @@ Done Arrays::call_numpy(py::handle callable, Arguments& args, Keywords& kwargs) 
   return std::nullopt;
 }
 
+bool Arrays::is_refusal(const py::error_already_set& e) {
+  return array_class != nullptr &&
+         e.matches(py::module_::import("oxyfuel.arrays").attr("Unsupported"));
+}
+
 // What it raises is not what NumPy would say.
 py::object Arrays::call_array_code(TracedFrame& frame) {
   try {

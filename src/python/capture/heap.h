@@ -160,6 +160,8 @@ class Arrays : public Part {
   py::object call_array_code(TracedFrame& frame);
   // Of a call of the function with this name.
   Arguments with_numbers(std::string_view word, const Arguments& args);
+  // Of what stands for an array, as a key that C code has asked for its hash.
+  static bool is_refusal(const py::error_already_set& e);
   bool in_array_code() const;
   bool is_of_array_code(SourceId source) const;
 

@@ -173,6 +173,7 @@ void Frames::step(TracedFrame& f) {
   } catch (py::error_already_set& e) {
     check();
     if (is_undecided(e)) throw Break(BreakId::undecided, question_of(e));
+    if (Arrays::is_refusal(e)) throw Break(BreakId::numpy, py::str(e.value()).cast<std::string>());
     // Code written in C may have stopped before the iterator's end.
     if (std::exchange(iterators().took_iterator, outside))
       throw Break(BreakId::builtin_call, "an error, of what an iterator was given to");
