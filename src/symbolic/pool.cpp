@@ -1,6 +1,5 @@
 // The arena and hash table of a pool, and what is known of a node when it is made (range, factor,
 // symbols).
-#include <map>
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -191,41 +190,21 @@ std::span<const Expr> Expr::operands() const {
   return is_const() ? std::span<const Expr>{} : node()->operands();
 }
 
-namespace {
-
-// Nodes have many users: pairs that were compared are remembered, once there are more than a few.
-class Comparison {
- public:
-  int compare(Expr a, Expr b) {
-    if (a == b) return 0;
-    if (a.is_const() || b.is_const()) {
-      if (!a.is_const()) return 1;
-      if (!b.is_const()) return -1;
-      return a.value() < b.value() ? -1 : 1;
-    }
-    const ExprNode &x = *a.node(), &y = *b.node();
-    if (x.kind != y.kind) return x.kind < y.kind ? -1 : 1;
-    if (x.kind == Kind::Symbol) return x.symbol < y.symbol ? -1 : 1;
-    if (x.arity != y.arity) return x.arity < y.arity ? -1 : 1;
-    const bool remembers = ++steps_ > kFew;
-    if (remembers)
-      if (const auto known = known_.find({&x, &y}); known != known_.end()) return known->second;
-    int out = 0;
-    for (uint32_t i = 0; i < x.arity && out == 0; ++i)
-      out = compare(x.operand_data()[i], y.operand_data()[i]);
-    if (remembers) known_[{&x, &y}] = out;
-    return out;
+int compare(Expr a, Expr b) {
+  if (a == b) return 0;
+  if (a.is_const() || b.is_const()) {
+    if (!a.is_const()) return 1;
+    if (!b.is_const()) return -1;
+    return a.value() < b.value() ? -1 : 1;
   }
-
- private:
-  static constexpr int kFew = 64;
-  int steps_ = 0;
-  std::map<std::pair<const ExprNode*, const ExprNode*>, int> known_;
-};
-
-}  // namespace
-
-int compare(Expr a, Expr b) { return Comparison().compare(a, b); }
+  const ExprNode &x = *a.node(), &y = *b.node();
+  if (x.kind != y.kind) return x.kind < y.kind ? -1 : 1;
+  if (x.kind == Kind::Symbol) return x.symbol < y.symbol ? -1 : 1;
+  if (x.arity != y.arity) return x.arity < y.arity ? -1 : 1;
+  for (uint32_t i = 0; i < x.arity; ++i)
+    if (int c = compare(x.operand_data()[i], y.operand_data()[i])) return c;
+  return 0;
+}
 
 bool operator<(Expr a, Expr b) { return compare(a, b) < 0; }
 
