@@ -306,7 +306,7 @@ void ShapeFacts::facts_changed() {
 }
 
 // Of an equation that gives no symbol: the last product that has the coefficient 1 and is in no
-// other term.
+// other term, nor in what another term divides.
 void ShapeFacts::add_product_rules(Expr difference) {
   const Sum s = to_sum(difference);
   for (size_t i = s.terms.size(); i-- > 0;) {
@@ -316,7 +316,7 @@ void ShapeFacts::add_product_rules(Expr difference) {
     auto holds = [&](const Term& t) {
       return &t != &s.terms[i] && divide_term(pool_->impl(), t, {1, product}).has_value();
     };
-    if (std::ranges::any_of(s.terms, holds)) continue;
+    if (contains(rest, product) || std::ranges::any_of(s.terms, holds)) continue;
     if (origin_of(product) < origin_of(difference)) continue;
     const Expr to = coefficient == 1 ? -rest : rest;
     products_.push_back({1, product, to});

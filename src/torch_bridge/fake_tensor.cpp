@@ -9,9 +9,6 @@
 namespace oxy::bridge {
 namespace {
 
-constexpr const char* kNoData =
-    "this tensor stands for one whose data does not exist yet (oxyfuel is recording a computation)";
-
 c10::Storage make_storage(c10::Device device, size_t bytes) {
   c10::Storage out(c10::Storage::use_byte_size_t(), bytes, at::DataPtr(nullptr, device), nullptr,
                    /*resizable=*/false);

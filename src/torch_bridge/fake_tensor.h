@@ -11,6 +11,10 @@
 
 namespace oxy::bridge {
 
+// What the exception says.
+inline constexpr const char* kNoData =
+    "this tensor stands for one whose data does not exist yet (oxyfuel is recording a computation)";
+
 inline bool is_symbolic(const at::Tensor& t) {
   return t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }

@@ -624,3 +624,22 @@ def test_the_notice_at_the_limit_says_what_to_do():
     with pytest.warns(UserWarning, match=r"dimension 0 of L\['x'\]: compile with dynamic=None"):
         for n in range(3, 12):
             compiled(torch.ones(n))
+
+
+def test_chunks_with_gradients():
+    """An equation of sizes whose rule would be applied to what it gives."""
+
+    def f(x):
+        return torch.stack([c.sum(1) for c in x.chunk(3, 1)])
+
+    compiled = oxyfuel.compile(f)
+    with torch.enable_grad():
+        for length in (5, 6, 7, 9, 12, 10):
+            x = torch.randn(2, length, 8, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            a, b = compiled(x), f(y)
+            same(a.detach(), b.detach())
+            a.pow(2).sum().backward()
+            b.pow(2).sum().backward()
+            same(x.grad, y.grad)
+    assert oxyfuel.stats()["graphs"] <= 4

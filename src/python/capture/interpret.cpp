@@ -9,9 +9,16 @@
 #include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
+#include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
 namespace {
+
+// Somebody has looked at the memory of a tensor that is recorded.
+bool asks_for_data(const py::error_already_set& e) {
+  return e.matches(PyExc_RuntimeError) &&
+         py::str(e.value()).cast<std::string>().starts_with(bridge::kNoData);
+}
 
 // The frame's cells are made.
 bool is_behind_entry(const TracedFrame& f) {
@@ -173,6 +180,7 @@ void Frames::step(TracedFrame& f) {
   } catch (py::error_already_set& e) {
     check();
     if (is_undecided(e)) throw Break(BreakId::undecided, question_of(e));
+    if (asks_for_data(e)) throw Break(BreakId::data_dependent, "code written in C reads it");
     if (Arrays::is_refusal(e)) throw Break(BreakId::numpy, py::str(e.value()).cast<std::string>());
     // Code written in C may have stopped before the iterator's end.
     if (std::exchange(iterators().took_iterator, outside))
