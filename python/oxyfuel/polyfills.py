@@ -1,10 +1,12 @@
-"""Functions of itertools, functools, collections, heapq, bisect and torch that are written in C,
-and call what they are given, compare it or put it in containers, in Python.
+"""Functions of itertools, functools, collections, heapq, bisect, torch and texts that are written
+in C, and call what they are given, compare it or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
 original does.
 """
+
+import _string
 
 
 def accumulate(iterable, func=None, *, initial=None):
@@ -273,3 +275,57 @@ def _range_of_bisect(a, lo, hi):
     if lo < 0:
         raise ValueError("lo must be non-negative")
     return lo, len(a) if hi is None or hi == -1 else hi
+
+
+def fields_of(text, numbering=None):
+    """What str.format finds in a text, for format_fields; run by CPython, not followed."""
+    numbering = {"next": 0, "given": None} if numbering is None else numbering
+    found = []
+    for literal, field, spec, conversion in _string.formatter_parser(text):
+        if field is None:
+            found.append((literal, None, (), (), None))
+            continue
+        name, rest = _string.formatter_field_name_split(field)
+        if name == "" or type(name) is int:
+            given = name != ""
+            if numbering["given"] is not None and numbering["given"] != given:
+                words = ["automatic field numbering", "manual field specification"]
+                raise ValueError(f"cannot switch from {words[not given]} to {words[given]}")
+            numbering["given"] = given
+            if not given:
+                name, numbering["next"] = numbering["next"], numbering["next"] + 1
+        found.append((literal, name, tuple(rest), fields_of(spec, numbering), conversion))
+    return tuple(found)
+
+
+def follows_fields(fields):
+    """Whether a field reads attributes or items, or has a specification with fields."""
+    return any(
+        rest or any(inner is not None for _, inner, *_ in spec) for _, _, rest, spec, _ in fields
+    )
+
+
+def format_fields(fields, args, kwargs):
+    text = ""
+    for literal, name, rest, spec, conversion in fields:
+        if name is None:
+            text = f"{text}{literal}"
+            continue
+        if type(name) is str:
+            value = kwargs[name]
+        elif name < len(args):
+            value = args[name]
+        else:
+            raise IndexError(f"Replacement index {name} out of range for positional args tuple")
+        for is_attribute, part in rest:
+            value = getattr(value, part) if is_attribute else value[part]
+        spec = format_fields(spec, args, kwargs)
+        if conversion == "r":
+            text = f"{text}{literal}{value!r:{spec}}"
+        elif conversion == "s":
+            text = f"{text}{literal}{value!s:{spec}}"
+        elif conversion == "a":
+            text = f"{text}{literal}{value!a:{spec}}"
+        else:
+            text = f"{text}{literal}{value:{spec}}"
+    return text

@@ -231,6 +231,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
   if (auto done = arrays().call_numpy(callable, args, kwargs)) return *done;
+  if (auto done = call_format(callable, args, kwargs)) return *done;
   if (PyType_Check(p) || PyCFunction_Check(p))
     if (const py::object polyfill = polyfill_of(callable);
         polyfill && !lacks_heap(callable, args)) {

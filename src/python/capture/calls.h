@@ -78,6 +78,7 @@ class Calls : public Part {
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_format(py::handle callable, const Arguments& args, const Keywords& kwargs);
   static py::object control_flow_of(PyFunctionObject* f);
   Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);

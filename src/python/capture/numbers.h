@@ -119,6 +119,7 @@ class Numbers : public Part, private FloatOwner {
   py::object joined(const Arguments& parts);
   py::object text_of_operator(uint32_t operation, const py::object& a, const py::object& b);
   py::object text_of_call(const py::object& callable, const Arguments& args);
+  bool is_deferred_text(const py::object& o) const;
 
   bool is_deferred(py::handle o) const { return deferred_.contains(o.ptr()); }
   // Whether it is deferred, and no container may have it.
@@ -166,7 +167,6 @@ class Numbers : public Part, private FloatOwner {
   bool have_runtime_numbers() const {
     return !varying.empty() || floats_of_sizes_ || numbers_of_data_;
   }
-  bool is_deferred_text(const py::object& o) const;
   bool varies_in_text(const py::object& o) const;
   py::object deferred_text(const py::object& function, Arguments parts);
   bool makes_text(uint32_t operation, const py::object& a, const py::object& b) const;

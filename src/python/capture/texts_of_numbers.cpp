@@ -2,6 +2,7 @@
 // that nobody reads, or to be carried to where the graph ends, where each call makes its own. They
 // are deferred as numbers are (deferred_numbers.cpp): what looks at one reads the numbers in it.
 #include "python/capture/capture.h"
+#include "python/inner_frames.h"
 
 namespace oxy::python {
 namespace {
@@ -100,6 +101,33 @@ py::object Numbers::text_of_call(const py::object& callable, const Arguments& ar
       callable.is(member_of<"builtins", "format">()) || is_format_of_text(callable))
     return deferred_text(callable, args);
   return {};
+}
+
+// "{a.b[0]}".format(a=x): attributes and items of the arguments are taken as by the code, in
+// oxyfuel.polyfills; null where there are none of these and no keywords.
+Done Calls::call_format(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  if (!is_format_of_text(callable)) return {};
+  const bool bound = PyCFunction_Check(callable.ptr());
+  if (!bound && args.empty()) return {};
+  const py::object text = bound ? borrow(PyCFunction_GET_SELF(callable.ptr())) : args[0];
+  if (!PyUnicode_CheckExact(text.ptr()) || numbers().is_deferred_text(text)) return {};
+  py::object fields;
+  {
+    const RefusedFrames allowed(nullptr);
+    try {
+      fields = member_of<"oxyfuel.polyfills", "fields_of">()(text);
+      if (kwargs.empty() &&
+          !member_of<"oxyfuel.polyfills", "follows_fields">()(fields).cast<bool>())
+        return {};
+    } catch (const py::error_already_set&) {  // no format: it raises so
+      return {};
+    }
+  }
+  py::dict by_name;
+  for (const auto& [name, value] : kwargs) by_name[name] = value;
+  const Arguments rest(args.begin() + (bound ? 0 : 1), args.end());
+  return call_function(member_of<"oxyfuel.polyfills", "format_fields">(),
+                       {fields, tuple_of(rest), by_name}, {});
 }
 
 // The operands of a BINARY_OP that makes a text.
