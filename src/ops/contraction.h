@@ -7,9 +7,9 @@
 //                running over the input channels at each tap of the filter: two spatial dimensions,
 //                one group
 //
-// Our own kernels (codegen/cpp/gemm.h) take f32, bf16 or f16 (convolutions: f32) on the CPU,
-// rows of c contiguous, a (of bf16 and of few rows: its rows) and b along one of their dimensions; of convolutions,
-// activations that are channels-last.
+// Our own kernels (codegen/cpp/gemm.h) take f32, bf16 or f16 (convolutions: f32) on the CPU, rows
+// of c contiguous, b contiguous along one of its dimensions, a along its rows or, of f32 and f16
+// with many rows, its columns; of convolutions, activations that are channels-last.
 #pragma once
 
 #include "ir/graph.h"

@@ -161,7 +161,8 @@ bool OpRecorder::index_by_counted_mask(const c10::OperatorHandle& op, const OpFa
     const c10::SymInt count = values.sym_size(-rest - 1);
     const Expr e = expr_of(count);
     if (e.is_const() ? e.value() > 1
-                     : r_.shapes && r_.shapes->facts()->decide(sym::at_most(2, e)) == true)
+                     : sym::origin_of(e) == sym::Origin::Hinted &&
+                           r_.shapes->facts()->decide(sym::at_most(2, e)))
       counted_[value] = count;
     return false;
   }

@@ -3,7 +3,6 @@ n, items, table, thing)` (the arguments and names of tests/property/python_prelu
 names those that are more than one graph."""
 
 BREAKS = {
-    "attribute protocol": "vars()",
     "contexts": "they are CPython's own",
     "contextvars": "setting a variable is CPython's own",
     "metaclass": "a class is made by a call",

@@ -40,7 +40,6 @@ MEANT_DIFFERENCES = (
                 "contexts-autocast_around_nothing",
                 "breaks-inside_autocast",
                 "breaks-inside_nested_contexts",
-                "breaks-in_an_inlined_context",
             ),
             "a graph switches modes where its next call needs it, not where a context begins or "
             "ends",

@@ -25,6 +25,14 @@ def inserted(n):
     return items
 
 
+def percent(text, values):
+    return text % values
+
+
+def format_by(text, **values):
+    return text.format(**values)
+
+
 def handled(n):
     try:
         return "abcdef"[:n]
@@ -33,10 +41,10 @@ def handled(n):
 
 
 READERS = {
-    "a tuple of %": lambda n: "%.3f" % (n,),
-    "a number beside it": lambda n: "epoch %d loss %.4f" % (3, n * 1.5),
-    "a dict of %": lambda n: "%(a).2f" % {"a": n},
-    "a keyword of format": lambda n: "{loss:.4f}".format(loss=n.float()),
+    "a tuple of %": lambda n: percent("%.3f", (n,)),
+    "a number beside it": lambda n: percent("epoch %d loss %.4f", (3, n * 1.5)),
+    "a dict of %": lambda n: percent("%(a).2f", {"a": n}),
+    "a keyword of format": lambda n: format_by("{loss:.4f}", loss=n.float()),
     "a list in a text": lambda n: "all %s" % [n],
     "a bound of a text": lambda n: "abcdef"[:n],
     "a slice object": lambda n: [1, 2, 3, 4][slice(n, None)],
@@ -86,33 +94,37 @@ class Holder:
 
 holder = Holder()
 
+# The text, and what it is given.
 FORMATS = {
-    "an attribute's item": lambda x: "{a.shape[0]} rows".format(a=x),
-    "a size by its name": lambda x: "{n}|{n:>5}|{n!r:>4}".format(n=x.shape[0]),
-    "a width": lambda x: "{:>{w}}".format("q", w=x.shape[0]),
-    "widths in turn": lambda x: "{:{}}|{:>{}}".format("a", 4, x.shape[0], 6),
-    "an attribute": lambda x: "{o.n}".format(o=holder),
-    "an item": lambda x: "{0.d[k][0]}, {0.n}".format(holder),
-    "by places": lambda x: "{1}{0}{{}}".format(x.shape[0], "b"),
-    "the unbound method": lambda x: str.format("{a} {0.n}", holder, a=3),
-    "a place that is not there": lambda x: "{} {a}".format(a=1),
-    "a name that is not there": lambda x: "{b}".format(a=1),
-    "both ways of counting": lambda x: "{} {1.n}".format(1, holder),
+    "an attribute's item": ("{a.shape[0]} rows", lambda x: ((), {"a": x})),
+    "a size by its name": ("{n}|{n:>5}|{n!r:>4}", lambda x: ((), {"n": x.shape[0]})),
+    "a width": ("{:>{w}}", lambda x: (("q",), {"w": x.shape[0]})),
+    "widths in turn": ("{:{}}|{:>{}}", lambda x: (("a", 4, x.shape[0], 6), {})),
+    "an attribute": ("{o.n}", lambda x: ((), {"o": holder})),
+    "an item": ("{0.d[k][0]}, {0.n}", lambda x: ((holder,), {})),
+    "by places": ("{1}{0}{{}}", lambda x: ((x.shape[0], "b"), {})),
+    "a tensor": ("{0.shape} {a:>4}", lambda x: ((x,), {"a": 3})),
+    "a place that is not there": ("{} {a}", lambda x: ((), {"a": 1})),
+    "a name that is not there": ("{b}", lambda x: ((), {"a": 1})),
+    "both ways of counting": ("{} {1.n}", lambda x: ((1, holder), {})),
 }
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_fields_of_formats(name):
+    text, given = FORMATS[name]
+
     def f(x):
+        args, kwargs = given(x)
         try:
-            return x * 2, FORMATS[name](x)
+            return x * 2, text.format(*args, **kwargs), str.format(text, *args, **kwargs)
         except (IndexError, KeyError, ValueError) as e:
             return x * 2, repr(e)
 
     compiled = oxyfuel.compile(f)
     for rows in range(2, 6):
         x = torch.ones(rows, 2)
-        assert compiled(x)[1] == f(x)[1]
+        assert compiled(x)[1:] == f(x)[1:]
         holder.n += 1
         holder.d["k"][0] += 1
     # A text that is no format goes to str.format, with an object from before.

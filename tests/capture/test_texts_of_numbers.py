@@ -178,9 +178,8 @@ def test_what_looks_at_a_text_has_a_capture_for_each():
         text = f"{x.shape[0]}"
         return (lambda: text + "!")(), [text, x * 2]
 
-    for program in (
-        starts, length, number, chosen, key, joined, caught, raises_by_its_format, compared, held, written
-    ):  # fmt: skip
+    programs = (starts, length, number, chosen, key, joined, caught)
+    for program in (*programs, raises_by_its_format, compared, held, written):
         oxyfuel.reset()
         check(program, plans=len(SIZES))
 

@@ -7,12 +7,12 @@
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
-// 2008) without packing A, whose rows are read as broadcasts (columns are copied as rows, a piece of
-// k of a block at a time): for a block of values of k, a panel
-// of B as wide as two vectors (four with AVX-512) is packed, which stays in the second-level cache,
-// and tiles of up to six rows of A times that panel stay in registers. While a panel is worked on
-// the next one is prefetched a line at a time, so that weights arrive from memory without having
-// been packed before the call. Gemms of few rows do not pack B at all: see below.
+// 2008) without packing A, whose rows are read as broadcasts (columns are copied as rows, a piece
+// of k of a block at a time): for a block of values of k, a panel of B as wide as two vectors (four
+// with AVX-512) is packed, which stays in the second-level cache, and tiles of up to six rows of A
+// times that panel stay in registers. While a panel is worked on the next one is prefetched a line
+// at a time, so that weights arrive from memory without having been packed before the call. Gemms
+// of few rows do not pack B at all: see below.
 //
 // A convolution is a gemm with one row an output pixel, one column an output channel, and k running
 // over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm",

@@ -378,8 +378,8 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   return call(forward, std::move(args), std::move(kwargs));
 }
 
-// object.__reduce_ex__ of a plain object, with a __dict__ or slots or what says them, as copy.deepcopy asks for it; nullopt
-// where `o` is no such one.
+// object.__reduce_ex__ of a plain object, with a __dict__ or slots or what says them, as
+// copy.deepcopy asks for it; nullopt where `o` is no such one.
 Done Calls::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));

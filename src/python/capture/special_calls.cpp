@@ -531,8 +531,8 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   return special->meaning(capture_, callable, args, kwargs);
 }
 
-// A function of the module re, or a method of a pattern, of texts and numbers: what it gives depends
-// on nothing else.
+// A function of the module re, or a method of a pattern, of texts and numbers: what it gives
+// depends on nothing else.
 Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   auto is_plain = [](py::handle o) {
     return PyUnicode_CheckExact(o.ptr()) || PyLong_CheckExact(o.ptr()) ||

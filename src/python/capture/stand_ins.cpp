@@ -15,8 +15,8 @@ namespace {
 
 // The numbers for which a function does the same; one outside is a constant of the capture. Rate:
 // between 0 and 1. NoGradient: where the gradient, which computes with it, is not wanted. Operand:
-// beside a tensor that has the result's dtype. Fused: of the fused kernel alone. Norm: of a norm for
-// which torch has no code of its own.
+// beside a tensor that has the result's dtype. Fused: of the fused kernel alone. Norm: of a norm
+// for which torch has no code of its own.
 enum class Range : uint8_t { All, Positive, Rate, NoGradient, Operand, Fused, Norm };
 
 // Arguments that torch hands on to its ops as they are, and decides nothing by within the range.
