@@ -87,7 +87,7 @@ bool takes_columns(const ContractionTypes& t) {
   const int64_t few = std::max(tuning::dot_most_rows, tuning::row_most_rows);
   return t.a->dtype != DType::BF16 && t.a->strides[d] == 1 &&
          sym::range_of(t.a->sizes[d]).lo > few &&
-         sym::hint(t.b->sizes.back()) >= tuning::gemm_copied_for;
+         sym::hint(t.b->sizes.back()) >= tuning::gemm_columns_for;
 }
 
 bool is_gemm_of_ours(const ContractionTypes& t) {
@@ -449,8 +449,9 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
   if (out.a) a.strides = ir::contiguous_strides(a.sizes), types.a = &a;
   if (out.b) b.strides = ir::contiguous_strides(b.sizes), types.b = &b;
   if (provider_of(node->what, types, available) != Provider::Own) return {};
-  auto few = [](Expr e) { return sym::hint(e) < tuning::gemm_copied_for; };
-  const bool slower = (out.a && few(b.sizes.back())) || (out.b && few(*(a.sizes.end() - 2)));
+  auto is_less = [](Expr e, int64_t least) { return sym::hint(e) < least; };
+  const bool slower = (out.a && is_less(b.sizes.back(), tuning::gemm_columns_for)) ||
+                      (out.b && is_less(*(a.sizes.end() - 2), tuning::gemm_copied_for));
   return slower ? OperandCopies() : out;
 }
 

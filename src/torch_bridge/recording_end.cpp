@@ -77,6 +77,13 @@ void promote_base(ir::Graph& graph, std::vector<at::Tensor>& roots, const at::Te
   }
 }
 
+// By an op that gives new memory.
+bool is_computed(const ir::Graph& graph, ir::ValueId v) {
+  const ir::Node& n = graph.def(v);
+  const ops::OpInfo* info = ops::find(n);
+  return n.kind == ir::NodeKind::CallOp && info && !info->has(ops::View);
+}
+
 // First and one past the last byte that a real tensor can touch.
 std::pair<size_t, size_t> bytes_touched(const at::Tensor& t) {
   if (t.numel() == 0) return {0, 0};
@@ -383,14 +390,18 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const bool alone = std::ranges::count_if(results, shares) == 1;
     // Autograd is to know it as the view that it is.
     const bool is_view = gradients && (no_grad || (piece && needs_grad));
-    // What has gaps may be memory of its own too: an input's copy in part replaced (slice_scatter).
-    const bool whole = !t.is_view() && w->view_metas().empty() && !out.type.may_overlap_itself();
-    if (alone && (out.type.is_dense() || whole) && !is_view) {
-      out.derived = false;
-      out.value = escape(
-          r.graph, laid_out_as(r.graph, out.type, r.value_of(ops.with_marks(w->value(), marks))));
-      if (needs_grad) roots[i] = t;
-      continue;
+    if (alone && !is_view) {
+      const ir::ValueId value = r.value_of(ops.with_marks(w->value(), marks));
+      // What has gaps may be memory of its own too: an input's copy in part replaced
+      // (slice_scatter).
+      const bool whole = !t.is_view() && w->view_metas().empty() && is_computed(r.graph, value) &&
+                         !out.type.may_overlap_itself();
+      if (out.type.is_dense() || whole) {
+        out.derived = false;
+        out.value = escape(r.graph, laid_out_as(r.graph, out.type, value));
+        if (needs_grad) roots[i] = t;
+        continue;
+      }
     }
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
     out.no_grad = no_grad;
