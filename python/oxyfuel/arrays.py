@@ -260,6 +260,8 @@ def operator_of(name: str, turned: bool = False) -> Callable[..., Any]:
 
     def apply(self: Any, other: Any) -> Any:
         if isinstance(other, (list, tuple)):
+            if name == "multiply" and self.scalar:
+                raise Unsupported("a list or tuple times a scalar, which repeats it")
             other = array(other)
         if turned:
             return elementwise(name, function, other, self)

@@ -486,3 +486,20 @@ def test_scalars_as_keys():
     for s in (0.5, np.float64(1.5), np.float64(-2.5), 2.5, np.float32(0.5), np.int64(3)):
         same(compiled(x, s), f(x, s))
     assert oxyfuel.stats()["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("sequence", ([0, 1], (0, 1), "ab"))
+@pytest.mark.parametrize("left", (True, False))
+@pytest.mark.parametrize("reduce", ("argmax", "mean"))
+def test_sequences_times_scalars(sequence, left, reduce):
+    """A scalar of integers repeats them, where an array would be multiplied by each."""
+
+    def f(x):
+        scalar = getattr((x * 2).numpy(), reduce)()
+        try:
+            return sequence * scalar if left else scalar * sequence
+        except TypeError as e:
+            return str(e)
+
+    x = torch.tensor([0.5, 0.25, 2.0])
+    assert oxyfuel.compile(f)(x) == f(x)
