@@ -8,6 +8,8 @@ original does.
 
 import _string
 
+import torch
+
 
 def accumulate(iterable, func=None, *, initial=None):
     return _accumulate(iter(iterable), func, initial)
@@ -329,3 +331,67 @@ def format_fields(fields, args, kwargs):
         else:
             text = f"{text}{literal}{value:{spec}}"
     return text
+
+
+def istft(
+    input,
+    n_fft,
+    hop_length=None,
+    win_length=None,
+    window=None,
+    center=True,
+    normalized=False,
+    onesided=None,
+    length=None,
+    return_complex=False,
+):
+    """As torch's, which looks at the sum of the windows from C++: here it is a branch to a raise."""
+    step = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    start = n_fft // 2 if center else 0
+    plain = (
+        not return_complex
+        and input.is_complex()
+        and input.dim() in (2, 3)
+        and input.numel() > 0
+        and 0 < step <= width <= n_fft
+        and (window is None or (not window.is_complex() and tuple(window.shape) == (width,)))
+    )
+    if plain:
+        bins, frames = input.shape[-2:]
+        half = bins != n_fft if onesided is None else onesided
+        total = n_fft + step * (frames - 1)
+        end = total - start if length is None else start + length
+        plain = bins == (n_fft // 2 + 1 if half else n_fft) and start < end <= total
+    if not plain:
+        return torch.ops.aten.istft(
+            input,
+            n_fft,
+            hop_length,
+            win_length,
+            window,
+            center,
+            normalized,
+            onesided,
+            length,
+            return_complex,
+        )
+    if window is None:
+        window = torch.ones(width, dtype=input.real.dtype, device=input.device)
+    if width < n_fft:
+        left = (n_fft - width) // 2
+        window = torch.constant_pad_nd(window, (left, n_fft - width - left))
+    spectra = (input.unsqueeze(0) if input.dim() == 2 else input).transpose(1, 2)
+    if not half:
+        spectra = spectra.narrow(-1, 0, n_fft // 2 + 1)
+    by_root, by_size = 1, 2  # native::fft_norm_mode
+    parts = torch.ops.aten._fft_c2r(spectra, [2], by_root if normalized else by_size, n_fft)
+    overlapped = torch.ops.aten.unfold_backward
+    parts = parts * window.view(1, 1, n_fft)
+    signal = overlapped(parts, [parts.shape[0], total], 1, n_fft, step)[:, start:end]
+    windows = window.pow(2).expand(1, frames, n_fft)
+    windows = overlapped(windows, [1, total], 1, n_fft, step)[:, start:end]
+    if windows.abs().min() < 1e-11:
+        raise RuntimeError("istft: the windows leave gaps")  # eager says which
+    signal = signal / windows
+    return signal.squeeze(0) if input.dim() == 2 else signal

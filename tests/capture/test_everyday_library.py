@@ -294,3 +294,60 @@ def test_a_cache_with_tensors_breaks():
     compiled = oxyfuel.compile(f)
     for _ in range(2):
         assert torch.equal(compiled(X), X + 1)
+
+
+@pytest.mark.parametrize("gradients", (False, True))
+@pytest.mark.parametrize(
+    "n_fft,hop,width,center,normalized,length",
+    [
+        (64, 16, None, True, False, None),
+        (64, 16, 48, True, True, 200),
+        (64, 32, 64, False, False, None),
+        (63, None, None, True, False, None),
+    ],
+)
+def test_istft(monkeypatch, n_fft, hop, width, center, normalized, length, gradients):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+    torch.manual_seed(0)
+    window = torch.hann_window(width or n_fft) if center else torch.ones(width or n_fft)
+    same = {"center": center, "normalized": normalized, "window": window}
+
+    def f(x):
+        spectra = torch.stft(x, n_fft, hop, width, return_complex=True, **same)
+        return torch.istft(spectra * 2, n_fft, hop, width, length=length, **same)
+
+    compiled = oxyfuel.compile(f)
+    with torch.set_grad_enabled(gradients):
+        for shape in ((256,), (320,), (333,), (2, 256), (2, 320)):
+            x = torch.randn(shape, requires_grad=gradients)
+            result, expected = compiled(x), f(x)
+            torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+            assert result.stride() == expected.stride()
+            if gradients:
+                ours, wanted = (
+                    torch.autograd.grad(y.pow(2).sum(), x)[0] for y in (result, expected)
+                )
+                torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize(
+    "change", ({}, {"hop_length": 0}, {"onesided": False}, {"window": torch.zeros(16)})
+)
+def test_what_istft_refuses(change):
+    def f(x, **changed):
+        try:
+            return torch.istft(x, **({"n_fft": 16, "window": torch.ones(16)} | changed))
+        except RuntimeError as e:
+            return str(e)
+
+    x = torch.randn(9, 5, dtype=torch.complex64)
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(f)
+    for given in ({}, change, {}):
+        result, expected = compiled(x, **given), f(x, **given)
+        if isinstance(expected, str):
+            assert result == expected
+        else:
+            torch.testing.assert_close(result, expected)

@@ -145,6 +145,7 @@ py::object polyfill_of(py::handle callable) {
     add("collections", "_count_elements");
     add("functools", "_lru_cache_wrapper");
     add("torch._C", "_group_tensors_by_device_and_dtype");
+    add("torch", "istft");
     for (const char* name :
          {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
       add("itertools", name);
