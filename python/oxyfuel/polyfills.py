@@ -345,7 +345,7 @@ def istft(
     length=None,
     return_complex=False,
 ):
-    """As torch's, which looks at the sum of the windows from C++: here it is a branch to a raise."""
+    """As torch's, which looks at the sum of the windows in C++; here a branch leads to a raise."""
     step = n_fft // 4 if hop_length is None else hop_length
     width = n_fft if win_length is None else win_length
     start = n_fft // 2 if center else 0
