@@ -782,9 +782,9 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
            : by_tiles_      ? cat("columns != ", w)
            : half_.empty()  ? std::string("s->by_piece")
                             : std::string("false"),
-           ", ends = left == count;\n        f32* c = partial ? edge : (f32*)whole;\n        const "
-           "i64 c_row = partial ? ",
-           w, R"( : s->c_row;
+           ", ends = left == count;\n        f32* c = partial ? edge + (p - from) * "
+           "s->rows_per_block * ",
+           w, " : (f32*)whole;\n        const i64 c_row = partial ? ", w, R"( : s->c_row;
         const element* now = b + channel * per_step * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
