@@ -1,0 +1,71 @@
+"""Gemms whose rows do not fit the caches: values of k come in pieces, which several panels of
+columns take in turn, and sums wait between them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import oxyfuel
+
+TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.25, torch.bfloat16: 2.0}
+# Few panels and many, whole ones and not; rows that are a number of pages apart.
+SIZES = [(300, 3000, 700), (300, 2000, 200), (530, 2100, 130), (260, 4096, 512), (70, 9000, 513)]
+
+
+def operand(rows, columns, dtype, columns_first):
+    x = torch.randn(columns, rows).t() if columns_first else torch.randn(rows, columns)
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda d: str(d).removeprefix("torch."))
+@pytest.mark.parametrize("columns", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("m, k, n", SIZES)
+def test_pieces(dtype, columns, m, k, n):
+    torch.manual_seed(0)
+    a, b = operand(m, k, dtype, columns[0]), operand(k, n, dtype, columns[1])
+    bias = torch.randn(n).to(dtype)
+    functions = [
+        lambda a, b, bias: a @ b,
+        lambda a, b, bias: torch.relu(torch.addmm(bias, a, b)) * 0.5,
+    ]
+    exact = a.double() @ b.double()
+    wanted = [exact, torch.relu(exact + bias.double()) * 0.5]
+    for f, expected in zip(functions, wanted, strict=True):
+        oxyfuel.reset()
+        with torch.no_grad():
+            result = oxyfuel.compile(f, options={"strict": True})(a, b, bias)
+        assert result.dtype == dtype
+        assert (result.double() - expected).abs().max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
+def test_sizes_that_vary(dtype):
+    def f(a, b):
+        return (a @ b) * 2 + 1
+
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(f, options={"strict": True})
+    with torch.no_grad():
+        for m, k, n in ((300, 3000, 700), (301, 2000, 200), (20, 50, 30), (260, 4096, 512)):
+            a, b = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+            expected = (a.double() @ b.double()) * 2 + 1
+            assert (compiled(a, b).double() - expected).abs().max() < 2 * TOLERANCE[dtype]
+    assert oxyfuel.stats()["recompiles"] == 1
+
+
+@pytest.mark.parametrize("threads", (1, 2))
+def test_batches_and_threads(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for a, b in (
+            (torch.randn(2, 300, 2500), torch.randn(2, 2500, 300)),
+            (torch.randn(2, 2500, 300).mT, torch.randn(2, 300, 2500).mT),
+        ):
+            oxyfuel.reset()
+            with torch.no_grad():
+                result = oxyfuel.compile(lambda a, b: torch.bmm(a, b))(a, b)
+            assert (result.double() - torch.bmm(a.double(), b.double())).abs().max() < 2e-3
+    finally:
+        torch.set_num_threads(before)
