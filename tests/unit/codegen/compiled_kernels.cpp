@@ -69,6 +69,14 @@ size_t CompiledKernels::add(const schedule::Kernel& kernel, const Machine& targe
   return texts_.size() - 1;
 }
 
+size_t CompiledKernels::add(std::string text, const Machine& target, int64_t scratch_bytes) {
+  texts_.push_back(std::move(text));
+  targets_.push_back(target);
+  scratch_.emplace_back(scratch_bytes);
+  parameters_.emplace_back();
+  return texts_.size() - 1;
+}
+
 void CompiledKernels::compile(const std::string& options) {
   std::string folder = (fs::temp_directory_path() / "oxy_codegen_XXXXXX").string();
   OXY_CHECK(mkdtemp(folder.data()), "temporary folder");

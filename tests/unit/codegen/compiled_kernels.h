@@ -17,6 +17,7 @@ class CompiledKernels {
   ~CompiledKernels();
   // The kernel's number.
   size_t add(const schedule::Kernel& kernel, const Machine& target);
+  size_t add(std::string text, const Machine& target, int64_t scratch_bytes);
   void compile(const std::string& options = "-O2");
   // Runs iterations begin .. end with a table of the C library's functions for the kernel's target.
   // `sizes`: of its parameters.
