@@ -11,7 +11,6 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-using ir::DType;
 using testing::CompiledKernels;
 
 struct Matrix {
