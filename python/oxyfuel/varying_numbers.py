@@ -37,72 +37,70 @@ def _feature_noise(input: torch.Tensor, keep: float) -> torch.Tensor:
     return input.new_empty(sizes).bernoulli_(keep)
 
 
+def _dropout(function: Any, noise: Any, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`function`, in place where its name says so."""
+    if not _drops(input, p, train):
+        return function(input, _rate(p), train)
+    kept = noise(input, 1 - p).div_(1 - p)
+    return input.mul_(kept) if _is_in_place(function) else input * kept
+
+
+def _alpha_dropout(
+    function: Any, noise: Any, input: torch.Tensor, p: float, train: bool
+) -> torch.Tensor:
+    """The same, which keeps mean and variance of what a selu gives."""
+    if not _drops(input, p, train):
+        return function(input, _rate(p), train)
+    alpha = 1.7580993408473766  # its least value, negated
+    a = 1 / math.sqrt((alpha * alpha * p + 1) * (1 - p))
+    kept = noise(input, 1 - p)
+    shift = kept.add(-1).mul_(alpha * a).add_(alpha * a * p)
+    kept = kept.mul_(a)
+    return (input.mul_(kept) if _is_in_place(function) else input * kept).add_(shift)
+
+
+def _is_in_place(function: Any) -> bool:
+    return function.__name__.endswith("_")
+
+
 def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.dropout`."""
-    if not _drops(input, p, train):
-        return torch.dropout(input, _rate(p), train)
-    return input * _noise(input, 1 - p).div_(1 - p)
+    return _dropout(torch.dropout, _noise, input, p, train)
 
 
 def dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.dropout_`."""
-    if not _drops(input, p, train):
-        return torch.dropout_(input, _rate(p), train)
-    return input.mul_(_noise(input, 1 - p).div_(1 - p))
+    return _dropout(torch.dropout_, _noise, input, p, train)
 
 
 def feature_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.feature_dropout`."""
-    if not _drops(input, p, train):
-        return torch.feature_dropout(input, _rate(p), train)
-    return input * _feature_noise(input, 1 - p).div_(1 - p)
+    return _dropout(torch.feature_dropout, _feature_noise, input, p, train)
 
 
 def feature_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.feature_dropout_`."""
-    if not _drops(input, p, train):
-        return torch.feature_dropout_(input, _rate(p), train)
-    return input.mul_(_feature_noise(input, 1 - p).div_(1 - p))
-
-
-def _scale_and_shift(noise: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """What keeps mean and variance of what a selu gives, of which p is dropped."""
-    alpha = 1.7580993408473766  # its least value, negated
-    a = 1 / math.sqrt((alpha * alpha * p + 1) * (1 - p))
-    shift = noise.add(-1).mul_(alpha * a).add_(alpha * a * p)
-    return noise.mul_(a), shift
+    return _dropout(torch.feature_dropout_, _feature_noise, input, p, train)
 
 
 def alpha_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.alpha_dropout`."""
-    if not _drops(input, p, train):
-        return torch.alpha_dropout(input, _rate(p), train)
-    scale, shift = _scale_and_shift(_noise(input, 1 - p), p)
-    return (input * scale).add_(shift)
+    return _alpha_dropout(torch.alpha_dropout, _noise, input, p, train)
 
 
 def alpha_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.alpha_dropout_`."""
-    if not _drops(input, p, train):
-        return torch.alpha_dropout_(input, _rate(p), train)
-    scale, shift = _scale_and_shift(_noise(input, 1 - p), p)
-    return input.mul_(scale).add_(shift)
+    return _alpha_dropout(torch.alpha_dropout_, _noise, input, p, train)
 
 
 def feature_alpha_dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.feature_alpha_dropout`."""
-    if not _drops(input, p, train):
-        return torch.feature_alpha_dropout(input, _rate(p), train)
-    scale, shift = _scale_and_shift(_feature_noise(input, 1 - p), p)
-    return (input * scale).add_(shift)
+    return _alpha_dropout(torch.feature_alpha_dropout, _feature_noise, input, p, train)
 
 
 def feature_alpha_dropout_(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """`torch.feature_alpha_dropout_`."""
-    if not _drops(input, p, train):
-        return torch.feature_alpha_dropout_(input, _rate(p), train)
-    scale, shift = _scale_and_shift(_feature_noise(input, 1 - p), p)
-    return input.mul_(scale).add_(shift)
+    return _alpha_dropout(torch.feature_alpha_dropout_, _feature_noise, input, p, train)
 
 
 def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:

@@ -343,10 +343,8 @@ bool agrees(const Prediction& fitted, const Prediction& found, const Point& p) {
 
 // Where another rule may hold than at the places above the hints (the smaller of two sizes): each
 // symbol small or large by itself, and all of them small.
-std::vector<Point> far_places(const Sizes& sizes, const sym::ShapeFacts& facts) {
+std::vector<Point> far_places(const Point& hints, const sym::ShapeFacts& facts) {
   std::vector<Point> out;
-  Point hints;
-  for (Expr s : sizes.symbols()) hints[s.symbol_index()] = sym::hint(s);
   auto consider = [&](const Point& p) {
     if (facts.holds([&](Expr s) { return value_at(p, facts.replace_symbols(s)); }))
       out.push_back(p);
@@ -371,7 +369,7 @@ std::optional<Prediction> fit_everywhere(const c10::OperatorHandle& op,
                                          const sym::ShapeFacts& facts) {
   auto fit = [&] { return fit_all(Fits(points, likely, sizes.all()), answers); };
   std::optional<Prediction> out = fit();
-  for (const Point& p : far_places(sizes, facts)) {
+  for (const Point& p : far_places(points[0], facts)) {
     if (!out) return out;
     auto found = answer(op, args, p);
     if (!found || agrees(*out, *found, p)) continue;
