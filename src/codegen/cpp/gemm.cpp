@@ -270,19 +270,20 @@ struct Finish {
 )";
   }
 
-  // Columns of B, of which there may be fewer than lanes, transposed: `elements` along k become
-  // `steps` rows of the panel.
+  // transpose: `elements` of each of `columns` rows of `from`, of which there may be fewer than
+  // lanes, become columns of `steps` rows of units.
   void transpose() {
-    cat_to(body_, "static void transpose(const element* b, i64 stride, unit* to, i64 columns, ",
-           "i64 elements, i64 steps) {\n  ", unit_vec_, " r[", lanes_,
-           "];\n  if (columns >= ", lanes_, " && steps == ", lanes_,
+    cat_to(body_,
+           "OXY_INLINE void transpose(const element* from, i64 from_row, unit* to, i64 to_row,"
+           " i64 columns, i64 elements, i64 steps) {\n  ",
+           unit_vec_, " r[", lanes_, "];\n  if (columns >= ", lanes_, " && steps == ", lanes_,
            " && elements == ", lanes_ * per_step_, ") {\n    OXY_UNROLL\n    for (int i = 0; i < ",
-           lanes_, "; ++i) r[i] = ", units("b + i * stride"), ";\n  } else {\n    OXY_UNROLL\n",
-           "    for (int i = 0; i < ", lanes_, "; ++i) r[i] = i < columns ? ",
-           units("b + i * stride", "elements"), " : (", unit_vec_, "){};\n  }\n  ",
-           prelude_.fn("transpose_lanes", unit_, lanes_),
+           lanes_, "; ++i) r[i] = ", units("from + i * from_row"),
+           ";\n  } else {\n    OXY_UNROLL\n", "    for (int i = 0; i < ", lanes_,
+           "; ++i) r[i] = i < columns ? ", units("from + i * from_row", "elements"), " : (",
+           unit_vec_, "){};\n  }\n  ", prelude_.fn("transpose_lanes", unit_, lanes_),
            "(r);\n  OXY_UNROLL\n  for (int i = 0; i < ", lanes_, "; ++i)\n    if (i < steps) ",
-           store_unit_, "(to + i * ", width(), ", r[i]);\n}\n");
+           store_unit_, "(to + i * to_row, r[i]);\n}\n");
   }
 
   // pack: to[step][0..wide) = B's panel, in whole vectors; columns beyond `columns` are 0.
@@ -306,7 +307,7 @@ struct Finish {
            ", elements = steps * ", per_step_,
            " - (odd && k + steps == count);\n      for (i64 n = 0; n < wide; n += ", lanes_,
            ")\n        transpose(b + n * s->b_n + k * ", per_step_, ", s->b_n, to + k * ", w,
-           " + n, columns - n, elements, steps);\n    }\n");
+           " + n, ", w, ", columns - n, elements, steps);\n    }\n");
     if (pairs_)
       cat_to(body_, "  if (s->b_n == 1 && odd)\n    for (i64 n = 0; n < ", w, "; ++n) to[whole * ",
              w, " + n] = n < columns ? b[whole * 2 * s->b_k + n] : 0;\n");
@@ -689,17 +690,14 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
         lanes_, ") {\n    const i64 steps = count - k < ", lanes_, " ? count - k : ", lanes_,
         ";\n    for (i64 i = 0; i < m; i += ", lanes_, ") {\n      const i64 left = m - i < ",
         lanes_, " ? m - i : ", lanes_,
-        ";\n      const element* from = a + k * s->a_k + first + i;\n      ", unit_vec_, " r[",
-        lanes_, "];\n      if (steps == ", lanes_, " && left == ", lanes_,
-        ") {\n        OXY_UNROLL\n        for (int l = 0; l < ", lanes_,
-        "; ++l) {\n          __builtin_prefetch(from + (l + ", lanes_,
-        ") * s->a_k);\n          r[l] = ", units("from + l * s->a_k"),
-        ";\n        }\n      } else {\n        OXY_UNROLL\n        for (int l = 0; l < ", lanes_,
-        "; ++l) r[l] = l < steps ? ", units("from + l * s->a_k", "left"), " : (", unit_vec_,
-        "){};\n      }\n      ", prelude_.fn("transpose_lanes", unit_, lanes_),
-        "(r);\n      OXY_UNROLL\n      for (int l = 0; l < ", lanes_,
-        "; ++l)\n        if (l < left) ", store_unit_,
-        "(wide + (i + l) * s->copy_row + k, r[l]);\n    }\n  }\n}\n");
+        ";\n      const element* from = a + k * s->a_k + first + i;\n      OXY_UNROLL\n      for "
+        "(int l "
+        "= ",
+        lanes_, "; l < ", 2 * lanes_,
+        "; ++l) __builtin_prefetch(from + l * s->a_k);\n"
+        "      transpose(from, s->a_k, wide + i * s->copy_row + k, s->copy_row, steps, left, "
+        "left);\n"
+        "    }\n  }\n}\n");
   }
 
   // copy_rows: `count` steps of rows first .. first+m-1 as units, in `wide`, copy_row apart.
