@@ -125,6 +125,8 @@ constexpr Row kRows[] = {
     {"aten.pow.Tensor_Scalar", second_is_one},
     {"aten.repeat.default", repeat},
     {"aten.reshape.default", same_sizes},
+    {"aten.resize.default", same_sizes},
+    {"aten.resize_as.default", same_sizes},
     {"aten.slice.Tensor", same_sizes},
     {"aten.slice_scatter.default", overwritten},
     {"aten.split.Tensor", same_sizes},

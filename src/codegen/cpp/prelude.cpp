@@ -27,8 +27,8 @@ bool fits(const Piece& p, std::string_view piece, std::string_view element, int 
 
 const Piece& find_piece(std::string_view piece, std::string_view element, int lanes,
                         const Machine& target) {
-  for (auto table :
-       {memory_pieces(), operator_pieces(), math_pieces(), f64_math_pieces(), iterated_pieces()}) {
+  for (auto table : {memory_pieces(), operator_pieces(), avx512_math_pieces(), math_pieces(),
+                     f64_math_pieces(), iterated_pieces()}) {
     for (const Piece& p : table) {
       if (fits(p, piece, element, lanes, target)) return p;
     }

@@ -59,6 +59,7 @@ class Prelude {
 
 std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();
+std::span<const Piece> avx512_math_pieces();
 std::span<const Piece> math_pieces();
 std::span<const Piece> f64_math_pieces();
 std::span<const Piece> iterated_pieces();

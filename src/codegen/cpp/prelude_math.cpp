@@ -57,6 +57,13 @@ constexpr Piece kMathPieces[] = {
   return p + @splat(1.0f);
 }
 )"},
+    // x 2^n, n an integer, in two products: the power itself may be none.
+    {"scale", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, $T n) {
+  $i32 k = @i32_of_f32(n), half = k >> 1;
+  $T y = x * __builtin_bit_cast($T, (half + 127) << 23);
+  return y * __builtin_bit_cast($T, (k - half + 127) << 23);
+}
+)"},
     {"exp_any", "f32", 0, 0, R"(static __attribute__((noinline)) $T @@($T x) {
   $T high = @splat(104.5f);
   $T low = @splat(-104.5f);
@@ -68,13 +75,7 @@ constexpr Piece kMathPieces[] = {
   $T r = @fma(n, @splat(-0.693147182f), c);
   r = @fma(n, @splat(1.90465421e-9f), r);
   $T p = @exp_reduced(r);
-  $i32 k = __builtin_bit_cast($i32, t) - 0x4b400000;
-  $i32 half = k >> 1;
-  $i32 rest = k - half;
-  $T scale_a = __builtin_bit_cast($T, (half + 127) << 23);
-  $T scale_b = __builtin_bit_cast($T, (rest + 127) << 23);
-  $T y = p * scale_a;
-  y = y * scale_b;
+  $T y = @scale(p, n);
   return x != x ? x : y;
 }
 )"},
@@ -259,6 +260,9 @@ constexpr Piece kMathPieces[] = {
   return @copysign(@log_special(y, result), x);
 }
 )"},
+    {"i32_of_f32", "f32", 1, 0, "OXY_INLINE i32 @@(f32 x) { return (i32)x; }\n"},
+    {"i32_of_f32", "f32", 2, 0,
+     "OXY_INLINE $i32 @@($f32 x) { return __builtin_convertvector(x, $i32); }\n"},
     {"f32_of_i32", "f32", 1, 0, "OXY_INLINE f32 @@(i32 x) { return (f32)x; }\n"},
     {"f32_of_i32", "f32", 2, 0,
      "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
@@ -528,15 +532,10 @@ constexpr Piece kMathPieces[] = {
   q = @fma(q, rest, q * t);
   $T square = a * a;
   $T magic = @splat(12582912.0f);
-  $T shifted = @fma(square, @splat(-1.44269504f), magic);
-  $T n = shifted - magic;
+  $T n = @fma(square, @splat(-1.44269504f), magic) - magic;
   $T r = @fma(n, @splat(-0.693147182f), -square);
   r = @fma(n, @splat(1.90465421e-9f), r) + @fma(-a, a, square);
-  $T e = q * @exp_reduced(r);
-  $i32 k = __builtin_bit_cast($i32, shifted) - 0x4b400000;
-  $i32 half = k >> 1;
-  e = e * __builtin_bit_cast($T, (half + 127) << 23);
-  e = e * __builtin_bit_cast($T, (k - half + 127) << 23);
+  $T e = @scale(q * @exp_reduced(r), n);
   $T far = x < @splat(0.0f) ? @splat(2.0f) - e : e;
   $T y = size < @splat(0.5f) ? near : far;
   return x != x ? x : y;

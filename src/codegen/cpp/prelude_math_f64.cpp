@@ -345,6 +345,7 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
   return x != x ? x : y;
 }
 )"},
+    {"erfc", "f64", 0, 0, "OXY_INLINE $T @@($T x, void* far) { return @call1(x, far); }\n"},
 
     // x P(x - c), where c is the middle of one of 16 intervals up to 6 and P that interval's
     // polynomial, whose first coefficient is good to 10 bits more than it has; 1 beyond.
