@@ -54,8 +54,8 @@ constexpr Piece kMathOfAvx512[] = {
 }
 )"},
     {"log_or_special", "f64", 2, 64, R"(OXY_INLINE $T @@($T x, $T y) {
-  $S classes = @splat.i64(0x03530422);
-  return __builtin_ia32_fixupimmpd512_mask(y, x, classes, 0, -1, 4);
+  typedef long long classes __attribute__((vector_size(64)));
+  return __builtin_ia32_fixupimmpd512_mask(y, x, (classes){} + 0x03530422, 0, -1, 4);
 }
 )"},
     // e^x = 2^n e^r. Bounds of x beyond which the result is 0 or infinite keep n and r numbers.
