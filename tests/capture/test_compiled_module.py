@@ -1,9 +1,12 @@
 """A compiled module is the module in all but its call."""
 
+import abc
 import collections
 import copy
 import io
 import pickle
+import types
+import typing
 
 import pytest
 import torch
@@ -309,3 +312,59 @@ def test_a_module_moved_to_another_dtype():
         out = run(m, x)
         assert out.dtype == m.weight.dtype == torch.float64
         torch.testing.assert_close(out, m(x.double()))
+
+
+class Mixin:
+    pass
+
+
+class Slots:
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "bases",
+    [(abc.ABC, torch.nn.Module), (Mixin, torch.nn.Module), (torch.nn.Module, Mixin), (Slots, torch.nn.Linear),
+     (typing.Generic[typing.TypeVar("T")], torch.nn.Module), (abc.ABC, torch.nn.Sequential)],
+)  # fmt: skip
+def test_classes_with_other_bases(bases):
+    names = {"forward": lambda self, x: x + 1, "__module__": __name__}
+    cls = types.new_class("A", bases, {}, lambda namespace: namespace.update(names))
+    for each in (cls, type("B", (cls,), {})):
+        module = each(3, 3) if issubclass(each, torch.nn.Linear) else each()
+        compiled = oxyfuel.compile(module)
+        assert isinstance(compiled, each)
+        torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_slots_are_the_modules():
+    class Scaled(torch.nn.Module):
+        __slots__ = ("factor",)
+
+        def __init__(self):
+            super().__init__()
+            self.factor = 3.0
+
+        def forward(self, x):
+            return x * self.factor
+
+    module, x = Scaled(), torch.randn(4)
+    compiled = oxyfuel.compile(module)
+    torch.testing.assert_close(compiled(x), x * 3)
+    compiled.factor = 5.0
+    assert module.factor == 5.0
+    torch.testing.assert_close(compiled(x), x * 5)
+    del module.factor
+    assert not hasattr(compiled, "factor")
+
+
+def test_parametrized_through_the_compiled_module():
+    module = torch.nn.Linear(3, 3)
+    compiled, x = oxyfuel.compile(module), torch.randn(2, 3)
+    compiled(x)
+    torch.nn.utils.parametrizations.weight_norm(compiled)
+    assert hasattr(module, "parametrizations")
+    with torch.no_grad():
+        compiled.parametrizations.weight.original0.mul_(2)
+    torch.testing.assert_close(compiled(x), module(x))
+    torch.testing.assert_close(compiled.weight, module.weight)
