@@ -335,6 +335,31 @@ def _attention_with_dropout(
     return torch.matmul(dropout(weights, p, True), value).to(dtype)
 
 
+def for_each(word: str, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch._foreach_` and the word, tensor by tensor; arguments are one for all or lists."""
+    others = [*args, *[v for k, v in kwargs.items() if k not in ("alpha", "value", "dtype")]]
+    named = {k: v for k, v in kwargs.items() if k in ("alpha", "value", "dtype")}
+    if not isinstance(tensors, (list, tuple)):
+        return tuple([torch.pow(tensors, x) for x in others[0]])
+    if word.startswith("addc") and len(others) == 3:
+        named["value"] = others.pop()
+    if word == "norm":
+        of_one = torch.linalg.vector_norm
+    else:
+        of_one = getattr(torch.Tensor, _OF_ONE.get(word, word))
+    item = lambda x, i: x[i] if isinstance(x, (list, tuple)) else x
+    results = [
+        of_one(x, *[item(y, i) for y in others], **{k: item(y, i) for k, y in named.items()})
+        for i, x in enumerate(tensors)
+    ]
+    return tensors if word.endswith("_") else tuple(results)
+
+
+# The methods of one tensor that take numbers.
+_OF_ONE = {"maximum": "clamp_min", "maximum_": "clamp_min_",
+           "minimum": "clamp_max", "minimum_": "clamp_max_"}  # fmt: skip
+
+
 def arange(
     start: float, end: float | None = None, step: float = 1, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:

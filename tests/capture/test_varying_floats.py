@@ -373,3 +373,66 @@ def test_slopes_and_sizes_that_vary(name):
             grads.append(x.grad)
         torch.testing.assert_close(*grads)
     assert oxyfuel.stats()["plans"] <= 2
+
+
+FOR_EACH = {
+    "mul": lambda a, b, c, v: torch._foreach_mul(a, v),
+    "mul_in_place": lambda a, b, c, v: torch._foreach_mul_(a, v),
+    "add_of_a_tuple": lambda a, b, c, v: torch._foreach_add_(tuple(a), v),
+    "add_by_alpha": lambda a, b, c, v: torch._foreach_add(a, b, alpha=v),
+    "sub_by_alpha": lambda a, b, c, v: torch._foreach_sub_(a, b, alpha=v),
+    "div_by_each": lambda a, b, c, v: torch._foreach_div(a, [v, v * 2]),
+    "div": lambda a, b, c, v: torch._foreach_div_(a, v),
+    "lerp": lambda a, b, c, v: torch._foreach_lerp_(a, b, v),
+    "lerp_by_name": lambda a, b, c, v: torch._foreach_lerp(a, b, weight=v),
+    "lerp_of_each": lambda a, b, c, v: torch._foreach_lerp(a, b, [v, v * 0.5]),
+    "addcmul": lambda a, b, c, v: torch._foreach_addcmul_(a, b, c, value=v),
+    "addcdiv": lambda a, b, c, v: torch._foreach_addcdiv(a, b, c, v),
+    "addcdiv_of_each": lambda a, b, c, v: torch._foreach_addcdiv_(a, b, c, [v, v * 0.5]),
+    "pow": lambda a, b, c, v: torch._foreach_pow(b, v),
+    "pow_of_a_number": lambda a, b, c, v: torch._foreach_pow(v, a),
+    "clamp": lambda a, b, c, v: torch._foreach_clamp_min_(torch._foreach_clamp_max_(a, v), -v),
+    "maximum": lambda a, b, c, v: (
+        torch._foreach_maximum(a, v) + torch._foreach_minimum(b, scalar=v)
+    ),
+    "norm": lambda a, b, c, v: torch._foreach_norm(a, 1 + v),
+}
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("name", FOR_EACH)
+def test_lists_of_tensors(name, dtype):
+    def step(a, b, c, v):
+        results = FOR_EACH[name](a, b, c, v)
+        return [x * 1 for x in results], type(results), any(x is results for x in (a, b, c))
+
+    compiled = oxyfuel.compile(step)
+    for v in VALUES:
+        a, b, c = ([x.to(dtype), x[0].to(dtype) * 2] for x in (plain(), plain() + 3, plain() + 5))
+        copies = [[x.clone() for x in y] for y in (a, b, c)]
+        actual, expected = compiled(a, b, c, v), step(*copies, v)
+        assert actual[1:] == expected[1:]
+        torch.testing.assert_close([actual[0], a, b, c], [expected[0], *copies])
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == stats["fallbacks"] == 0, stats
+
+
+def test_bias_corrections_of_lists():
+    def step(parameters, moments, state):
+        state["step"] += 1
+        torch._foreach_mul_(moments, 1 - 0.9 ** state["step"])
+        torch._foreach_addcdiv_(parameters, moments, moments, -1 / (1 - 0.99 ** state["step"]))
+
+    compiled, results = oxyfuel.compile(step), []
+    for run in (step, compiled):
+        parameters, moments, state = (
+            [plain(), plain()[0]],
+            [plain() + 3, plain()[0] + 2],
+            {"step": 0},
+        )
+        for _ in range(8):
+            run(parameters, moments, state)
+        results.append(parameters + moments)
+    torch.testing.assert_close(*results)
+    assert oxyfuel.stats()["recompiles"] <= 2

@@ -233,6 +233,15 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
     const bool size = row.name.ends_with("interpolate") && o && is_symbolic_int(o) && has_hint(o);
     return size || (o && is_symbolic_float(o));
   };
+  constexpr std::string_view kForEach = "torch._foreach_";
+  auto has_float = [](py::handle o) { return mentions(o, is_symbolic_float, false); };
+  if (name.starts_with(kForEach) && any_argument(args, kwargs, has_float)) {
+    Arguments all = args;
+    all.insert(all.begin(), py::str(std::string(name.substr(kForEach.size()))));
+    const RefusedFrames allowed(nullptr);
+    return calls().call(py::module_::import("oxyfuel.varying_numbers").attr("for_each"), all,
+                        kwargs);
+  }
   const auto* row = std::ranges::find_if(kInPython, varies);
   if (row == std::end(kInPython)) return std::nullopt;
   const RefusedFrames allowed(nullptr);

@@ -298,9 +298,12 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (auto classes = one_hot(name, args, kwargs)) return classes;
   if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
       name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
-      name.starts_with("torch._C._special"))
-    return numbers().record_with_numbers(ir::NodeKind::CallFunction, name == "torch.?" ? "" : name,
-                                         callable, args, kwargs);
+      name.starts_with("torch._C._special")) {
+    py::object result = numbers().record_with_numbers(
+        ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args, kwargs);
+    const bool changes_list = name.starts_with("torch._foreach_") && name.ends_with('_');
+    return changes_list && !args.empty() ? args[0] : result;
+  }
   throw Break(BreakId::torch_call, name);
 }
 
