@@ -283,6 +283,71 @@ def test_what_a_cache_holds(function):
     assert oxyfuel.stats()["graph_breaks"] == 0
 
 
+class Axes:
+    """Its identity is its equality."""
+
+    def __init__(self, axes):
+        self.axes = axes
+
+
+@functools.lru_cache
+def axes_of(text):
+    return Axes([len(word) for word in text.split()])
+
+
+@functools.lru_cache(maxsize=64)
+def length_of(axes, shape):
+    product = 1
+    for a in axes.axes:
+        product *= shape[a]
+    return (product, -1)
+
+
+def by_result(x, axes):
+    return (x + 1).reshape(length_of(axes_of("a bb"), tuple(x.shape)))
+
+
+def by_argument(x, axes):
+    return (x + 1).reshape(length_of(axes, shape=x.shape))
+
+
+def behind_a_write(x, axes):
+    axes.axes = [2]
+    return (x + 1).reshape(length_of(axes, x.shape))
+
+
+@pytest.mark.parametrize("dynamic", (None, True, False))
+@pytest.mark.parametrize("function", (by_result, by_argument, behind_a_write))
+def test_caches_of_objects(function, dynamic):
+    compiled, first = oxyfuel.compile(function, dynamic=dynamic), Axes([0, 2])
+    for size in (2, 3, 3, 4, 5):
+        x = torch.randn(size, 7, 11)
+        for axes in (first, Axes([0])):
+            again = Axes(list(axes.axes))
+            torch.testing.assert_close(compiled(x, axes), function(x, again))
+            assert axes.axes == again.axes
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 or function is behind_a_write
+    if dynamic is not False and function is by_result:
+        assert stats["recompiles"] <= 1
+
+
+def test_a_cached_object_that_changed_is_asked_for_once():
+    def f(x, axes):
+        return (x + 1).reshape(length_of(axes, x.shape))
+
+    seen = []
+    for run in (oxyfuel.compile(f), f):
+        length_of.cache_clear()
+        axes, x = Axes([0]), torch.ones(2, 3, 2)
+        out = [run(x, axes).shape]
+        axes.axes = [1]  # the cache does not know
+        out += [run(x, axes).shape, run(x, Axes([1])).shape]
+        length_of.cache_clear()
+        seen.append([*out, run(x, axes).shape])
+    assert seen[0] == seen[1]
+
+
 def test_a_cache_with_tensors_breaks():
     @functools.lru_cache
     def ones(n):

@@ -42,6 +42,7 @@ class Calls : public Part {
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
   void require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable);
+  void require_key(const py::object& o, py::handle callable);
   void refuse_objects(const Arguments& args, const Keywords& kwargs, const std::string& target);
   bool is_read_by_key(py::handle mapping);
   py::object dict_of_mapping(py::handle mapping);
@@ -95,6 +96,8 @@ class Calls : public Part {
   py::object retain_gradient(const py::object& tensor);
   py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  Done call_without_cache(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  std::pair<size_t, size_t> effects_met() const;
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
   Done reduce_plain(py::handle o);

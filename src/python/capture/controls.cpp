@@ -133,6 +133,13 @@ py::object own_function(const char* module, const char* name) {
   return py::module_::import(module).attr(name);
 }
 
+// A constant, a number or a tuple of such: of which nobody sees whether it is another one.
+bool is_value(py::handle o) {
+  if (!PyTuple_CheckExact(o.ptr()))
+    return is_constant(o.ptr()) || is_symbolic_int(o) || is_symbolic_float(o);
+  return std::ranges::all_of(py::reinterpret_borrow<py::tuple>(o), is_value);
+}
+
 ControlOf control_of(py::handle callable) {
   static PyObject* const disallowed = PyUnicode_InternFromString("_disallowed_callable_ids");
   static PyObject* const allowed = PyUnicode_InternFromString("_allowed_callable_ids");
@@ -305,6 +312,47 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   return out;
 }
 
+// An argument that is a part of a cache's key: plain, or an object whose identity is its equality.
+void Calls::require_key(const py::object& o, py::handle callable) {
+  const PyTypeObject* type = Py_TYPE(o.ptr());
+  const bool by_identity = type->tp_hash == PyBaseObject_Type.tp_hash &&
+                           type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  if (heap().exists(o) && by_identity && !heap().is_tensor(o) && !iterators().lazy(o))
+    heap().guard(GuardKind::IdIs, heap().source_of(o), o);
+  else
+    require_plain(o, callable);
+}
+
+// Of sizes and floats that vary, a function with a cache is captured, where all that it does is to
+// give a number or a tuple of such; nullopt where it does more, or has no such argument.
+Done Calls::call_without_cache(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  using Place = std::pair<PyObject*, PyCodeObject*>;  // the function and who calls it, held
+  static std::set<Place>& left_alone = *new std::set<Place>;
+  const Place place{callable.ptr(), frames().stack().back()->code};
+  const auto varies = [](py::handle o) {
+    return mentions(o, is_symbolic_int, false) || mentions(o, is_symbolic_float, false);
+  };
+  if (!any_argument(args, kwargs, varies) || left_alone.contains(place)) return std::nullopt;
+  const auto before = effects_met();
+  try {
+    py::object out = call(borrow(callable.attr("__wrapped__")), args, kwargs);
+    if (effects_met() == before && is_value(out)) {
+      if (heap().exists(callable))
+        heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
+      return out;
+    }
+  } catch (const Break&) {}
+  Py_INCREF(place.first);
+  Py_INCREF(place.second);
+  left_alone.insert(place);
+  throw StartAgain();
+}
+
+// How much the captured code has written, and read of that.
+std::pair<size_t, size_t> Calls::effects_met() const {
+  return {effects().count(), heap().met_written()};
+}
+
 // A function with a cache, of constants: what it gives now, later calls are given as long as the
 // cache has it; they do not ask the cache, which counts no use. It runs for real where the cache
 // has nothing, and must not depend on what the captured code has written and nobody has done yet:
@@ -315,15 +363,22 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
     heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
     return call(objects().load_attr(callable, py::str("__wrapped__")), args, kwargs);
   }
+  if (auto done = call_without_cache(callable, args, kwargs)) return *done;
   sizes().make_plain(args, kwargs);
-  require_plain(args, kwargs, callable);
+  for (const py::object& a : args) require_key(a, callable);
+  for (const auto& [key, a] : kwargs) require_key(a, callable);
   CacheEntry entry = cache_entry(callable, args, kwargs);
-  // It lets go of what has not been asked for longest.
-  if (!entry.key && entry.limit && cached_keys_[callable.ptr()].size() >= *entry.limit)
-    throw Break(BreakId::builtin_call, "a function whose cache is full");
   const auto refuse = [] {
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   };
+  // What the function reads of an object, it reads now.
+  const auto is_old = [this](py::handle a) { return heap().exists(a); };
+  const bool asks_object = std::ranges::any_of(args, is_old) ||
+                           std::ranges::any_of(kwargs, is_old, &Keywords::value_type::second);
+  if (!entry.key && asks_object && !effects().all_written().empty()) refuse();
+  // It lets go of what has not been asked for longest.
+  if (!entry.key && entry.limit && cached_keys_[callable.ptr()].size() >= *entry.limit)
+    throw Break(BreakId::builtin_call, "a function whose cache is full");
   auto rooted_in_globals = [this](const py::object& o) {
     Tracked* k = heap().tracked(o);
     return k == nullptr || !k->source.valid() ||
@@ -333,10 +388,9 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
                        std::ranges::any_of(effects().all_written(), rooted_in_globals);
   py::object here;  // what it gives to the captured code
   if (changed && !entry.key) {
-    const auto touched = [this] { return std::pair(effects().count(), heap().met_written()); };
-    const auto before = touched();
+    const auto before = effects_met();
     here = call(borrow(callable.attr("__wrapped__")), args, kwargs);
-    if (touched() != before || !is_constant(here.ptr())) refuse();
+    if (effects_met() != before || !is_constant(here.ptr())) refuse();
   }
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
