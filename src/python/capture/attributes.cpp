@@ -369,12 +369,38 @@ bool Objects::is_existing_tuple(py::handle o) {
   return k != nullptr && k->source.valid();
 }
 
+// As CPython: what is not found, and what a getter raises AttributeError for, the class's
+// __getattr__ is asked for; `generic`, as object.__getattribute__, does not ask.
 py::object Objects::load_instance_attr(py::handle o, py::handle name, bool generic) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  PyObject* own = generic ? nullptr : special_method(o, names().getattribute_);
+  py::object found;
+  try {
+    found = own != nullptr ? calls().call(own, {borrow(o), borrow(name)}) : found_attr(o, name);
+  } catch (py::error_already_set& e) {
+    if (generic || !e.matches(PyExc_AttributeError) ||
+        type_member(type, names().getattr_) == nullptr)
+      throw;
+  }
+  if (found) return found;
+  if (PyObject* fallback = generic ? nullptr : type_member(type, names().getattr_)) {
+    if (!PyFunction_Check(fallback) && !is_unbound_native(fallback))  // such as dict.get
+      throw Break(BreakId::attribute_protocol, "__getattr__");
+    return calls().call(fallback, {borrow(o), borrow(name)});
+  }
+  try {
+    no_attribute(type, name);
+  } catch (py::error_already_set& e) {
+    name_what_lacks(e, o, name);
+    throw;
+  }
+}
+
+// What the class or the object has under the name; null where there is nothing.
+py::object Objects::found_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
   PyTypeObject* type = Py_TYPE(p);
   const bool old = heap().keeps_attributes(o);
-  if (PyObject* own = special_method(o, names().getattribute_); own != nullptr && !generic)
-    return calls().call(own, {borrow(p), borrow(name)});
   if (is_name(name, names().class_) &&
       effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
     return type_of(o);
@@ -452,17 +478,7 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
     if (python_method(descriptor, names().get_)) return call_getter(wrapped(), o, pinned, name);
     return bind(descriptor, o, type, name);
   }
-  if (PyObject* fallback = type_member(type, names().getattr_)) {
-    if (!PyFunction_Check(fallback) && !is_unbound_native(fallback))  // such as dict.get
-      throw Break(BreakId::attribute_protocol, "__getattr__");
-    return calls().call(fallback, {borrow(p), borrow(name)});
-  }
-  try {
-    no_attribute(type, name);
-  } catch (py::error_already_set& e) {
-    name_what_lacks(e, o, name);
-    throw;
-  }
+  return {};
 }
 
 // `descriptor.__set__(o, value)` or `descriptor.__delete__(o)`, of a class that is not CPython's

@@ -12,6 +12,7 @@ class Objects : public Part {
   py::object load_attr(py::handle o, py::handle name);
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
+  py::object found_attr(py::handle o, py::handle name);
   py::object module_member(py::handle module, py::handle name);
   py::object instance_dict(py::handle o);
   py::object existing_dict(py::handle dict, SourceId source);

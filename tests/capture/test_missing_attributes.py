@@ -1,0 +1,128 @@
+"""Attributes that are not found, or whose getters raise AttributeError: what CPython asks next."""
+
+import functools
+
+import pytest
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict_without_grad")
+
+X = torch.randn(3)
+
+
+class Raises:
+    def __get__(self, instance, owner=None):
+        raise AttributeError("none of mine")
+
+
+class RaisesAsData(Raises):
+    def __set__(self, instance, value):
+        raise AttributeError("read only")
+
+
+class Plain:
+    getter, data = Raises(), RaisesAsData()
+
+    @property
+    def own(self):
+        raise AttributeError("own")
+
+    @functools.cached_property
+    def kept(self):
+        return self.missing_too
+
+    @property
+    def other_error(self):
+        raise KeyError("other_error")
+
+
+class Falls(Plain):
+    """Counts what it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __getattr__(self, name):
+        if name.startswith("no_"):
+            raise AttributeError(f"{name} is nowhere")
+        self.asked.append(name)
+        return 7
+
+
+class Doubles(Falls):
+    """What it finds is doubled; what __getattr__ gives is not."""
+
+    def __getattribute__(self, name):
+        found = object.__getattribute__(self, name)
+        return found * 2 if isinstance(found, int) else found
+
+    six = 3
+
+
+class Module(torch.nn.Module):
+    getter = Raises()
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    @property
+    def own(self):
+        raise AttributeError("own")
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "weight":
+                raise
+            return 5
+
+
+NAMES = ("getter", "data", "own", "kept", "other_error", "missing", "no_thing", "asked", "six")
+
+
+def attribute(x, o, name):
+    try:
+        return x * getattr(o, name), "found"
+    except (AttributeError, KeyError) as e:
+        return x, type(e).__name__, str(e)
+
+
+def with_default(x, o, name):
+    try:
+        return x * getattr(o, name, 2), hasattr(o, name)
+    except KeyError as e:
+        return x, str(e)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("function", (attribute, with_default))
+@pytest.mark.parametrize("cls", (Plain, Falls, Doubles))
+def test_as_cpython(cls, function, name):
+    compiled = oxyfuel.compile(function)
+    results = []
+    for run in (function, compiled):
+        o = cls()
+        try:
+            results.append([[run(X, o, name) for _ in range(2)], vars(o)])
+        except Exception as e:
+            results.append([type(e), str(e)])
+    assert str(results[0]) == str(results[1])
+
+
+def test_a_module():
+    def f(x, m):
+        return x * m.own + m.getter + m.weight * m.nothing, m(x) if hasattr(m, "no") else None
+
+    Module.forward = lambda self, x: x * self.own + self.weight
+    m = Module()
+    torch.testing.assert_close(oxyfuel.compile(f)(X, m), f(X, m))
+    torch.testing.assert_close(oxyfuel.compile(m)(X), m(X))
+
+
+def test_a_traced_module():
+    traced = torch.jit.trace(torch.nn.Linear(3, 3), X)
+    torch.testing.assert_close(oxyfuel.compile(lambda x: traced(x) + 1)(X), traced(X) + 1)
