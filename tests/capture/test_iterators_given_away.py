@@ -8,11 +8,13 @@ import cmath
 import collections
 import copy
 import functools
+import itertools
 import math
 import operator
 import types
 
 import pytest
+import torch
 
 import oxyfuel
 
@@ -195,3 +197,34 @@ def test_ids_in_a_table_of_before():
         assert (
             list(table) == [id(it)] + [k for k in table if k != id(it)] and table[id(it)] is copied
         )
+
+
+ROWS = {
+    "zip_longest": lambda x: [t * (i or 0) for t, i in itertools.zip_longest(x, [1, 2])],
+    "product": lambda x: [t * i for t, i in itertools.product(x, [1, 2])],
+    "pairwise": lambda x: [a * b for a, b in itertools.pairwise(x)],
+    "combinations": lambda x: [a * b for a, b in itertools.combinations(x, 2)],
+    "chain": lambda x: [t + 1 for t in itertools.chain(x, x)],
+    "cycle": lambda x: [t + 1 for t, _ in zip(itertools.cycle(x), range(7))],
+    "repeat": lambda x: [t + 1 for t in itertools.repeat(x, 2)],
+    "deque": lambda x: [t + 1 for t in collections.deque(x, 2)],
+    "extend": lambda x: (lambda l: (l.extend(x), [t + 1 for t in l])[1])([]),
+    "extendleft": lambda x: (lambda d: (d.extendleft(x), list(d))[1])(collections.deque()),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_sizes_that_vary(name):
+    compiled = oxyfuel.compile(ROWS[name])
+    for n in (4, 4, 5, 6, 1):
+        x = torch.randn(3, n)
+        torch.testing.assert_close(compiled(x), ROWS[name](x))
+    for x in (torch.tensor(2.0), torch.empty(0, 3)):
+        results = []
+        for run in (ROWS[name], compiled):
+            try:
+                results.append(run(x))
+            except Exception as e:
+                results.append([type(e).__name__, str(e)])
+        assert str(results[0]) == str(results[1])
+    assert oxyfuel.stats()["graph_breaks"] == 0

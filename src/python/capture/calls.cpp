@@ -547,8 +547,15 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   // It takes all items of what it is given first.
   const bool consumes = iterates || type.is(member_of<"collections", "Counter">()) ||
                         (type_traits(t) & native::TakesAll) != 0;
+  // An iterator in C would ask torch for the rows, which has them of constant sizes alone.
+  const bool iterates_tensors =
+      iterates || type.is(member_of<"collections", "deque">()) ||
+      (type_traits(t) & (native::TakesApart | native::AsItIs)) == native::TakesApart;
+  auto has_rows = [this, iterates](const py::object& a) {
+    return heap().is_tensor(a) && (iterates || THPVariable_Unpack(a.ptr()).dim() > 0);
+  };
   for (auto& a : args)
-    if ((consumes && iterators().lazy(a)) || (iterates && heap().is_tensor(a)))
+    if ((consumes && iterators().lazy(a)) || (iterates_tensors && has_rows(a)))
       a = iterators().list_of(a);
   const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);

@@ -318,7 +318,9 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (text && heap().exists(a) && PyDict_Check(a.ptr()) &&
         !PyDict_CheckExact(a.ptr()))  // __missing__
       throw Break(BreakId::builtin_on_existing, name, " with a ", Py_TYPE(a.ptr())->tp_name);
-    if (name == "update" || name == "extend")
+    if ((name == "extend" || name == "extendleft") && heap().is_tensor(a))
+      a = iterators().list_of(a);
+    else if (name == "update" || name == "extend")
       a = heap().contents(a);
     else if (!keeps_arguments(name))
       a = heap().deep_contents(a);
