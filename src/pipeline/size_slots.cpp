@@ -20,6 +20,8 @@ constexpr std::pair<sym::Kind, SizeOp> kOperations[] = {
     {sym::Kind::FloorDiv, SizeOp::FloorDiv}, {sym::Kind::Mod, SizeOp::Mod},
     {sym::Kind::Min, SizeOp::Min},           {sym::Kind::Max, SizeOp::Max},
     {sym::Kind::Root, SizeOp::Root},         {sym::Kind::Scale, SizeOp::Scale},
+    {sym::Kind::Power, SizeOp::Power},       {sym::Kind::Digits, SizeOp::Digits},
+    {sym::Kind::BitAnd, SizeOp::BitAnd},
 };
 
 SizeOp op_of(sym::Kind wanted) {

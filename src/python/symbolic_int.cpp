@@ -3,6 +3,8 @@
 
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <cmath>
+
 #include "python/symbolic_slots.h"
 #include "support/check.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -87,57 +89,61 @@ std::optional<Expr> remainder(Expr a, Expr b, const Facts& facts) {
   return may_divide(b, facts) ? std::optional(sym::mod(a, b)) : std::nullopt;
 }
 
-// By a number of bits: shifts are products and quotients, and the low bits a remainder.
-constexpr int64_t kMostBits = 32;
-std::optional<Expr> power_of_2(Expr bits) {
-  if (!bits.is_const() || bits.value() < 0 || bits.value() > kMostBits) return std::nullopt;
-  return Expr(int64_t{1} << bits.value());
+// A power of a number, where it is an int that is not too large for more arithmetic.
+constexpr double kMostBits = 56;
+std::optional<Expr> power_of(int64_t base, Expr exponent, const Facts& facts) {
+  if (base < 2) return std::nullopt;
+  const auto most = static_cast<int64_t>(kMostBits / std::log2(static_cast<double>(base)));
+  if (!decide(facts, sym::at_most(0, exponent), cat(exponent, " >= 0")) ||
+      !decide(facts, sym::at_most(exponent, most), cat(exponent, " <= ", most)))
+    return std::nullopt;
+  return sym::power(base, exponent);
 }
-std::optional<Expr> shift_left(Expr a, Expr b, const Facts&) {
-  const auto factor = power_of_2(b);
+Expr sign_of_power(Expr exponent) { return Expr(1) - 2 * sym::mod(exponent, 2); }  // of -1
+std::optional<Expr> shift_left(Expr a, Expr b, const Facts& facts) {
+  const auto factor = power_of(2, b, facts);
   return factor ? std::optional(a * *factor) : std::nullopt;
 }
-std::optional<Expr> shift_right(Expr a, Expr b, const Facts&) {
-  const auto divisor = power_of_2(b);
+std::optional<Expr> shift_right(Expr a, Expr b, const Facts& facts) {
+  const auto divisor = power_of(2, b, facts);
   return divisor ? std::optional(sym::floordiv(a, *divisor)) : std::nullopt;
 }
-// Of bits all of which are set, what is behind them: 8 for 7.
-std::optional<Expr> behind_bits(Expr e) {
-  const bool all = e.is_const() && e.value() > 0 && e.value() < int64_t{1} << kMostBits &&
-                   (e.value() & (e.value() + 1)) == 0;
-  return all ? std::optional(e + Expr(1)) : std::nullopt;
-}
-std::optional<Expr> low_bits(Expr a, Expr b, const Facts&) {
-  if (a.is_const()) std::swap(a, b);
-  if (const auto end = behind_bits(b)) return sym::mod(a, *end);
-  if (b.is_const(-1)) return a;
-  const auto cleared = b.is_const() ? behind_bits(Expr(-1) - b) : std::nullopt;  // n & ~7
-  return cleared ? std::optional(a - sym::mod(a, *cleared)) : std::nullopt;
-}
-std::optional<Expr> with_low_bits(Expr a, Expr b, const Facts&) {
-  if (a.is_const()) std::swap(a, b);
-  const auto end = behind_bits(b);
-  return end ? std::optional(a - sym::mod(a, *end) + b) : std::nullopt;
-}
-std::optional<Expr> flipped_low_bits(Expr a, Expr b, const Facts&) {
-  if (a.is_const()) std::swap(a, b);
-  const auto end = behind_bits(b);
-  return end ? std::optional(a - sym::mod(a, *end) * Expr(2) + b) : std::nullopt;
-}
+std::optional<Expr> bits_of_both(Expr a, Expr b, const Facts&) { return sym::bit_and(a, b); }
+std::optional<Expr> bits_of_either(Expr a, Expr b, const Facts&) { return sym::bit_or(a, b); }
+std::optional<Expr> bits_of_one(Expr a, Expr b, const Facts&) { return sym::bit_xor(a, b); }
 
-PyObject* power_of(PyObject* a, PyObject* b, PyObject* modulus) {
-  auto body = [=]() -> PyObject* {
-    constexpr long kMostFactors = 8;
-    const long n = PyLong_CheckExact(b) ? PyLong_AsLong(b) : -1;
-    if (n == -1) PyErr_Clear();
-    if (is_symbolic_int(a) && modulus == Py_None && n >= 0 && n <= kMostFactors) {
-      const Operand base = *operand(a);
-      Expr e = 1;
-      for (long i = 0; i < n; i++) e *= base.expr;
-      return symbolic_int(e, base.facts).release().ptr();
+std::optional<Expr> raised(Expr a, Expr b, const Facts& facts) {
+  constexpr int64_t kMostFactors = 8;
+  if (a.is_const()) {
+    const int64_t base = a.value();
+    if (base >= 0) return power_of(base, b, facts);
+    if (base < -1) {
+      const auto size = power_of(-base, b, facts);
+      return size ? std::optional(*size * sign_of_power(b)) : std::nullopt;
     }
+    const bool whole = decide(facts, sym::at_most(0, b), cat(b, " >= 0"));
+    return whole ? std::optional(sign_of_power(b)) : std::nullopt;
+  }
+  if (!b.is_const() || b.value() < 0 || b.value() > kMostFactors) return std::nullopt;
+  Expr e = 1;
+  for (int64_t i = 0; i < b.value(); i++) e *= a;
+  return e;
+}
+PyObject* raised_to(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
+
+PyObject* power_slot(PyObject* a, PyObject* b, PyObject* modulus) {
+  if (modulus == Py_None) return binary<raised, raised_to>(a, b);
+  auto body = [=]() -> PyObject* {
     if (!is_number_like(a) || !is_number_like(b)) return Py_NewRef(Py_NotImplemented);
     return PyNumber_Power(plain(a).ptr(), plain(b).ptr(), plain(modulus).ptr());
+  };
+  return boundary(body, nullptr);
+}
+
+PyObject* bit_length(PyObject* o, PyObject*) {
+  auto body = [=] {
+    const Operand x = *operand(o);
+    return symbolic_int(sym::bit_length(x.expr), x.facts).release().ptr();
   };
   return boundary(body, nullptr);
 }
@@ -300,6 +306,7 @@ PyTypeObject* symbolic_bool_type() {
 
 PyTypeObject* symbolic_int_type() {
   static PyMethodDef methods[] = {{"__format__", format, METH_O, nullptr},
+                                  {"bit_length", bit_length, METH_NOARGS, nullptr},
                                   {nullptr, nullptr, 0, nullptr}};
   static PyTypeObject* const type = [] {
     PyType_Slot slots[] = {slot(Py_nb_add, binary<sum_of, PyNumber_Add>),
@@ -311,10 +318,10 @@ PyTypeObject* symbolic_int_type() {
                            slot(Py_nb_divmod, binary<no_expression, PyNumber_Divmod>),
                            slot(Py_nb_lshift, binary<shift_left, PyNumber_Lshift>),
                            slot(Py_nb_rshift, binary<shift_right, PyNumber_Rshift>),
-                           slot(Py_nb_and, binary<low_bits, PyNumber_And>),
-                           slot(Py_nb_or, binary<with_low_bits, PyNumber_Or>),
-                           slot(Py_nb_xor, binary<flipped_low_bits, PyNumber_Xor>),
-                           slot(Py_nb_power, power_of),
+                           slot(Py_nb_and, binary<bits_of_both, PyNumber_And>),
+                           slot(Py_nb_or, binary<bits_of_either, PyNumber_Or>),
+                           slot(Py_nb_xor, binary<bits_of_one, PyNumber_Xor>),
+                           slot(Py_nb_power, power_slot),
                            slot(Py_nb_negative, negative),
                            slot(Py_nb_positive, itself),
                            slot(Py_nb_absolute, absolute_of),

@@ -46,6 +46,25 @@ bool scale(int64_t a, int64_t bits, int64_t& out) {
   return true;
 }
 
+// a**b, rounded down, of a from 2 on.
+bool power(int64_t a, int64_t b, int64_t& out) {
+  out = b < 0 ? 0 : 1;
+  if (a < 2 || b > 62) return false;
+  while (b-- > 0)
+    if (__builtin_mul_overflow(out, a, &out)) return false;
+  return true;
+}
+
+// How many digits |a| has in base b.
+bool digits(int64_t a, int64_t b, int64_t& out) {
+  out = 0;
+  if (b < 2) return false;
+  for (uint64_t rest = a < 0 ? -static_cast<uint64_t>(a) : static_cast<uint64_t>(a); rest != 0;
+       rest /= static_cast<uint64_t>(b))
+    ++out;
+  return true;
+}
+
 bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
   switch (op) {
     case SizeOp::Add:
@@ -69,6 +88,13 @@ bool apply(SizeOp op, int64_t a, int64_t b, int64_t& out) {
       return b == 2;
     case SizeOp::Scale:
       return scale(a, b, out);
+    case SizeOp::Power:
+      return power(a, b, out);
+    case SizeOp::Digits:
+      return digits(a, b, out);
+    case SizeOp::BitAnd:
+      out = a & b;
+      return true;
     case SizeOp::Equal:
       out = a == b;
       return true;

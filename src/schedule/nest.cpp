@@ -121,22 +121,12 @@ class DivisionSimplifier {
 
   Expr combined(sym::Kind kind, Expr a, Expr b) const {
     switch (kind) {
-      case sym::Kind::Add:
-        return a + b;
-      case sym::Kind::Mul:
-        return a * b;
       case sym::Kind::FloorDiv:
         return stays_below(a, b) ? Expr(0) : sym::floordiv(a, b);
       case sym::Kind::Mod:
         return stays_below(a, b) ? a : sym::mod(a, b);
-      case sym::Kind::Min:
-        return sym::min(a, b);
-      case sym::Kind::Root:
-        return sym::root(a, b);
-      case sym::Kind::Scale:
-        return sym::scale_by_bits(a, b);
       default:
-        return sym::max(a, b);
+        return sym::combine(kind, a, b);
     }
   }
 

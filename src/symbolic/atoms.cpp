@@ -1,4 +1,4 @@
-// The atoms of products: floordiv and mod, min and max, roots. The laws are listed in expr.h.
+// The atoms of products: floordiv and mod, min and max, roots, powers, bits. The laws are listed in expr.h.
 #include <numeric>
 
 #include "symbolic/node.h"
@@ -300,6 +300,30 @@ Expr extremum(Kind kind, Expr a, Expr b) {
   });
 }
 
+// x & mask, where the bits that are set lie in few runs: x % 2**end - x % 2**begin of each.
+std::optional<Expr> kept_runs(Expr x, int64_t mask) {
+  constexpr int kMostRuns = 2;
+  constexpr int kBits = 62;
+  Expr out = 0;
+  int runs = 0;
+  for (int begin = 0; begin < kBits;) {
+    const auto rest = static_cast<uint64_t>(mask >> begin);
+    if (rest == 0) break;
+    begin += std::countr_zero(rest);
+    const int end = begin + std::countr_one(static_cast<uint64_t>(mask >> begin));
+    if (++runs > kMostRuns) return std::nullopt;
+    if (end < kBits)
+      out += mod(x, int64_t{1} << end);
+    else if (mask < 0)
+      out += x;
+    else
+      return std::nullopt;
+    if (begin > 0) out -= mod(x, int64_t{1} << begin);
+    begin = end;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by) {
@@ -371,6 +395,51 @@ Expr scale_down(Expr x, double divisor) {
   OXY_CHECK(divisor >= 1 && divisor < 2, "a divisor below 1, or from 2 on");
   return scale_by_bits(x, -std::bit_cast<int64_t>(divisor));
 }
+
+Expr power(Expr base, Expr exponent) {
+  OXY_CHECK(base.is_const() && base.value() >= 2, "a power of a base that is no constant from 2");
+  const int64_t b = base.value();
+  if (exponent.is_const()) {
+    const auto p = integer_power(b, exponent.value());
+    OXY_CHECK(p, b, "**", exponent.value(), " leaves 62 bits");
+    return *p;
+  }
+  return remember(Kind::Power, base, exponent, [&](ExprPool::Impl& pool) -> Expr {
+    constexpr int64_t kMostOutside = 16;
+    const int64_t least = range_of(exponent).lo;
+    if (range_of(exponent).hi < 0) return 0;
+    if (least <= 0 || least > kMostOutside) return pool.intern(Kind::Power, {{base, exponent}});
+    const auto outside = integer_power(b, least);
+    if (!outside) return pool.intern(Kind::Power, {{base, exponent}});
+    return *outside * pool.intern(Kind::Power, {{base, exponent - least}});
+  });
+}
+
+Expr digits(Expr x, Expr base) {
+  OXY_CHECK(base.is_const() && base.value() >= 2, "digits of a base that is no constant from 2");
+  if (x.is_const()) return digit_count(x.value(), base.value());
+  return remember(Kind::Digits, x, base, [&](ExprPool::Impl& pool) {
+    const Range r = digits_range(range_of(x), base.value());
+    return r.lo == r.hi ? Expr(r.lo) : pool.intern(Kind::Digits, {{x, base}});
+  });
+}
+
+Expr bit_and(Expr a, Expr b) {
+  if (a == b) return a;
+  if (a.is_const() && b.is_const()) return a.value() & b.value();
+  if (b < a) std::swap(a, b);
+  if (a.is_const(0)) return 0;
+  if (a.is_const(-1)) return b;
+  return remember(Kind::BitAnd, a, b, [&](ExprPool::Impl& pool) {
+    if (a.is_const())
+      if (const auto kept = kept_runs(b, a.value())) return *kept;
+    const Range r = bit_and_range(range_of(a), range_of(b));
+    return r.lo == r.hi ? Expr(r.lo) : pool.intern(Kind::BitAnd, {{a, b}});
+  });
+}
+
+Expr bit_or(Expr a, Expr b) { return a + b - bit_and(a, b); }
+Expr bit_xor(Expr a, Expr b) { return a + b - 2 * bit_and(a, b); }
 
 Expr min(Expr a, Expr b) { return extremum(Kind::Min, a, b); }
 Expr max(Expr a, Expr b) { return extremum(Kind::Max, a, b); }

@@ -12,14 +12,19 @@
 //   product = atom * atom * ...                        sorted; a sum is never a factor (products
 //                                                      distribute)
 //   atom    = symbol | sum // sum | sum % sum | min(a, b) | max(a, b) | root(sum, 2)
-//           | scale(sum, factor)
+//           | scale(sum, factor) | power(b, sum) | digits(sum, b) | bitand(a, b)
 // root(x, 2) is the square root rounded down, 0 of a negative number. scale(x, c) is Python's
 // math.floor(x * c) for a float c of less than 2 and not below 0: both factors and the product are
 // doubles. Its second operand is the constant that has c's bits. scale(x, 1/d) is math.floor(x / d)
 // for a float d from 1 on, of less than 2: its second operand has d's bits, negated.
+// power(b, x) is b**x for a constant b from 2 on, rounded down: 0 of a negative x. digits(x, b) is
+// how many digits |x| has in base b, 0 of 0: with 2 Python's bit_length. bitand is Python's & (of
+// two's complements without an end); what | and ^ give is a sum with it.
 // Constants fold. A constant divisor is positive; no coefficient of its dividend reaches it in
 // magnitude, and the dividend's constant lies in [0, divisor). min and max are left-nested over
-// sorted operands, none of which another one is known to decide.
+// sorted operands, none of which another one is known to decide. The exponent of a power is 0 at
+// least, where its range says how far that is. bitand has sorted operands; with a constant of few
+// runs of set bits it is a sum of remainders.
 //
 // Laws (each holds for all integers that the ranges allow; k, m, g positive constants):
 //   (k*q + r)//k = q + r//k                  (k*q + r) % k = r % k
@@ -60,7 +65,21 @@ struct Range {
 // run. Of an expression: the last of these that one of its symbols has.
 enum class Origin : uint8_t { Hinted, Unbacked, Data };
 
-enum class Kind : uint8_t { Const, Symbol, Add, Mul, FloorDiv, Mod, Min, Max, Root, Scale };
+enum class Kind : uint8_t {
+  Const,
+  Symbol,
+  Add,
+  Mul,
+  FloorDiv,
+  Mod,
+  Min,
+  Max,
+  Root,
+  Scale,
+  Power,
+  Digits,
+  BitAnd
+};
 
 // Eight bytes: a tagged constant or a pointer to a node of a pool. Cheap to copy, compare and hash.
 class Expr {
@@ -124,6 +143,15 @@ inline Expr square_root(Expr x) { return root(x, 2); }
 Expr scale(Expr x, double factor);
 Expr scale_down(Expr x, double divisor);
 Expr scale_by_bits(Expr x, Expr bits);
+Expr power(Expr base, Expr exponent);
+Expr digits(Expr x, Expr base);
+inline Expr bit_length(Expr x) { return digits(x, 2); }
+Expr bit_and(Expr a, Expr b);
+Expr bit_or(Expr a, Expr b);
+Expr bit_xor(Expr a, Expr b);
+
+// Of a kind with operands.
+Expr combine(Kind kind, Expr a, Expr b);
 
 inline Expr& operator+=(Expr& a, Expr b) { return a = a + b; }
 inline Expr& operator-=(Expr& a, Expr b) { return a = a - b; }
@@ -162,8 +190,8 @@ std::optional<int64_t> symbol_hint(Expr symbol);
 // The value at the symbols' hints (InternalError for a symbol without a hint).
 int64_t hint(Expr e);
 
-// Text: `2*s0 + p1`, `(p0 + 3)//4`, `p0 % 8`, `min(a, b)`, `max(a, b)`. parse(print(e)) == e in the
-// same pool.
+// Text: `2*s0 + p1`, `(p0 + 3)//4`, `p0 % 8`, `min(a, b)`, `power(2, s0)`. parse(print(e)) == e in
+// the same pool.
 std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
 

@@ -130,10 +130,38 @@ class Question {
     }
   }
 
+  // x < b**x, and b**(digits(y) - 1) <= y < b**digits(y).
+  void laws_of_power(Expr atom, Expr base, Expr exponent) {
+    Sum below = add_scaled(to_sum(exponent), one(atom), -1);
+    below.constant += 1;
+    row(below);
+    const Sum parts = to_sum(exponent);
+    if (parts.terms.size() != 1 || parts.terms[0].coefficient != 1) return;
+    const Expr digits = parts.terms[0].product;
+    if (digits.kind() != Kind::Digits || digits.operands()[1] != base) return;
+    const Expr y = digits.operands()[0];
+    if (range_of(y).lo < 1 || parts.constant > 0 || parts.constant < -1) return;
+    const Expr most = parts.constant == 0 ? atom : atom * base, least = atom;
+    Sum over = add_scaled(to_sum(y), to_sum(most), -1);
+    over.constant += 1;
+    row(over);
+    if (parts.constant == -1) row(add_scaled(one(least), to_sum(y), -1));
+  }
+
   void laws_of_atom(Expr atom) {
     const Kind kind = atom.kind();
     if (kind == Kind::Symbol || kind == Kind::Root) return;
     const Expr a = atom.operands()[0], b = atom.operands()[1];
+    if (kind == Kind::Power) return laws_of_power(atom, a, b);
+    if (kind == Kind::Digits) {  // no more than what is not negative
+      if (range_of(a).lo >= 0) row(add_scaled(one(atom), to_sum(a), -1));
+      return;
+    }
+    if (kind == Kind::BitAnd) {
+      for (const Expr operand : {a, b})
+        if (range_of(operand).lo >= 0) row(add_scaled(one(atom), to_sum(operand), -1));
+      return;
+    }
     if (kind == Kind::Scale) {  // by less than 1: no more than what is not negative
       const bool less = b.value() < 0 || factor_of_bits(b.value()) <= 0.999;
       if (less && range_of(a).lo >= 0) row(add_scaled(to_sum(atom), to_sum(a), -1));

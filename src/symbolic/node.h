@@ -114,6 +114,44 @@ inline Range scaled_range(Range x, int64_t bits) {
           inside(x.hi) ? scaled(x.hi, bits) : INT64_MAX};
 }
 
+// b**x, rounded down; nothing where it leaves 62 bits.
+inline std::optional<int64_t> integer_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) return 0;
+  int64_t out = 1;
+  for (int64_t i = 0; i < exponent; ++i)
+    if (__builtin_mul_overflow(out, base, &out) || out > Expr::kMaxConst) return std::nullopt;
+  return out;
+}
+
+inline Range power_range(int64_t base, Range x) {
+  return {integer_power(base, x.lo).value_or(Expr::kMaxConst),
+          integer_power(base, x.hi).value_or(INT64_MAX)};
+}
+
+inline int64_t digit_count(int64_t x, int64_t base) {
+  const auto b = static_cast<uint64_t>(base);
+  int64_t n = 0;
+  for (uint64_t rest = x < 0 ? -static_cast<uint64_t>(x) : static_cast<uint64_t>(x); rest != 0;
+       rest /= b)
+    ++n;
+  return n;
+}
+
+// Unbounded numbers have 64 bits here, as those that are evaluated.
+inline Range digits_range(Range x, int64_t base) {
+  const int64_t lo = digit_count(x.lo, base), hi = digit_count(x.hi, base);
+  return {x.lo <= 0 && x.hi >= 0 ? 0 : std::min(lo, hi), std::max(lo, hi)};
+}
+
+inline Range bit_and_range(Range x, Range y) {
+  if (x.lo >= 0 && y.lo >= 0) return {0, std::min(x.hi, y.hi)};
+  if (x.lo >= 0) return {0, x.hi};
+  if (y.lo >= 0) return {0, y.hi};
+  const int64_t hi = std::max(x.hi, y.hi), lo = std::min(x.lo, y.lo);
+  const auto least = integer_power(2, digit_count(lo, 2));
+  return {lo == INT64_MIN || !least ? INT64_MIN : -*least, std::max<int64_t>(hi, -1)};
+}
+
 // ---- nodes
 
 struct SymbolInfo {
@@ -247,8 +285,5 @@ std::optional<Term> divide_term(ExprPool::Impl& pool, Term t, Term by);
 
 // Replaces terms by the laws on x//k and x%k; false where the sum stays as it is.
 bool recombine_all(ExprPool::Impl& pool, Sum& s);
-
-// Of a kind with operands.
-Expr combine(Kind kind, Expr a, Expr b);
 
 }  // namespace oxy::sym

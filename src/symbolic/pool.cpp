@@ -55,14 +55,33 @@ Range range_from_operands(const ExprNode& n) {
       return root_range(r);
     case Kind::Scale:
       return scaled_range(r, ops[1].value());
+    case Kind::Power:
+      return power_range(ops[0].value(), range_of(ops[1]));
+    case Kind::Digits:
+      return digits_range(r, ops[1].value());
+    case Kind::BitAnd:
+      return bit_and_range(r, range_of(ops[1]));
     default:
       return {};
   }
 }
 
+int64_t power_of_2_in(int64_t factor) { return std::max<int64_t>(factor & -factor, 1); }
+
 int64_t factor_from_operands(const ExprNode& n) {
-  if (n.kind == Kind::FloorDiv || n.kind == Kind::Root || n.kind == Kind::Scale) return 1;
   int64_t f = factor_of(n.operand_data()[0]);
+  switch (n.kind) {
+    case Kind::FloorDiv:
+    case Kind::Root:
+    case Kind::Scale:
+    case Kind::Power:
+    case Kind::Digits:
+      return 1;
+    case Kind::BitAnd:  // bits that are clear in an operand
+      return std::max(power_of_2_in(f), power_of_2_in(factor_of(n.operand_data()[1])));
+    default:
+      break;
+  }
   for (Expr e : n.operands().subspan(1))
     if (n.kind != Kind::Mul)
       f = std::gcd(f, factor_of(e));

@@ -53,6 +53,15 @@ int64_t apply(Kind kind, int64_t a, int64_t b) {
       return integer_root(a);
     case Kind::Scale:
       return scaled(a, b);
+    case Kind::Power: {
+      const auto power = integer_power(a, b);
+      OXY_CHECK(power, a, "**", b, " leaves 62 bits");
+      return *power;
+    }
+    case Kind::Digits:
+      return digit_count(a, b);
+    case Kind::BitAnd:
+      return a & b;
     default:
       OXY_FAIL("an atom has no operands");
   }
@@ -77,9 +86,9 @@ Expr of_same_sign(Expr d) {
 
 Expr combine(Kind kind, Expr a, Expr b) {
   using Operation = Expr (*)(Expr, Expr);
-  static constexpr Operation kOperations[] = {nullptr,  nullptr,      operator+, operator*,
-                                              floordiv, mod,          min,       max,
-                                              root,     scale_by_bits};  // by Kind
+  static constexpr Operation kOperations[] = {nullptr, nullptr, operator+, operator*, floordiv,
+                                              mod,     min,     max,       root,      scale_by_bits,
+                                              power,   digits,  bit_and};  // by Kind
   return kOperations[static_cast<size_t>(kind)](a, b);
 }
 

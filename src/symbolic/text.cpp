@@ -2,7 +2,9 @@
 //   sum     = product (("+" | "-") product)*
 //   product = unary (("*" | "//" | "%") unary)*
 //   unary   = "-" unary | number | name | ("min" | "max") "(" sum ("," sum)* ")"
-//           | "root" "(" sum "," number ")" | "scale" "(" sum "," ["1/"] float ")" | "(" sum ")"
+//           | "root" "(" sum "," number ")" | "scale" "(" sum "," ["1/"] float ")"
+//           | "power" "(" number "," sum ")" | "digits" "(" sum "," number ")"
+//           | "bitand" "(" sum "," sum ")" | "(" sum ")"
 #include <cctype>
 #include <charconv>
 
@@ -22,6 +24,12 @@ std::string_view function_name(Kind kind) {
       return "root";
     case Kind::Scale:
       return "scale";
+    case Kind::Power:
+      return "power";
+    case Kind::Digits:
+      return "digits";
+    case Kind::BitAnd:
+      return "bitand";
     default:
       return "";
   }
@@ -153,6 +161,7 @@ class Parser {
     if (name == "min" || name == "max") return parse_extremum(name == "min");
     if (name == "root") return parse_root();
     if (name == "scale") return parse_scale();
+    if (name == "power" || name == "digits" || name == "bitand") return parse_pair(name);
     std::optional<Expr> symbol = pool_.find_symbol(name);
     if (!symbol) {
       at_ = begin;
@@ -179,6 +188,18 @@ class Parser {
     if (!accept("2")) fail("a root other than the square root");
     expect(")");
     return square_root(x);
+  }
+
+  Expr parse_pair(std::string_view name) {
+    expect("(");
+    const Expr a = parse_sum();
+    expect(",");
+    const Expr b = parse_sum();
+    expect(")");
+    if (name == "bitand") return bit_and(a, b);
+    const Expr base = name == "power" ? a : b;
+    if (!base.is_const() || base.value() < 2) fail("a base that is no number from 2 on");
+    return name == "power" ? power(a, b) : digits(a, b);
   }
 
   Expr parse_scale() {

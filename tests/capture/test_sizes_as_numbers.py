@@ -3,6 +3,8 @@ and strides."""
 
 from __future__ import annotations
 
+import collections
+import itertools
 import math
 import random
 
@@ -62,6 +64,21 @@ OF_SIZE = {
         len(range(0, 100, n)),
         len(range(n, 2)),
         len(range(1, n, n)),
+    ),
+    "powers": lambda n: (1 << n, 2**n, 1 << (n - 1), -3 << n, pow(2, n - 1), 2 ** (n // 3), 3**n),
+    "powers_of_negative": lambda n: ((-1) ** n, (-2) ** (n + 1), -(2**n), (-1) ** (n * n)),
+    "shifted_by_sizes": lambda n: (1000 >> n, n << (n % 5), (n * n) >> (n // 4), -n >> (n - 1)),
+    "bits_of_both": lambda n: (n & (n - 1), n & -n, n & (n >> 1), (3 * n) & (n + 5), 21 & n),
+    "bits_of_either": lambda n: (n | (n >> 1), n | (n - 1), -n | (n // 3), 0b100101 | n),
+    "bits_of_one": lambda n: (n ^ (n >> 1), n ^ (n - 1), n ^ n, -n ^ (2 * n), 0b10101 ^ n),
+    "set_in_runs": lambda n: (n & 6, n & 0b1100110, n & ~0b110, n | 0b11000, n ^ 0b1110),
+    "bit_length": lambda n: (n.bit_length(), (n - 1).bit_length(), (-n).bit_length()),
+    "bit_length_of_int": lambda n: (int.bit_length(n), [m.bit_length() for m in (n, n * n)]),
+    "next_power": lambda n: (1 << (n - 1).bit_length(), 2 ** (n - 1).bit_length() - n),
+    "next_power_by_logarithm": lambda n: (
+        2 ** math.ceil(math.log2(n)),
+        1 << int(math.log2(n)),
+        math.floor(math.log2(3 * n)),
     ),
     "inverted": lambda n: (~n, ~(n // 2)),
     "divmod": lambda n: (divmod(n, 3), divmod(n, -4), divmod(-n, 5), divmod(100, n)),
@@ -705,3 +722,35 @@ def test_gradients_of_affine_grids(dims, corners):
             torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
     stats = oxyfuel.stats()
     assert stats["recompiles"] <= 1 and stats["static_captures"] == 0
+
+
+class Window(collections.deque):
+    pass
+
+
+OF_C = {
+    "deque": lambda n: collections.deque(range(9), maxlen=n),
+    "deque_by_position": lambda n: collections.deque((n, n + 1, n + 2), n - 3),
+    "derived_deque": lambda n: list(Window(range(9), maxlen=n)),
+    "permutations": lambda n: len(list(itertools.permutations(range(5), n - 3))),
+    "permutations_by_name": lambda n: list(itertools.permutations("abc", r=n // 3)),
+    "combinations": lambda n: list(itertools.combinations((n, n + 1, 7, 8, 9), n - 2)),
+    "product": lambda n: len(list(itertools.product((0, 1), repeat=n))),
+    "digits": lambda n: "%.*f" % (n, 3.14159),  # noqa: UP031
+    "width": lambda n: "%*d|%s" % (n, n, n * 2),  # noqa: UP031
+    "width_of_bytes": lambda n: b"%*d" % (n, 3),
+    "islice": lambda n: list(itertools.islice(range(30), n, 3 * n, 2)),
+    "comb": lambda n: (math.comb(20, n), math.perm(n, 2)),
+    "padded": lambda n: ("ab".ljust(n), "ab".center(n, "*"), "7".zfill(n), bytes(n)),
+}
+
+
+@pytest.mark.parametrize("name", OF_C)
+def test_functions_of_c(name):
+    """One that takes an int alone is given the number, with a guard."""
+    function = OF_C[name]
+
+    def program(x):
+        return x * 2, function(x.shape[0])
+
+    served(program, [(R(n),) for n in (4, 5, 7, 4, 5, 6)], recompiles=4)

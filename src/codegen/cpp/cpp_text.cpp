@@ -63,6 +63,11 @@ std::string quotient(Expr e, const Names& name, const char* op, const char* gene
   return cat(general, '(', x, ", ", y, ')');
 }
 
+std::string of_both(std::string_view function, Expr e, const Names& name) {
+  return cat(function, '(', index_text(e.operands()[0], name), ", ",
+             index_text(e.operands()[1], name), ')');
+}
+
 std::string choice(Expr e, const Names& name, const char* op) {
   std::string text = index_text(e.operands()[0], name);
   for (size_t i = 1; i < e.operands().size(); ++i) {
@@ -148,6 +153,12 @@ std::string index_text(Expr e, const Names& name) {
     case Kind::Scale:
       return cat("scaled(", index_text(e.operands()[0], name), ", ",
                  number(e.operands()[1].value()), ')');
+    case Kind::Power:
+      return of_both("integer_power", e, name);
+    case Kind::Digits:
+      return of_both("digit_count", e, name);
+    case Kind::BitAnd:
+      return of_both("bits_of_both", e, name);
   }
   OXY_FAIL("kind of an expression");
 }

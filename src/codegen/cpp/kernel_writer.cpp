@@ -24,6 +24,23 @@ constexpr std::string_view kRootHelper =
     "  return (i64)r;\n"
     "}\n";
 
+constexpr std::string_view kPowerHelper =
+    "OXY_INLINE i64 integer_power(i64 base, i64 n) {\n"
+    "  i64 r = n >= 0;\n"
+    "  for (; n > 0; --n) r *= base;\n"
+    "  return r;\n"
+    "}\n";
+
+constexpr std::string_view kDigitsHelper =
+    "OXY_INLINE i64 digit_count(i64 x, i64 base) {\n"
+    "  i64 n = 0;\n"
+    "  for (; x; x /= base) ++n;\n"
+    "  return n;\n"
+    "}\n";
+
+constexpr std::string_view kBitAndHelper =
+    "OXY_INLINE i64 bits_of_both(i64 a, i64 b) { return a & b; }\n";
+
 constexpr std::string_view kScaleHelper =
     "OXY_INLINE i64 scaled(i64 x, i64 bits) {\n"
     "  const double c = __builtin_bit_cast(double, bits < 0 ? -bits : bits);\n"
@@ -101,7 +118,8 @@ std::string KernelWriter::write() {
   auto uses = [&](std::string_view name) { return out_.text().find(name) != std::string::npos; };
   return cat(prelude_.text(), uses("floor_") ? kFloorHelpers : "",
              uses("square_root(") ? kRootHelper : "", uses("scaled(") ? kScaleHelper : "",
-             out_.text());
+             uses("integer_power(") ? kPowerHelper : "", uses("digit_count(") ? kDigitsHelper : "",
+             uses("bits_of_both(") ? kBitAndHelper : "", out_.text());
 }
 
 void KernelWriter::write_signature_buffers() {

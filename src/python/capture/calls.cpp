@@ -478,6 +478,9 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
 
 // ----------------------------------------------------------------------------------------- classes
 
+// For C code that takes nothing but an int.
+static py::object plain_size(const py::object& o) { return is_symbolic(o) ? with_numbers(o) : o; }
+
 // A `__new__` written in C.
 py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keywords& kwargs) {
   PyTypeObject* base = builtin_base(t);
@@ -600,6 +603,11 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
                            std::string_view(t->tp_name) == "types.SimpleNamespace";
     if (is_torch_size(t) && args.size() == 1 && mentions_symbolic_int(args[0]))
       return steal(PyTuple_Type.tp_new(t, tuple_of(args).ptr(), nullptr));
+    // Beside the items there is how many.
+    if ((type_traits(t) & native::TakesAll) != 0 && !PyType_IsSubtype(t, &PyDict_Type)) {
+      for (py::object& a : args) a = plain_size(a);
+      for (auto& [name, a] : kwargs) a = plain_size(a);
+    }
     if (!container) {
       sizes().make_plain(args, kwargs);
       require_plain(args, kwargs, type);
@@ -640,6 +648,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       type_error("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'");
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args) a = heap().contents(a);
+    if (is_deque(made)) {
+      for (py::object& a : args) a = plain_size(a);
+      for (auto& [name, a] : kwargs) a = plain_size(a);
+    }
     call_real(steal(PyObject_GetAttr(made.ptr(), names().init_)), args, kwargs);
   }
   return made;

@@ -197,9 +197,24 @@ std::optional<SizeFloat> Numbers::size_float(const py::object& o) {
   return c ? right->plus(*c) : std::nullopt;
 }
 
+// math.log2 of an int, which it tells from the powers of 2 next to it, rounded.
+std::optional<py::object> Numbers::rounded_logarithm(const py::object& o, Rounding how) {
+  constexpr int64_t kMostApart = int64_t{1} << 40;
+  if (how == Rounding::ToEven || !is_symbolic_float(o) || !find(o)) return std::nullopt;
+  const Deferred found = *find(o);
+  if (!found.function || !found.function.is(member_of<"math", "log2">())) return std::nullopt;
+  const auto x = is_of_sizes(o) ? whole(found.parts[0]) : std::nullopt;
+  const auto facts = graphs().recorder().facts();
+  if (!x || !facts->decide(sym::at_most(1, *x)) || !facts->decide(sym::at_most(*x, kMostApart)))
+    return std::nullopt;
+  return symbolic_int(how == Rounding::Up ? sym::bit_length(*x - 1) : sym::bit_length(*x) - 1,
+                      facts);
+}
+
 std::optional<py::object> Numbers::rounded(const py::object& function, const py::object& o,
                                            Rounding how) {
   try {
+    if (auto logarithm = rounded_logarithm(o, how)) return logarithm;
     const auto number = size_float(o);
     const auto e = number ? number->rounded(how) : std::nullopt;
     if (e) return symbolic_int(*e, number->facts());

@@ -176,6 +176,8 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     py::object self = args.front();
     args.erase(args.begin());
     if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
+    if (is_symbolic(self))
+      return call(objects().load_attr(self, py::str(name)), std::move(args), std::move(kwargs));
     auto* type = (PyObject*)Py_TYPE(self.ptr());
     return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
                        std::move(kwargs));
@@ -183,6 +185,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   py::object self = steal(PyObject_GetAttr(p, names().self_));
   if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
+  if (is_symbolic_int(self) && name == "bit_length") return call_real(callable, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return iterators().make_chain(args[0]);
   // Keys of the table that copy.deepcopy keeps of what it has seen.

@@ -155,6 +155,7 @@ class Numbers : public Part, private FloatOwner {
   bool is_float_power(const py::object& base, const py::object& exponent);
   std::optional<sym::Expr> whole(const py::object& o);
   std::optional<SizeFloat> size_float(const py::object& o);
+  std::optional<py::object> rounded_logarithm(const py::object& o, Rounding how);
   bool is_graph_number(const py::object& o) const;
   std::string data_text(const py::object& o) const;
   [[noreturn]] static void refuse_branch(const std::string& question);

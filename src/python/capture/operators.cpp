@@ -469,6 +469,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
       throw Break(BreakId::data_dependent, "a comparison of containers of tensors");
   }
   if (comparison) heap().guard_apart(plain[0], plain[1]);
+  if (PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()))  // widths are ints themselves
+    for (py::object& a : plain) a = with_numbers(a);
   try {
     return calls().call_real(function, plain, {});
   } catch (py::error_already_set&) {  // its text may name the classes

@@ -312,18 +312,6 @@ py::object Sizes::rounds(const Arguments& args) {
   return member_of<"builtins", "range">()(start, end, by);
 }
 
-py::object Sizes::of_same_bits(py::handle symbolic) {
-  const py::object number = has_hint(symbolic) ? number_of(symbolic, false) : py::object();
-  if (!number || number.cast<int64_t>() <= 0) return number_of(symbolic, true);
-  const auto bits = number.attr("bit_length")().cast<int>();
-  const sym::Expr e = expr_of(symbolic);
-  if (bits > 60) return number_of(symbolic, true);
-  const auto facts = graphs().recorder().facts();
-  facts->decide(sym::at_most(int64_t{1} << (bits - 1), e));
-  facts->decide(sym::less(e, int64_t{1} << bits));
-  return number;
-}
-
 // See call_popped.
 py::object Sizes::count(const Arguments& args) {
   if (std::ranges::none_of(args, is_symbolic_int) || args.empty() || args.size() > 3) return {};

@@ -97,8 +97,6 @@ class Sizes : public Part {
   py::object rounds(const Arguments& args);
   // How many these are; null where no expression says it.
   py::object count(const Arguments& args);
-  // A number that has as many bits as this one at all calls: what is decided here.
-  py::object of_same_bits(py::handle symbolic);
   // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
   // them. Null where they are none.
   py::object number_in(const py::object& tensor);

@@ -45,6 +45,13 @@ TEST(SizeProgram, ConstantsFold) {
   EXPECT_EQ(of(SizeOp::Root, 25, 2), 5);
   EXPECT_EQ(of(SizeOp::Root, -25, 2), 0);
   EXPECT_EQ(of(SizeOp::Root, INT64_MAX, 2), 3037000499);
+  EXPECT_EQ(of(SizeOp::Power, 2, 61), int64_t{1} << 61);
+  EXPECT_EQ(of(SizeOp::Power, 3, 0), 1);
+  EXPECT_EQ(of(SizeOp::Power, 3, -2), 0);
+  EXPECT_EQ(of(SizeOp::Digits, -8, 2), 4);
+  EXPECT_EQ(of(SizeOp::Digits, INT64_MIN, 2), 64);
+  EXPECT_EQ(of(SizeOp::Digits, 999, 10), 3);
+  EXPECT_EQ(of(SizeOp::BitAnd, -8, 13), 8);
   EXPECT_EQ(of(SizeOp::Less, 3, 3), 0);
   EXPECT_EQ(of(SizeOp::LessEqual, 3, 3), 1);
   EXPECT_EQ(of(SizeOp::Equal, 3, 3), 1);
@@ -97,7 +104,7 @@ TEST(SizeProgram, NamesReadBack) {
   for (auto op = SizeOp::Constant; op <= SizeOp::NotEqual;
        op = static_cast<SizeOp>(static_cast<int>(op) + 1))
     EXPECT_EQ(size_op_from_name(name(op)), op);
-  EXPECT_FALSE(size_op_from_name("power"));
+  EXPECT_FALSE(size_op_from_name("shift"));
 }
 
 TEST(SizeProgram, WhatChangesNothingIsNoInstruction) {

@@ -25,6 +25,18 @@ int64_t square_root_of(int64_t x) {
   return r;
 }
 
+int64_t power_of(int64_t base, int64_t n) {
+  int64_t r = n >= 0;
+  for (; n > 0; --n) r *= base;
+  return r;
+}
+
+int64_t digits_of(int64_t x, int64_t base) {
+  int64_t n = 0;
+  for (; x != 0; x /= base) ++n;
+  return n;
+}
+
 // An expression as it was written, never simplified: the reference.
 struct Tree {
   Kind kind = Kind::Const;
@@ -48,6 +60,12 @@ struct Tree {
         return std::min(a, b);
       case Kind::Root:
         return square_root_of(a);
+      case Kind::Power:
+        return power_of(a, b);
+      case Kind::Digits:
+        return digits_of(a, b);
+      case Kind::BitAnd:
+        return a & b;
       case Kind::Scale:
         return static_cast<int64_t>(std::floor(static_cast<double>(a) * std::bit_cast<double>(b)));
       default:
@@ -55,27 +73,6 @@ struct Tree {
     }
   }
 };
-
-Expr combine(Kind kind, Expr a, Expr b) {
-  switch (kind) {
-    case Kind::Add:
-      return a + b;
-    case Kind::Mul:
-      return a * b;
-    case Kind::FloorDiv:
-      return floordiv(a, b);
-    case Kind::Mod:
-      return mod(a, b);
-    case Kind::Min:
-      return min(a, b);
-    case Kind::Root:
-      return root(a, b);
-    case Kind::Scale:
-      return scale_by_bits(a, b);
-    default:
-      return max(a, b);
-  }
-}
 
 class PropertyTest : public testing::TestWithParam<int> {
  protected:
@@ -108,9 +105,12 @@ class PropertyTest : public testing::TestWithParam<int> {
     return std::bit_cast<int64_t>(kFactors[static_cast<size_t>(number(0, kFactors.size() - 1))]);
   }
 
+  Tree base() { return {Kind::Const, number(2, 3), {}}; }
+  Tree small(int depth) { return {Kind::Mod, 0, {tree(depth), {Kind::Const, 8, {}}}}; }
+
   Tree tree(int depth) {
     if (depth == 0) return leaf();
-    auto kind = static_cast<Kind>(number(1, 9));
+    auto kind = static_cast<Kind>(number(1, 12));
     switch (kind) {
       case Kind::Symbol:
         return leaf();
@@ -121,6 +121,14 @@ class PropertyTest : public testing::TestWithParam<int> {
         return {kind, 0, {tree(depth - 1), {Kind::Const, 2, {}}}};
       case Kind::Scale:
         return {kind, 0, {tree(depth - 1), {Kind::Const, factor(), {}}}};
+      case Kind::Power:  // of less than 2**10
+        return {kind, 0, {base(), {Kind::Add, 0, {small(depth - 1), {Kind::Const, -2, {}}}}}};
+      case Kind::Digits:
+        return {kind, 0, {tree(depth - 1), base()}};
+      case Kind::BitAnd:
+        if (number(0, 1) > 0)
+          return {kind, 0, {tree(depth - 1), {Kind::Const, number(-40, 40), {}}}};
+        return {kind, 0, {tree(depth - 1), tree(depth - 1)}};
       case Kind::Mul:
         if (number(0, 2) > 0) return {kind, 0, {divisor(), tree(depth - 1)}};
         return {kind, 0, {tree(depth - 1), tree(depth / 2)}};

@@ -155,6 +155,35 @@ TEST_F(QueryTest, RootsAreRoundedDown) {
             "symbolic expression \"root(s, 3)\": a root other than the square root at column 9");
 }
 
+TEST_F(QueryTest, PowersAndDigits) {
+  EXPECT_EQ(power(2, 10).value(), 1024);
+  EXPECT_EQ(power(3, -1).value(), 0);
+  EXPECT_EQ(bit_length(0).value(), 0);
+  EXPECT_EQ(bit_length(-8).value(), 4);
+  EXPECT_EQ(digits(1000, 10).value(), 4);
+  EXPECT_EQ(range_of(power(2, p)), (Range{1, 128}));
+  EXPECT_EQ(range_of(bit_length(p)), (Range{0, 3}));
+  EXPECT_EQ(power(2, p + 3), 8 * power(2, p));
+  EXPECT_EQ(power(2, s + 1), 2 * power(2, s));
+  EXPECT_EQ(print(power(2, x)), "power(2, x)");
+  for (const char* text : {"power(2, x)", "digits(x, 2)", "bitand(x, s)", "bitand(21, x)"})
+    EXPECT_EQ(print((*this)(text)), text);
+  EXPECT_EQ(parse_error("power(s, 3)"),
+            "symbolic expression \"power(s, 3)\": a base that is no number from 2 on at column 12");
+}
+
+TEST_F(QueryTest, Bits) {
+  EXPECT_EQ(bit_and(x, 7), mod(x, 8));
+  EXPECT_EQ(bit_and(x, -8), x - mod(x, 8));
+  EXPECT_EQ(bit_and(x, 6), mod(x, 8) - mod(x, 2));
+  EXPECT_EQ(bit_and(x, -1), x);
+  EXPECT_EQ(bit_xor(x, x), Expr(0));
+  EXPECT_EQ(bit_or(s, s), s);
+  EXPECT_EQ(range_of(bit_and(x, p)), (Range{0, 7}));
+  EXPECT_TRUE(divisible(bit_and(4 * x, s), 4));
+  EXPECT_FALSE(divisible(bit_and(3 * x, 3 * s), 3));
+}
+
 TEST_F(QueryTest, Divisibility) {
   EXPECT_TRUE(divisible(4 * x + 8 * p, 4));
   EXPECT_TRUE(divisible(6 * s * (2 * p), 4));
