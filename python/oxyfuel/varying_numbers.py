@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 _elu = torch.ops.aten.elu
+_rrelu_with_noise = torch.ops.aten.rrelu_with_noise
 _scaled_dot_product_attention = torch.ops.aten.scaled_dot_product_attention
 
 
@@ -114,8 +115,10 @@ def rrelu(
     input: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
 ) -> torch.Tensor:
     """`torch.rrelu`, which has one slope where it does not train."""
-    if training or not -math.inf < lower <= upper < math.inf:
+    if not -math.inf < lower <= upper < math.inf:
         return torch.rrelu(input, _constant(lower), _constant(upper), training)
+    if training:
+        return _rrelu_with_noise(input, torch.empty_like(input), lower, upper, True)
     return F.leaky_relu(input, (lower + upper) / 2)
 
 
@@ -182,6 +185,71 @@ def pairwise_distance(
     """`torch.pairwise_distance`."""
     last = max(x1.dim(), x2.dim()) - 1
     return vector_norm(x1 - x2 + eps, p, last, keepdim)
+
+
+def triplet_margin_loss(
+    anchor: torch.Tensor,
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = 1,
+) -> torch.Tensor:
+    """`torch.triplet_margin_loss`; reductions are 0 (none), 1 (mean) and 2 (sum)."""
+    if not anchor.dim() == positive.dim() == negative.dim():
+        return torch.triplet_margin_loss(
+            anchor, positive, negative, margin, _constant(p), _constant(eps), swap, reduction
+        )
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = torch.minimum(far, pairwise_distance(positive, negative, p, eps))
+    loss = (margin + near - far).clamp_min(0)
+    return loss if reduction == 0 else loss.mean() if reduction == 1 else loss.sum()
+
+
+def renorm(input: torch.Tensor, p: float, dim: int, maxnorm: float) -> torch.Tensor:
+    """`torch.renorm`."""
+    if input.dim() < 2 or not input.is_floating_point() or not p > 0 or not maxnorm >= 0:
+        return torch.renorm(input, _constant(p), dim, maxnorm)
+    others = [d for d in range(input.dim()) if d != dim % input.dim()]
+    wide = torch.float32 if input.dtype.itemsize < 4 else input.dtype
+    norms = vector_norm(input, p, others, True, dtype=wide)
+    factors = torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)
+    return input * factors.to(input.dtype)
+
+
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """`torch.normal`."""
+    if size is None:
+        return torch.normal(
+            *[x if isinstance(x, torch.Tensor) else _constant(x) for x in (mean, std)]
+        )
+    return torch.empty(size, dtype=dtype).normal_(mean, std)
+
+
+def var(
+    input: torch.Tensor, dim: Any = None, *, correction: float = 1, keepdim: bool = False
+) -> torch.Tensor:
+    """`torch.var`."""
+    dims = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    count = math.prod([input.shape[d] for d in dims])
+    fits = input.dtype in (torch.float32, torch.float64) and len(dims) > 0
+    if not fits or not -math.inf < correction < count:
+        return torch.var(input, dim, correction=_constant(correction), keepdim=keepdim)
+    squares = (input - input.mean(dims, True)).square()
+    return squares.sum(dims, keepdim) / (count - correction)
+
+
+def std(
+    input: torch.Tensor, dim: Any = None, *, correction: float = 1, keepdim: bool = False
+) -> torch.Tensor:
+    """`torch.std`."""
+    return var(input, dim, correction=correction, keepdim=keepdim).sqrt()
 
 
 def quantile(
@@ -375,6 +443,30 @@ def arange(
     return (start + places * step).to(dtype)
 
 
+_LINEAR = ("linear", "bilinear", "trilinear")
+
+
+def _resampled(input: torch.Tensor, dim: int, scale: float, mode: str) -> torch.Tensor:
+    """`input` with another length in one dimension; torch takes no notice of the factor where that
+    is the same one, nor nearest where it is twice as long."""
+    last = input.shape[dim] - 1
+    length = math.floor(input.shape[dim] * scale)
+    if mode != "nearest-exact" and length == last + 1:
+        return input
+    places = torch.arange(length, dtype=input.dtype)
+    if mode == "nearest":
+        step = 0.5 if length == 2 * (last + 1) else 1 / scale
+        return input.index_select(dim, (places * step).floor().long().clamp(max=last))
+    places = (places + 0.5) * (1 / scale)
+    if mode == "nearest-exact":
+        return input.index_select(dim, places.floor().long().clamp(max=last))
+    places = (places - 0.5).clamp(min=0)
+    below = places.floor().long().clamp(max=last)
+    weights = (places - below).view([-1] + [1 for _ in input.shape[dim + 1 :]])
+    above = input.index_select(dim, (below + 1).clamp(max=last))
+    return input.index_select(dim, below) * (1 - weights) + above * weights
+
+
 def interpolate(
     input: torch.Tensor,
     size: Any = None,
@@ -384,12 +476,24 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> torch.Tensor:
-    """`F.interpolate`: a factor that is an int gives the size."""
-    if size is None and isinstance(scale_factor, int):
-        size = [length * scale_factor for length in input.shape[2:]]
-        scale_factor = recompute_scale_factor = None
-    else:
-        scale_factor = _constant(scale_factor)
+    """`F.interpolate`, whose factors give the size, and where the elements lie if they are no ints."""
+    dims = range(2, input.dim())
+    listed = isinstance(scale_factor, (list, tuple))
+    factors = list(scale_factor) if listed else [scale_factor for _ in dims]
+    kinds = (*_LINEAR, "nearest", "nearest-exact", "bicubic", "area")
+    known = size is None and not antialias and mode in kinds and len(factors) == len(dims)
+    if known and all(math.floor(input.shape[d] * f) > 0 for d, f in zip(dims, factors)):
+        whole = all(isinstance(f, int) for f in factors)
+        if whole or align_corners or recompute_scale_factor or mode == "area":
+            size = [math.floor(input.shape[d] * f) for d, f in zip(dims, factors)]
+            return F.interpolate(input, size, None, mode, align_corners)
+        fits = input.dtype in (torch.float32, torch.float64) and input.is_contiguous()
+        linear = mode in _LINEAR and mode == _LINEAR[input.dim() - 3]
+        if fits and input.numel() > 0 and (linear or mode.startswith("nearest")):
+            for d, f in reversed(list(zip(dims, factors))):
+                input = _resampled(input, d, f, mode)
+            return input
+    scale_factor = [_constant(f) for f in factors] if listed else _constant(scale_factor)
     return F.interpolate(
         input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
     )

@@ -398,6 +398,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
   if (entry->eager) {
     capture->numbers.read_asked();
+    capture->sizes.read_computed();
     capture->graphs.fetch.resize(capture->graphs.example_inputs.size());
   }
   const bool offsets =

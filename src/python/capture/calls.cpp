@@ -583,9 +583,12 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
       if (exception && !(heap().exists(a) && is_exception_group_class(t))) continue;
       PyObject* own = _PyType_Lookup(Py_TYPE(a.ptr()), names().iter_);
       // What it counts, or copies, comes first.
-      if ((t == &PyBytes_Type || t == &PyByteArray_Type) && is_of_python_class(a.ptr()) &&
-          (PyIndex_Check(a.ptr()) || PyObject_CheckBuffer(a.ptr())))
-        require_plain(a, type);
+      if (t == &PyBytes_Type || t == &PyByteArray_Type) {
+        a = plain_size(a);
+        if (is_of_python_class(a.ptr()) &&
+            (PyIndex_Check(a.ptr()) || PyObject_CheckBuffer(a.ptr())))
+          require_plain(a, type);
+      }
       if (PyType_IsSubtype(t, &PyDict_Type) && is_read_by_key(a))
         a = dict_of_mapping(a);
       else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&

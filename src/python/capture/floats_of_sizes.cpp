@@ -211,6 +211,16 @@ std::optional<py::object> Numbers::rounded_logarithm(const py::object& o, Roundi
                       facts);
 }
 
+// What a function makes of a float that varies, as an int that each call computes.
+py::object Numbers::computed_int(const py::object& function, const py::object& o) {
+  if (is_of_data(o) || !is_runtime_number(o)) return {};
+  NumberTree number{.function = function};
+  number.parts.push_back(number_tree(o));
+  const py::object value = owned(PyObject_CallOneArg(function.ptr(), typed(o).ptr()));
+  if (!value) return PyErr_Clear(), py::object();
+  return sizes().computed_number(std::move(number), o, value);
+}
+
 std::optional<py::object> Numbers::rounded(const py::object& function, const py::object& o,
                                            Rounding how) {
   try {
@@ -221,6 +231,7 @@ std::optional<py::object> Numbers::rounded(const py::object& function, const py:
   } catch (const InternalError&) {  // numbers that no expression holds
   }
   if (!is_symbolic_float(o)) return std::nullopt;
+  if (auto number = computed_int(function, o)) return number;
   const py::object answer = guarded_answer(function, {o});
   return answer ? std::optional(answer) : std::nullopt;
 }

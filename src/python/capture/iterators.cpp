@@ -105,11 +105,17 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
       if (name.cast<std::string>() != "start") return std::nullopt;
       made.count = value;
     }
-    if (!PyLong_CheckExact(made.count.ptr())) throw Break(BreakId::builtin_call, "enumerate");
+    if (!PyLong_CheckExact(made.count.ptr()) && !is_symbolic_int(made.count))
+      throw Break(BreakId::builtin_call, "enumerate");
   } else if (type.is(member_of<"itertools", "chain">())) {
     return make_chain(py::list(tuple_of(args)));
   } else if (type.is(islice)) {
     if (args.size() < 2 || args.size() > 4 || !kwargs.empty()) return std::nullopt;
+    if (std::ranges::any_of(args, is_symbolic)) {
+      Arguments plain;
+      for (const py::object& a : args) plain.push_back(is_symbolic(a) ? with_numbers(a) : a);
+      return call_lazy_type(type, plain, kwargs);
+    }
     made.iterators = iterators_of(all.first(1));
     py::list bounds;
     for (const py::object& bound : all.subspan(1)) {
@@ -123,7 +129,9 @@ std::optional<py::object> Iterators::call_lazy_type(py::handle type, const Argum
   } else {
     return std::nullopt;
   }
-  if (std::ranges::all_of(made.iterators, [this](const auto& i) { return runs_alone(i); })) {
+  const bool counts_symbols = made.count && is_symbolic_int(made.count);
+  if (!counts_symbols &&
+      std::ranges::all_of(made.iterators, [this](const auto& i) { return runs_alone(i); })) {
     Arguments given(made.iterators.begin(), made.iterators.end());
     given.insert(given.end(),
                  args.begin() + static_cast<ptrdiff_t>(t == &PyZip_Type ? args.size() : 1),

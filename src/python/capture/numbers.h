@@ -140,6 +140,9 @@ class Numbers : public Part, private FloatOwner {
   // Whether whoever asks for a number next can do with a deferred one: any, or one that varies.
   Takes takes = Takes::Read;
 
+  // Of a number that varies, something of before the call that it is computed of.
+  SourceId first_source(const py::object& deferred) const;
+
  private:
   py::object guarded_float(const py::object& symbolic) override;
   py::object compared(const py::object& a, const py::object& b, int operation) override;
@@ -155,6 +158,7 @@ class Numbers : public Part, private FloatOwner {
   bool is_float_power(const py::object& base, const py::object& exponent);
   std::optional<sym::Expr> whole(const py::object& o);
   std::optional<SizeFloat> size_float(const py::object& o);
+  py::object computed_int(const py::object& function, const py::object& o);
   std::optional<py::object> rounded_logarithm(const py::object& o, Rounding how);
   bool is_graph_number(const py::object& o) const;
   std::string data_text(const py::object& o) const;
@@ -180,7 +184,6 @@ class Numbers : public Part, private FloatOwner {
   NumberDtype input_dtype(const py::object& o, NumberDtype met) const;
   bool is_computed_anew(const Arguments& parts) const;  // what is made of them, by each call
   NumberTree number_tree(const py::object& o);
-  SourceId first_source(const py::object& deferred) const;
   ConstantNumber constant_number(py::handle tensor);
   ConstantNumber computed_number(const std::string& target, py::handle function,
                                  const Arguments& args, const Keywords& kwargs);

@@ -257,8 +257,12 @@ bool Sizes::varies(py::handle real, SourceId source) const {
 
 py::object Sizes::number(py::handle real, SourceId source) {
   if (!varies(real, source)) return {};
-  const int64_t value = integer_expr(real)->value();
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
+  return add_number(real, source, heap().sources.text(source));
+}
+
+py::object Sizes::add_number(py::handle real, SourceId source, std::string what) {
+  const int64_t value = integer_expr(real)->value();
   const std::string name = cat("n", inputs_.size());
   const c10::SymInt s = graphs().recorder().add_symbolic_number(value, name, std::nullopt);
   const ir::Type type = ir::Type::integer(bridge::expr_of(s));
@@ -266,11 +270,38 @@ py::object Sizes::number(py::handle real, SourceId source) {
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(false);
-  inputs_.push_back(
-      {static_cast<uint32_t>(graphs().fetch.size() - 1), type, heap().sources.text(source)});
+  inputs_.push_back({static_cast<uint32_t>(graphs().fetch.size() - 1), type, std::move(what)});
   py::object out = symbolic_int(bridge::expr_of(s), bridge::facts_of(s));
   heap().hold(out);
   return out;
+}
+
+py::object Sizes::computed_number(NumberTree number, const py::object& of,
+                                  const py::object& value) {
+  const SourceId source = numbers().first_source(of);
+  if (policy_ == nullptr || policy_->off() || graphs().inner() != nullptr ||
+      number.depends_on_sizes() || !PyLong_CheckExact(value.ptr()) || !integer_expr(value) ||
+      !source.valid())
+    return {};
+  if (!symbolic()) throw WithSymbols{};
+  for (size_t i = 0; i < computed_.size(); i++)
+    if (computed_[i].number.is_same(number)) return computed_symbols_[i].second;
+  py::object out = add_number(value, source, cat("a number of ", heap().sources.text(source)));
+  computed_.push_back({inputs_.back().fetched, std::move(number)});
+  computed_symbols_.emplace_back(of, out);
+  return out;
+}
+
+void Sizes::read_computed() {
+  for (size_t i = 0; i < computed_.size(); i++) {
+    const auto& [of, symbol] = computed_symbols_[i];
+    with_numbers(numbers().read(of));
+    computed_[i].number = {.constant = number_of(symbol, false)};
+  }
+}
+
+void Sizes::shift_computed(uint32_t by) {
+  for (ShapeGuards::Computed& c : computed_) c.number.shift(by, 0);
 }
 
 py::object Sizes::extreme(const py::list& items, bool least) {
@@ -365,7 +396,8 @@ std::shared_ptr<ShapeGuards> Sizes::guards(bool offsets) const {
     if (numbers().guards.empty()) return nullptr;
     facts = std::make_shared<sym::ShapeFacts>(std::make_shared<sym::ExprPool>());
   }
-  return std::make_shared<ShapeGuards>(inputs_, *facts, wanted_, numbers().guards, offsets);
+  return std::make_shared<ShapeGuards>(inputs_, *facts, wanted_, computed_, numbers().guards,
+                                       offsets);
 }
 
 }  // namespace oxy::python

@@ -90,6 +90,10 @@ class Sizes : public Part {
   // Whether it is an int that varies; what stands for one, where Python looks at it, else null.
   bool varies(py::handle real, SourceId source) const;
   py::object number(py::handle real, SourceId source);
+  // An int that calls compute so of a float, of `value` in this one; null where it is no symbol.
+  py::object computed_number(NumberTree number, const py::object& of, const py::object& value);
+  void shift_computed(uint32_t by);
+  void read_computed();  // where no call computes any
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
   // What a loop over range(*args) of sizes goes through, of which only how many there are is a
@@ -132,6 +136,9 @@ class Sizes : public Part {
   std::string violations() const;
 
  private:
+  // A number of each call becomes an input of the graph.
+  py::object add_number(py::handle real, SourceId source, std::string what);
+
   const DynamicShapes* policy_;
   const bool symbolic_;  // what the policy said when the capture began
   struct Marked {
@@ -144,6 +151,8 @@ class Sizes : public Part {
 
   std::vector<Marked> marked_;
   std::vector<ShapeGuards::Input> inputs_;
+  std::vector<ShapeGuards::Computed> computed_;
+  std::vector<std::pair<py::object, py::object>> computed_symbols_;  // the float, the symbol
   std::vector<sym::Expr> wanted_;
 };
 

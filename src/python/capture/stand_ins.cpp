@@ -54,6 +54,10 @@ constexpr PlainFloat kScalars[] = {
     {"multi_margin_loss", 3, "margin"},
     {"linspace logspace", 0, "start"},
     {"linspace logspace", 1, "end"},
+    {"rrelu_with_noise", 2, "lower"},
+    {"rrelu_with_noise", 3, "upper"},
+    {"histc", 2, "min"},
+    {"histc", 3, "max"},
     {"bucketize", 0, "input"},
     {"searchsorted", 1, "input"},
 };
@@ -76,6 +80,13 @@ constexpr PlainFloat kFloats[] = {
     {"normal", 1, "mean"},
     {"normal", 2, "std", Range::Positive},
     {"exponential", 1, "lambd", Range::Positive},
+    {"cauchy", 1, "median"},
+    {"cauchy", 2, "sigma", Range::Positive},
+    {"log_normal", 1, "mean"},
+    {"log_normal", 2, "std", Range::Positive},
+    {"geometric", 1, "p", Range::Rate},
+    {"embedding_renorm", 2, "max_norm", Range::Positive},
+    {"embedding_renorm", 3, "norm_type", Range::Positive},
     {"smooth_l1_loss", 3, "beta", Range::Positive},
     {"huber_loss", 3, "delta", Range::Positive},
     {"margin_ranking_loss triplet_margin_loss cosine_embedding_loss", 3, "margin"},
@@ -135,6 +146,13 @@ constexpr InPython kInPython[] = {
     {"torch._C._linalg.linalg_vector_norm", "vector_norm", 1, "ord"},
     {"torch.dist", "dist", 2, "p"},
     {"torch.pairwise_distance", "pairwise_distance", 2, "p"},
+    {"torch.triplet_margin_loss", "triplet_margin_loss", 4, "p"},
+    {"torch.triplet_margin_loss", "triplet_margin_loss", 5, "eps"},
+    {"torch.renorm", "renorm", 1, "p"},
+    {"torch.normal", "normal", 0, "mean"},
+    {"torch.normal", "normal", 1, "std"},
+    {"torch.var", "var", kByName, "correction"},
+    {"torch.std", "std", kByName, "correction"},
     {"torch.quantile", "quantile", 1, "q"},
     {"torch.nanquantile", "nanquantile", 1, "q"},
     {"torch._C._nn.cross_entropy_loss", "cross_entropy_loss", 5, "label_smoothing"},
@@ -144,6 +162,8 @@ constexpr InPython kInPython[] = {
 };
 
 }  // namespace
+
+static bool is_size(py::handle o) { return is_symbolic_int(o) && has_hint(o); }
 
 bool Numbers::is_within(const py::object& number, double least, double most) {
   auto holds = [&](double bound, int operation) {
@@ -230,8 +250,9 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
     py::object o = row.position < args.size() ? args[row.position] : py::object();
     for (const auto& [key, value] : kwargs)
       if (text(key) == row.keyword) o = value;
-    const bool size = row.name.ends_with("interpolate") && o && is_symbolic_int(o) && has_hint(o);
-    return size || (o && is_symbolic_float(o));
+    if (!o || is_symbolic_float(o) || !row.name.ends_with("interpolate"))
+      return o && is_symbolic_float(o);
+    return mentions(o, [](py::handle f) { return is_symbolic_float(f) || is_size(f); }, false);
   };
   constexpr std::string_view kForEach = "torch._foreach_";
   auto has_float = [](py::handle o) { return mentions(o, is_symbolic_float, false); };

@@ -137,6 +137,7 @@ class Fetched {
   void filled(size_t n) { objects_.resize_for_overwrite(before_ + n); }
   void add(PyObject* o) { objects_.push_back(Py_NewRef(o)); }
   void take(PyObject* o) { objects_.push_back(o); }  // the reference itself
+  void replace(size_t i, PyObject* o) { Py_SETREF(objects_[i], Py_NewRef(o)); }
   void clear() {
     for (PyObject* o : objects_) Py_DECREF(o);
     objects_.clear();

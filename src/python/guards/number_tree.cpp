@@ -1,6 +1,10 @@
 // Numbers, computed with Python's own functions.
 #include "python/guards/number_tree.h"
 
+#include <algorithm>
+
+#include "python/guards/evaluate.h"
+
 namespace oxy::python {
 
 py::object NumberTree::value(std::span<PyObject* const> objects) const {
@@ -16,6 +20,18 @@ py::object NumberTree::value(std::span<PyObject* const> objects) const {
   PyObject* made = PyObject_Vectorcall(function.ptr(), arguments.data(), arguments.size(), nullptr);
   if (made == nullptr) PyErr_Clear();
   return owned(made);
+}
+
+bool NumberTree::depends_on_sizes() const {
+  return size || std::ranges::any_of(parts, &NumberTree::depends_on_sizes);
+}
+
+bool NumberTree::is_same(const NumberTree& other) const {
+  if (!constant != !other.constant || size != other.size || fetched != other.fetched ||
+      !function.is(other.function) || parts.size() != other.parts.size())
+    return false;
+  if (constant && !same_constant(constant.ptr(), other.constant.ptr())) return false;
+  return std::ranges::equal(parts, other.parts, &NumberTree::is_same);
 }
 
 void NumberTree::shift(uint32_t by, uint32_t sizes_by) {

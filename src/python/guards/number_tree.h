@@ -17,6 +17,8 @@ struct NumberTree {
   bool size = false;     // among the sizes behind that, until the capture ends
   std::vector<NumberTree> parts;
 
+  bool depends_on_sizes() const;
+  bool is_same(const NumberTree& other) const;
   // Null where Python raises: nothing is left of the exception.
   py::object value(std::span<PyObject* const> objects) const;
   void shift(uint32_t by, uint32_t sizes_by);      // all positions

@@ -63,9 +63,9 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
 }  // namespace
 
 ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-                         std::span<const sym::Expr> wanted, std::vector<NumberGuard> numbers,
-                         bool offsets)
-    : numbers_(std::move(numbers)) {
+                         std::span<const sym::Expr> wanted, std::vector<Computed> computed,
+                         std::vector<NumberGuard> numbers, bool offsets)
+    : computed_(std::move(computed)), numbers_(std::move(numbers)) {
   std::vector<Reading> readings;
   std::vector<std::string> names;
   for (uint32_t i = 0; i < inputs.size(); i++) {
@@ -124,7 +124,18 @@ std::optional<size_t> ShapeGuards::first_failure(std::span<PyObject* const> fetc
   return pipeline::first_failure(check_, {read.data(), read.size()}, slots);
 }
 
+// False where there is no such int.
+bool ShapeGuards::compute(Fetched& fetched) const {
+  for (const Computed& c : computed_) {
+    const py::object number = c.number.value(fetched.objects());
+    if (!number || !PyLong_CheckExact(number.ptr())) return false;
+    fetched.replace(c.fetched, number.ptr());
+  }
+  return true;
+}
+
 bool ShapeGuards::check(Fetched& fetched) const {
+  if (!compute(fetched)) return false;
   c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
   if (first_failure(fetched.objects(), slots.data())) return false;
   for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
@@ -132,28 +143,31 @@ bool ShapeGuards::check(Fetched& fetched) const {
                              [&](const NumberGuard& g) { return g.holds(fetched.objects()); });
 }
 
-bool ShapeGuards::fits(const Fetched& fetched) const {
+bool ShapeGuards::fits(Fetched& fetched) const {
+  if (!compute(fetched)) return false;
   c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
   return !first_failure(fetched.objects(), slots.data());
 }
 
-std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> fetched) const {
+std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> found) const {
+  Fetched fetched;
+  for (PyObject* o : found) fetched.add(o);
+  if (!compute(fetched)) return Failure{"a number is no int", ""};
   std::vector<int64_t> slots(check_.program.instructions.size());
-  if (const auto failed = first_failure(fetched, slots.data())) {
+  if (const auto failed = first_failure(fetched.objects(), slots.data())) {
     if (*failed == check_.checks.size()) return Failure{"a size beyond 64 bits", ""};
     return Failure{cat("not ", texts_[*failed].text), texts_[*failed].where};
   }
-  std::vector<py::object> made;
-  std::vector<PyObject*> objects(fetched.begin(), fetched.end());
-  for (const runtime::Slot s : check_.wanted)
-    objects.push_back(made.emplace_back(py::int_(slots[s.index])).ptr());
-  const auto other =
-      std::ranges::find_if(numbers_, [&](const NumberGuard& g) { return !g.holds(objects); });
+  for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
+  const auto other = std::ranges::find_if(
+      numbers_, [&](const NumberGuard& g) { return !g.holds(fetched.objects()); });
   if (other == numbers_.end()) return std::nullopt;
   return Failure{cat("not ", other->text), other->where};
 }
 
 int ShapeGuards::traverse(visitproc visit, void* arg) const {
+  for (const Computed& c : computed_)
+    if (int stop = c.number.traverse(visit, arg)) return stop;
   for (const NumberGuard& g : numbers_)
     if (int stop = g.question.traverse(visit, arg)) return stop;
   return 0;

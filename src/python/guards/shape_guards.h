@@ -22,14 +22,20 @@ class ShapeGuards {
     ir::Type type;
     std::string name;
   };
+  // An int that is computed of what was fetched, and takes the place of what was fetched there.
+  struct Computed {
+    uint32_t fetched;
+    NumberTree number;
+  };
   // `wanted`: what a hit computes of the sizes. `numbers`: what is asked about numbers of these.
   // `offsets`: whether those of tensors count.
   ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
-              std::span<const sym::Expr> wanted, std::vector<NumberGuard> numbers, bool offsets);
+              std::span<const sym::Expr> wanted, std::vector<Computed> computed,
+              std::vector<NumberGuard> numbers, bool offsets);
 
   // Whether the objects that were fetched fit; then `fetched` gets what is wanted, ints.
   bool check(Fetched& fetched) const;
-  bool fits(const Fetched& fetched) const;  // the same of the sizes alone
+  bool fits(Fetched& fetched) const;  // the same of the sizes alone
   struct Failure {
     std::string text, where;
   };
@@ -51,7 +57,10 @@ class ShapeGuards {
   // As pipeline::first_failure; nothing to evaluate where a number has no 64 bits: the first one.
   std::optional<size_t> first_failure(std::span<PyObject* const> fetched, int64_t* slots) const;
 
+  bool compute(Fetched& fetched) const;
+
   std::vector<Read> inputs_;  // of the program
+  std::vector<Computed> computed_;
   pipeline::SizeCheck check_;
   std::vector<NumberGuard> numbers_;
   std::vector<Failure> texts_;  // by check, and of `numbers_`
