@@ -110,6 +110,8 @@ bool shape_expand(const Args& a, Types& out) {
     const Expr have = t->sizes[i - lead];
     if (sizes[i].is_const(-1)) sizes[i] = have;
     auto same = sym::layout_equal(sizes[i], have), one = sym::layout_equal(have, 1);
+    // Of one element that may stay one, any stride will do.
+    if (one == true && !same) same = false;
     if (!same || !one || (!*same && !*one)) return false;
     strides[i] = *same ? t->strides[i - lead] : Expr(0);
   }

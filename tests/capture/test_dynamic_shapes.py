@@ -643,3 +643,20 @@ def test_chunks_with_gradients():
             b.pow(2).sum().backward()
             same(x.grad, y.grad)
     assert oxyfuel.stats()["graphs"] <= 4
+
+
+def test_a_gradient_that_is_expanded_to_a_computed_size():
+    """The backward is compiled when the capture has ended: nobody says that the size is not 1."""
+
+    def program(x):
+        k = math.isqrt(int(x.numel() ** 0.5)) % x.shape[-1] + 1
+        return x.repeat_interleave(3, 1), x.topk(k, -1).values.sum(-1), x[..., : 2**k].sum(-1)
+
+    compiled = oxyfuel.compile(program, dynamic=True)
+    with torch.enable_grad():
+        for b, t, d in ((2, 5, 6), (3, 7, 8), (4, 9, 5), (2, 2, 3)):
+            x = torch.randn(b, t, d, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            for f, z in ((program, x), (compiled, y)):
+                sum((out * out).sum() for out in f(z)).backward()
+            torch.testing.assert_close(y.grad, x.grad)
