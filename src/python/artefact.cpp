@@ -90,11 +90,11 @@ RunnableGraph::RunnableGraph(std::shared_ptr<TorchIr> ir, py::handle compile, py
       compile_(borrow(compile)),
       report_(borrow(report)),
       turns_grad_on_(turns_grad_on) {
-  const c10::AutoGradMode grad(turns_grad_on_ || c10::GradMode::is_enabled());
   this->compile(examples);
 }
 
 void RunnableGraph::compile(const py::tuple& examples) {
+  const c10::AutoGradMode grad(turns_grad_on_ || c10::GradMode::is_enabled());
   const InnerFrames none(nullptr);  // what compiles is no code of the user's
   const py::object made = compile_(ir_, examples, thaws_.freezing());
   plan_ = nullptr;
@@ -109,8 +109,6 @@ void RunnableGraph::compile(const py::tuple& examples) {
 }
 
 bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why) {
-  std::optional<c10::AutoGradMode> grad;
-  if (turns_grad_on_) grad.emplace(true);
   if (plan_) [[likely]]
     return run_plan(inputs, outputs, why);
   if (!none_.kind.empty()) {
@@ -118,6 +116,7 @@ bool RunnableGraph::run(std::span<PyObject* const> inputs, OutputObjects& output
     return false;
   }
   const TorchModesGuard modes;  // for graphs that raise
+  if (turns_grad_on_) c10::GradMode::set_enabled(true);
   if (callable_) {
     append_items(steal(PyObject_Vectorcall(callable_.ptr(), inputs.data(), inputs.size(), nullptr)),
                  outputs);

@@ -423,9 +423,8 @@ void Executable::add_arena_tensor(Lease& lease, uint32_t b) const {
 }
 
 void Executable::execute(Call& c) {
-  // Of a caller under no_grad, where the graph has results of its own enable_grad().
   std::optional<c10::AutoGradMode> grad;
-  if (backward_ && !c10::GradMode::is_enabled()) grad.emplace(true);
+  if (options_.turns_grad_on) grad.emplace(true);
   {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> below;
     if (dispatches_) below.emplace(kRecordedAbove);

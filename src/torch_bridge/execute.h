@@ -59,7 +59,8 @@ class Executable {
     bool offsets = false;              // the recording named places in the memory of inputs
     // By output: whether it requires gradients, where some input does; else empty.
     std::vector<bool> requires_grad = {};
-    bool releases = false;  // callers may give inputs up
+    bool turns_grad_on = false;  // Gradients::turns_grad_on
+    bool releases = false;       // callers may give inputs up
   };
   // `example`: inputs the plan was recorded with; those of later calls must look the same.
   // `attributes`: the tensors behind the graph's attributes, then constants that were computed for

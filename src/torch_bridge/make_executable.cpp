@@ -156,6 +156,7 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   auto options = options_of(settings, frozen, recorded.attributes.size());
   options.offsets = recorded.names_places;
   options.requires_grad = recorded.gradients.required;
+  options.turns_grad_on = recorded.gradients.turns_grad_on;
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), recorded.example, options);
   if (!way.empty() && made.report.kernels > 0 && !made.executable->is_random() && !known_way(way))

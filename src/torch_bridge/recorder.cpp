@@ -171,8 +171,8 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::map<size_t, sym::Expr>& numbers, Gradients* gradients) {
   if (!state_) enter();
   recording_.set_position({}, {});
-  if (recording_.inference || !(recording_.grad || is_differentiated(recording_, ops_, results)))
-    gradients = nullptr;
+  if (recording_.inference || !(recording_.grad || ops_.grad_mode_seen())) gradients = nullptr;
+  if (gradients) gradients->turns_grad_on = !recording_.grad;
   std::vector<at::Tensor> roots, written;
   {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.

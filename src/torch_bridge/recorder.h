@@ -35,6 +35,9 @@ struct Gradients {
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
   std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen
+  // Of a caller without grad mode whose graph has switched it on: what was recorded without it says
+  // so, and results are made in it.
+  bool turns_grad_on = false;
 };
 
 // The recording of a region: its inputs are the operands of the node that it is for. Of a branch

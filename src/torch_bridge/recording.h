@@ -151,9 +151,6 @@ torch::autograd::Edge require_gradients(const at::Tensor& wrapper, bool leaf);
 std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
                                     std::vector<at::Tensor> args,
                                     std::vector<RecordedRegion> regions);
-// Whether a result, or the new value of an input, requires gradients.
-bool is_differentiated(const Recording& r, const OpRecorder& ops,
-                       const std::vector<at::Tensor>& results);
 // Gives, by mutation, what add_outputs gives by output.
 std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients);
 // Gives, by output, the tensor by which gradients enter it; undefined where it does not require

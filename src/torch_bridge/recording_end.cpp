@@ -293,16 +293,6 @@ bool is_written_unseen(const Recording& r, const RecordedSource& s) {
   return writes > 0 && writes == storage->generation();
 }
 
-bool is_differentiated(const Recording& r, const OpRecorder& ops,
-                       const std::vector<at::Tensor>& results) {
-  auto needed = [&](const at::Tensor& t) {
-    return t.defined() && wrapper_of(t) != nullptr &&
-           needs_gradient(ops, t, input_with_storage(r, storage_of(t)).has_value());
-  };
-  auto written = [](const RecordedSource& s) { return s.wrapper.defined() && has_new_history(s); };
-  return std::ranges::any_of(results, needed) || std::ranges::any_of(r.inputs, written);
-}
-
 std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradients) {
   std::vector<at::Tensor> roots;
   for (size_t i = 0; i < r.inputs.size(); ++i) {

@@ -78,12 +78,47 @@ def branch_in_graph(x):
     return (torch.cond(a.sum() > 0, lambda y: y * WEIGHT, lambda y: y - WEIGHT, (y,)),)
 
 
+def only_views(x):
+    with torch.no_grad():
+        oxyfuel.graph_break()
+        a = x * 2
+    return a, WEIGHT.view(-1), WEIGHT[1:], *WEIGHT.split(1), *WEIGHT.unbind()
+
+
+def views_on_both_sides(x):
+    y = x * WEIGHT
+    with torch.no_grad():
+        oxyfuel.graph_break()
+        with torch.enable_grad():
+            u = y.view(-1)
+        v = y[1:]
+        oxyfuel.graph_break()
+        with torch.enable_grad():
+            w = WEIGHT[1:]
+    return u, v, w, WEIGHT.detach()[1:]
+
+
+def only_enabled_inside(x):
+    with torch.enable_grad():
+        y = WEIGHT.view(-1)
+    return y, WEIGHT.view(-1), x[1:]
+
+
 def in_autocast(x):
     with torch.no_grad():
         oxyfuel.graph_break()
         a = x * 2
     with torch.autocast("cpu", torch.bfloat16):
         return ((a[None] @ (WEIGHT * WEIGHT)[:, None]).float(),)
+
+
+def gradient(t):
+    """By the weight, or what autograd says of a view that was made without grad mode."""
+    try:
+        given = torch.autograd.grad(t.sum(), [WEIGHT], retain_graph=True, allow_unused=True)
+        return str(given)
+    except RuntimeError as e:
+        return str(e).split(".")[0]
 
 
 def train(function, around):
@@ -100,6 +135,7 @@ def train(function, around):
         if results[0].requires_grad:
             results[0].sum().backward()
         seen += [(t.requires_grad, t.is_leaf, t._is_view()) for t in results]
+        seen += [gradient(t) for t in results]
         seen += [t.detach().clone() for t in results] + [BUFFER.clone(), WEIGHT.detach().clone()]
         seen.append(None if WEIGHT.grad is None else WEIGHT.grad.clone())
     return seen
@@ -118,6 +154,9 @@ def train(function, around):
         nothing_requires,
         branch_in_graph,
         in_autocast,
+        only_views,
+        views_on_both_sides,
+        only_enabled_inside,
     ],
 )
 def test_what_comes_behind(function, around, backend):
@@ -132,6 +171,19 @@ def test_what_comes_behind(function, around, backend):
         else:
             assert a == b
     assert oxyfuel.stats()["unsupported"] == 0
+
+
+def test_graphs_of_torch_dynamo():
+    """They begin without grad mode and switch it on inside."""
+
+    def run(function):
+        with torch.no_grad():
+            results = function(torch.arange(3.0))
+        return [(t.requires_grad, t.is_leaf, gradient(t)) for t in results]
+
+    compiled = torch.compile(only_enabled_inside, backend="oxyfuel")
+    for _ in range(2):
+        assert run(compiled) == run(only_enabled_inside)
 
 
 def test_what_requires_gradients_is_guarded():
