@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "passes/pass_list.h"
 #include "torch_bridge/backward_call.h"
 
 namespace oxy::bridge {
@@ -226,16 +227,24 @@ const autograd::Piece& Backward::piece(Range pieces) {
   return it->second;
 }
 
-Backward::Which Backward::which(Range pieces, const Tensors& tangents) {
-  Which out{pieces, {}, false};
+Backward::Which Backward::which(Range pieces, const Tensors& tangents,
+                                const std::vector<bool>& asked) {
+  Which out{pieces, {}, asked};
   for (size_t i = piece(pieces).values; i < tangents.size(); i++)
     out.defined.push_back(tangents[i].defined());
   return out;
 }
 
 ir::Graph Backward::graph_for(const Which& which, const autograd::Piece& of) const {
-  if (std::ranges::count(which.defined, false) == 0) return of.graph;
-  return autograd::without_tangents(of.graph, of.tangents, which.defined, backward_.outputs.size());
+  const size_t gradients = backward_.outputs.size();
+  ir::Graph out = std::ranges::count(which.defined, false) == 0
+                      ? of.graph
+                      : autograd::without_tangents(of.graph, of.tangents, which.defined, gradients);
+  if (which.asked.empty()) return out;
+  for (size_t p = 0; p < gradients; p++)
+    if (!which.asked[p]) out.outputs[p] = {.kind = ir::OutputSpec::Kind::None};
+  passes::dce(out);
+  return out;
 }
 
 const std::vector<bool>& Backward::reads_of(const Which& which) {
@@ -262,7 +271,7 @@ const std::vector<std::vector<bool>>& Backward::reads_by_result() {
   for (size_t k = 0; k < cut_->size(); k++)
     order.insert(order.end(), cut_->tangents(k).begin(), cut_->tangents(k).end());
   for (size_t i = 0; i < order.size(); i++) {
-    Which one{all, std::vector<bool>(order.size()), false};
+    Which one{all, std::vector<bool>(order.size())};
     one.defined[i] = true;
     found[order[i]] = reads_of(one);
   }

@@ -5,7 +5,8 @@
 // What a call leaves is torch's own saved variables: versions are checked, and saved tensor hooks
 // see them, as those of any op. A plan of the backward is made when the first gradients arrive, one
 // for each combination of results that gradients arrive by: for the rest autograd has none, so that
-// a gradient is None where it is in eager.
+// a gradient is None where it is in eager. The same of inputs, where some of their gradients are
+// asked for.
 //
 // Of a backward that was cut (autograd/cut_backward.h) the pieces are run one by one where somebody
 // looks at what lies between: by buckets, the engine accumulates the gradients of each, and calls
@@ -73,7 +74,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
 
   struct Which {
     Range pieces;
-    std::vector<bool> defined;  // by tangent
+    std::vector<bool> defined;     // by tangent
+    std::vector<bool> asked = {};  // by primal: whether its gradient is; empty: all are
     bool by_ops = false;
     auto operator<=>(const Which&) const = default;
   };
@@ -93,7 +95,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   // The same of gradients that a vmap has batched, one by one.
   Tensors run_batch(const Which& which, const Given& given);
   const autograd::Piece& piece(Range pieces);
-  Which which(Range pieces, const Tensors& tangents);
+  Which which(Range pieces, const Tensors& tangents, const std::vector<bool>& asked);
   ir::Graph graph_for(const Which& which, const autograd::Piece& of) const;
   const std::vector<bool>& reads_of(const Which& which);
   // By result: what a backward from it reads of what is saved.

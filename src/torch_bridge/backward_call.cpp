@@ -43,6 +43,13 @@ bool is_to_run(const torch_autograd::Node* node) {
   return it != asked->end() && it->second.needed_;
 }
 
+bool is_taken(torch_autograd::Node* node,
+              const std::unordered_map<torch_autograd::Node*,
+                                       torch_autograd::GraphTask::ExecInfo>& asked) {
+  const auto it = asked.find(node);
+  return it != asked.end() && it->second.should_execute();
+}
+
 // Whether somebody looks at what arrives at a node, or it is where a gradient ends.
 bool is_watched(torch_autograd::Node& node) {
   const auto* asked = torch_autograd::get_current_graph_task_exec_info();
@@ -108,7 +115,10 @@ variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
   const std::lock_guard lock(mutex_);
   if (!alive_) return visit_alone(node, std::move(gradients[0]));
   const auto [at, is_new] = tasks_.try_emplace(torch_autograd::get_current_graph_task_id());
-  if (is_new) at->second.left = count_to_visit(node);
+  if (is_new) {
+    at->second.left = count_to_visit(node);
+    at->second.asked = asked_primals(node);
+  }
   variable_list out;
   try {
     out = visit(at->second, node, std::move(gradients));
@@ -129,16 +139,39 @@ size_t Backward::Call::count_to_visit(const Node& first) const {
   }));
 }
 
+// By primal, as the engine is to take its gradient; empty where that is to take all.
+std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || asked->empty()) return {};
+  std::vector<bool> out(backward_->backward_.outputs.size());
+  bool all = true;
+  for (uint32_t i = 0; i < backward_->nodes_.nodes.size(); i++) {
+    const torch_autograd::Node* node = alive_ ? alive_[i].load() : &first;
+    const bool runs = node == &first || (node != nullptr && is_to_run(node));
+    const BackwardNode& is = backward_->nodes_.nodes[i];
+    for (size_t k = 0; k < is.primals.size(); k++) {
+      const size_t edge = is.results.size() + k;
+      const bool taken = runs && is_taken(node->next_edge(edge).function.get(), *asked);
+      out[is.primals[k]] = taken;
+      all &= taken;
+    }
+  }
+  return all ? std::vector<bool>() : out;
+}
+
 // The only result of a backward that is not cut.
 variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
-  TORCH_CHECK(!is_used_ || backward_->kept_[0].empty(), torch_autograd::ERR_BACKWARD_TWICE);
+  const std::vector<bool> asked = asked_primals(node);
+  // What some gradients read may be there still, or is refused where it is not.
+  TORCH_CHECK(!is_used_ || backward_->kept_[0].empty() || !asked.empty(),
+              torch_autograd::ERR_BACKWARD_TWICE);
   const bool create_graph = c10::GradMode::is_enabled();
   Tensors read;
   variable_list out;
   {
     const c10::AutoGradMode off(false);
     if (create_graph) read.push_back(gradient);
-    const Which which{{0, 0}, {gradient.defined()}};
+    const Which which{{0, 0}, {gradient.defined()}, asked};
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
@@ -222,7 +255,7 @@ at::Tensor Backward::Call::tangent_of(Stream& s, uint32_t result) const {
 void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   if (s.next >= end) return;
   const Range all{s.next, end - 1};
-  check_unused(all, s.begun);
+  if (task.asked.empty()) check_unused(all, s.begun);
   const bool lets_go = !torch_autograd::get_current_graph_task_keep_graph();
   const size_t count = cut().size();
   while (s.next < end && !has_some(s))
@@ -241,7 +274,7 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
       strides.push_back(strides_[t]);
     }
   OXY_CHECK(tangents.size() - carried == strides.size(), "tangents: ", tangents.size());
-  const Which which = backward_->which(pieces, tangents);
+  const Which which = backward_->which(pieces, tangents, task.asked);
   Given given = gather(node, which, std::move(tangents));
   if (task.creates_graph) task.read.insert(task.read.end(), given.saved.begin(), given.saved.end());
   given.strides = std::move(strides);

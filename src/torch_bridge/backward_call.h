@@ -44,7 +44,8 @@ class Backward::Call {
   };
   struct Task {
     std::vector<Stream> streams;
-    Tensors gradients;  // by primal
+    std::vector<bool> asked;  // as Which's
+    Tensors gradients;        // by primal
     bool creates_graph = false;
     Tensors read;     // with create_graph, all that they depend on
     size_t left = 0;  // nodes that the engine is to visit
@@ -53,6 +54,7 @@ class Backward::Call {
   const autograd::BackwardCut& cut() const { return *backward_->cut_; }
   size_t results() const { return strides_.size(); }
   size_t count_to_visit(const Node& first) const;
+  std::vector<bool> asked_primals(const Node& first) const;
   torch::autograd::variable_list visit(Task& task, Node& node,
                                        torch::autograd::variable_list&& gradients);
   void add_tangent(Task& task, uint32_t result, at::Tensor gradient);

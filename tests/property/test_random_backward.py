@@ -209,6 +209,8 @@ class Use:
             self.tried((kind, k), lambda: r.mul_(1.5) is None)
         else:
             self.tried((kind, k), lambda: self.write(r))
+        if self.failed:
+            return
         for i, t in enumerate(self.results):
             if t.requires_grad and t.retains_grad and t.grad is not None:
                 self.log.append(("grad of", i, t.grad.clone()))

@@ -333,3 +333,53 @@ def test_writes_of_a_hook_to_a_tensor_that_the_code_has_made():
         assert not t.any()
         y.sum().backward()
         torch.testing.assert_close(t, torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize("results", [1, 2])
+@pytest.mark.parametrize("asked", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+def test_a_caller_asks_for_some(results, asked):
+    """The backward computes those alone, and what a normal one needs stays."""
+
+    def f(x, w, u):
+        h = (x @ w).sin()
+        return (h @ u, h * 2)[:results]
+
+    args = leaf(3, 4), leaf(4, 5), leaf(5, 6)
+    found = []
+    for function in (oxyfuel.compile(f), f):
+        mine = copies(args)
+        out = function(*mine)
+        ones = [torch.ones_like(t) for t in out]
+        of = [mine[i] for i in asked]
+        first = torch.autograd.grad(out, of, ones, retain_graph=True)
+        again = torch.autograd.grad(out[-1], mine[1], ones[-1], retain_graph=True)
+        torch.autograd.backward(out, ones, retain_graph=True)
+        torch.autograd.backward(out, ones, inputs=of)
+        found.append([*first, *again, *(a.grad for a in mine)])
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.backward(out, ones)
+    torch.testing.assert_close(*found)
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+def test_a_caller_asks_for_what_was_not_used_up():
+    def f(x, y):
+        a, b = x * 2, y.exp()
+        return a + b, b
+
+    for function in (oxyfuel.compile(f), f):
+        x, y = leaf(3), leaf(3)
+        total, b = function(x, y)
+        b.sum().backward()
+        (by_x,) = torch.autograd.grad(total.sum(), x, retain_graph=True)
+        assert by_x.tolist() == [2, 2, 2]
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(total.sum(), y)
+
+
+def test_only_what_a_caller_asks_for_is_computed(tmp_path):
+    compiled = oxyfuel.compile(lambda x, w: (x @ w).sin(), options={"trace": str(tmp_path)})
+    x, w = leaf(3, 4), leaf(4, 5)
+    torch.autograd.grad(compiled(x, w).sum(), x)
+    graphs = [p.read_text() for p in tmp_path.rglob("aten_graph.txt")]
+    assert sorted(text.count("aten.mm") for text in graphs) == [1, 1]
