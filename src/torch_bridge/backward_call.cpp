@@ -43,9 +43,9 @@ bool is_to_run(const torch_autograd::Node* node) {
   return it != asked->end() && it->second.needed_;
 }
 
-bool is_taken(torch_autograd::Node* node,
-              const std::unordered_map<torch_autograd::Node*,
-                                       torch_autograd::GraphTask::ExecInfo>& asked) {
+bool is_taken(
+    torch_autograd::Node* node,
+    const std::unordered_map<torch_autograd::Node*, torch_autograd::GraphTask::ExecInfo>& asked) {
   const auto it = asked.find(node);
   return it != asked.end() && it->second.should_execute();
 }

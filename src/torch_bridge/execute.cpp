@@ -741,7 +741,10 @@ void Executable::make_views_with_gradients(Call& c) const {
   for (const uint32_t i : backward_->rooted()) {
     if (plan_.outputs[i].kind != OutputKind::ViewOfInput) continue;
     const auto [base, offset] = base_of(c, plan_.outputs[i]);
-    c.outputs[i] = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);
+    at::Tensor& t = c.outputs[i];
+    t = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);
+    // Autograd would ask a view for its history anew where its memory is written.
+    if (plan_.outputs[i].itself) t = t.detach();
   }
 }
 

@@ -118,6 +118,10 @@ std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource&
 // What autograd takes a tensor as a view of.
 at::Tensor seen_by_autograd(const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; }
 
+bool is_seen_as(const at::Tensor& a, const at::Tensor& b) {
+  return seen_by_autograd(a).is_same(seen_by_autograd(b));
+}
+
 const torch::autograd::Node* history_of(const at::Tensor& t) {
   try {
     return t.grad_fn().get();
@@ -210,6 +214,8 @@ void find_detached(Recording& r, const std::vector<at::Tensor>& results,
     out.detached = true;
     out.itself = same(results[i]);
     out.alias = static_cast<uint32_t>(alias - aliases.begin());
+    if (of_input && seen.requires_grad() && !out.itself)
+      throw Unsupported("a view of a detached input that has got gradients");
     if (alias == aliases.end()) aliases.push_back(seen);
   }
 }
@@ -368,8 +374,10 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
       out.piece = piece && out.is_view();
       out.type.requires_grad = needs_grad;
       // Several elements lie in one place: autograd's views of real tensors, which go by places,
-      // would mix their gradients.
-      if (needs_grad && out.is_view() && type_of(r.inputs[*input].real).may_overlap_itself())
+      // would mix their gradients. Or it is a detached one, written with what has gradients.
+      if (needs_grad && out.is_view() &&
+          (type_of(r.inputs[*input].real).may_overlap_itself() ||
+           !is_seen_as(t, r.inputs[*input].wrapper)))
         roots[i] = t;
       continue;
     }

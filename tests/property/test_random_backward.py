@@ -146,9 +146,9 @@ class Use:
         for _ in range(self.rng.randrange(2, 7)):
             self.heard.clear()
             self.act()
-            self.log.append(sorted(self.heard, key=lambda h: str(h[0])))
-            if self.failed:
+            if self.failed:  # what was heard up to there goes by the order of the nodes
                 return self.log
+            self.log.append(sorted(self.heard, key=lambda h: str(h[0])))
             self.log.append([None if t.grad is None else t.grad.clone() for t in leaves])
         self.log.append(["values", *(t.detach().clone() for t in (*self.results, *inputs))])
         return self.log
@@ -233,8 +233,19 @@ def same(a, b):
 
 def both_refuse(a, b):
     """For two reasons each, of which the first one is told: saved tensors are written, and gone."""
-    reasons = "modified by an inplace operation", "backward through the graph a second time"
+    reasons = (
+        "modified by an inplace operation",
+        "has been modified inplace",
+        "backward through the graph a second time",
+    )
     return all(any(reason in str(found) for reason in reasons) for found in (a, b))
+
+
+def is_eagers_alone(a, b):
+    """A node of eager's looks at all that it has saved, ours at what the asked gradients read."""
+    if not all(isinstance(log, tuple) and log and log[0][:1] == ("grad",) for log in (a, b)):
+        return False
+    return "modified" in str(a[1]) and not isinstance(b[1][0], str)
 
 
 def check(seed):
@@ -247,6 +258,8 @@ def check(seed):
         expected = eager.run(scope["f"])
         ours = Use(seed, eager.shared or []).run(oxyfuel.compile(scope["f"]))
     for i in range(min(len(expected), len(ours))):
+        if is_eagers_alone(expected[i], ours[i]):
+            return
         assert same(expected[i], ours[i]) or both_refuse(expected[i], ours[i]), (
             f"seed {seed}\n{function.source}{expected[:i]}\neager {expected[i]}\nours  {ours[i]}"
         )

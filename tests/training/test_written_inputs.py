@@ -4,6 +4,7 @@ errors."""
 import pytest
 import torch
 import torch.nn.functional as F
+from model_check import first_difference
 
 import oxyfuel
 
@@ -144,3 +145,56 @@ def test_what_is_saved_is_written_through_data(inside):
     for _ in range(2):
         torch.testing.assert_close(run(compiled), run(f))
     assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["fallbacks"] == 0
+
+
+def itself(x, y):
+    v = y.detach()
+    v.mul_(x)
+    return (v,)
+
+
+def by_itself(x, y):
+    v = y.detach()
+    v.mul_(y)
+    return v, y[1:], v * 2
+
+
+def two_aliases(x, y):
+    v, u = y.detach(), y.detach()
+    v.mul_(x)
+    return u, v, u + v
+
+
+def views_of_it(x, y):
+    v = y.detach()
+    before = v[1:]
+    v.mul_(x)
+    return v, before, v.view(-1), *v.unbind()
+
+
+def without_grad_mode(x, y):
+    v = y.detach()
+    v.mul_(x)
+    with torch.no_grad():
+        u = v.view(-1)
+    return v, u
+
+
+@pytest.mark.parametrize("kind", ["leaf", "made", "view", "plain"])
+@pytest.mark.parametrize("f", [itself, by_itself, two_aliases, views_of_it, without_grad_mode])
+def test_detached_inputs_get_gradients(f, kind):
+    """A write through it gives a detached input a history of its own."""
+
+    def run(function):
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        y = torch.arange(2.0, 5.0, requires_grad=kind != "plain")
+        given = {"made": y * 1, "view": y.view(3)}.get(kind, y)
+        out = function(x, given)
+        seen = [(t.requires_grad, t.is_leaf, t._is_view(), t.detach().clone()) for t in out]
+        roots = [t for t in out if t.grad_fn is not None]
+        torch.autograd.backward(roots, [torch.ones_like(t) for t in roots])
+        return seen, x.grad, y.grad, given.detach().clone()
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        assert not first_difference(run(compiled), run(f))
