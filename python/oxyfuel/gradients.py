@@ -182,3 +182,24 @@ def hook_results(hook: Callable[[torch.Tensor], Any], gradient: torch.Tensor) ->
     with torch.no_grad():
         made = hook(gradient)
         return (gradient if made is None else made,)
+
+
+def after_hooks(hooks: dict[int, Callable[[torch.Tensor], Any]], gradient: Any) -> Any:
+    """What the hooks of a leaf make of its gradient. Where eager raises, so does this."""
+    for hook in list(hooks.values()):
+        made = hook(gradient)
+        if made is None:
+            continue
+        if not isinstance(made, torch.Tensor):
+            raise TypeError("a hook gives no tensor")
+        if made.shape != gradient.shape or made.dtype != gradient.dtype:
+            raise RuntimeError("a hook has changed the type or the size of a gradient")
+        gradient = made
+    return gradient
+
+
+def call_behind(hooks: dict[int, Callable[[torch.Tensor], Any]], leaf: torch.Tensor) -> None:
+    """The hooks of a leaf that has got its gradient."""
+    for hook in list(hooks.values()):
+        if hook(leaf) is not None:
+            raise RuntimeError("a post accumulate grad hook does not return None")

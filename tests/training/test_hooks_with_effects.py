@@ -257,3 +257,119 @@ def test_hooks_where_others_cut_the_backward(tmp_path):
         torch.distributed.destroy_process_group()
     stats = oxyfuel.stats()
     assert stats["graph_breaks"] == stats["unsupported"] == stats["fallbacks"] == 0
+
+
+def keeps_all(model, heard):
+    for p in model.parameters():
+        p.register_hook(heard.append)
+
+
+def clamps_and_scales(model, heard):
+    for p in model.parameters():
+        p.register_hook(lambda g: g.clamp(-0.05, 0.05))
+        p.register_hook(lambda g: (heard.append(g.norm()), g * 3)[1])
+
+
+def names(model, heard):
+    for name, p in model.named_parameters():
+        p.register_hook(lambda g, name=name: heard.append(name))
+        p.register_post_accumulate_grad_hook(
+            lambda p, name=name: heard.append((name, p.grad.sum()))
+        )
+
+
+def steps_in_the_backward(model, heard):
+    optimizers = {p: torch.optim.SGD([p], 0.1, momentum=0.9) for p in model.parameters()}
+
+    def step(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+        heard.append(p.detach().sum())
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+
+
+def removed_after_one(model, heard):
+    def hook(g):
+        heard.append(g.sum())
+        handle.remove()
+
+    handle = model[0].weight.register_hook(hook)
+
+
+def asks_for_a_number(model, heard):
+    model[0].weight.register_hook(lambda g: heard.append(float(g.sum())))
+
+
+@pytest.mark.parametrize(
+    ("register", "breaks"),
+    [
+        (keeps_all, 0),
+        (clamps_and_scales, 0),
+        (names, 0),
+        (steps_in_the_backward, 0),
+        (removed_after_one, 0),
+        (asks_for_a_number, 1),
+    ],
+)
+def test_hooks_of_leaves_in_whole_steps(register, breaks):
+    """They are called in eager's order, with what may be written later."""
+
+    def run(on):
+        torch.manual_seed(0)
+        model, heard = mlp(), []
+        register(model, heard)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            for half in x.chunk(2):
+                loss = model(half).square().mean()
+                loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            return loss.detach()
+
+        f = oxyfuel.compile(step) if on else step
+        losses = [f(torch.ones(4, 4) * i) for i in range(4)]
+        return losses, heard, list(model.parameters())
+
+    assert not first_difference(run(True), run(False))
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == stats["unsupported"] == 0
+    assert stats["graph_breaks"] == 0 or breaks
+
+
+@pytest.mark.parametrize("made", [lambda g: 3, lambda g: g[0], lambda g: g.double()])
+def test_what_a_hook_of_a_leaf_must_not_give(made):
+    def run(f):
+        w = torch.ones(2, 3, requires_grad=True)
+        w.register_hook(made)
+        try:
+            f(w)
+        except (RuntimeError, TypeError) as e:
+            return type(e).__name__, w.grad
+        return w.grad
+
+    def f(w):
+        (w * 2).sum().backward()
+
+    assert not first_difference(run(oxyfuel.compile(f)), run(f))
+
+
+def test_hooks_of_leaves_come_and_go():
+    def f(w):
+        (w * w).sum().backward()
+
+    compiled = oxyfuel.compile(f)
+    w, heard = torch.ones(3, requires_grad=True), []
+    for i in range(6):
+        w.grad = None
+        if i in (1, 3):
+            handle = w.register_hook(lambda g, i=i: heard.append((i, g.sum().item())))
+        if i in (2, 5):
+            handle.remove()
+        compiled(w)
+        assert w.grad.tolist() == [2, 2, 2]
+    assert heard == [(1, 6), (3, 6), (3, 6)]

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 
 #include "python/capture/capture.h"
@@ -63,6 +64,29 @@ std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>
         path.pop_back();
       }
     }
+  }
+  return out;
+}
+
+// The leaves in the order in which the engine comes to them: of the nodes that are ready it takes the
+// one that was made last, and leaves at once.
+std::vector<const at::TensorImpl*> leaves_as_reached(const std::vector<at::Tensor>& roots) {
+  const std::vector<c10::intrusive_ptr<Node>> nodes = nodes_behind(roots);
+  std::unordered_map<const Node*, size_t> awaited;
+  for (const auto& node : nodes)
+    for (const engine::Edge& e : node->next_edges()) awaited[e.function.get()]++;
+  std::vector<const Node*> ready;
+  for (const auto& node : nodes)
+    if (awaited[node.get()] == 0) ready.push_back(node.get());
+  std::vector<const at::TensorImpl*> out;
+  while (!ready.empty()) {
+    const auto last = std::ranges::max_element(ready, {}, [](auto* n) { return n->sequence_nr(); });
+    const Node& node = **last;
+    ready.erase(last);
+    if (const auto* leaf = dynamic_cast<const engine::AccumulateGrad*>(&node))
+      out.push_back(leaf->variable.unsafeGetTensorImpl());
+    for (const engine::Edge& e : node.next_edges())
+      if (e.function && --awaited[e.function.get()] == 0) ready.push_back(e.function.get());
   }
   return out;
 }
@@ -478,21 +502,28 @@ std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roo
   return out;
 }
 
-// Hooks of a leaf, which run as its gradient arrives.
-void Graphs::refuse_hooks(const py::object& leaf) {
+// Hooks of a leaf in Python, a dict, which run as its gradient arrives; null: there are none.
+py::object Graphs::hooks_of(const py::object& leaf, const char* kind) {
+  const Tracked& k = *heap().tracked(leaf);
+  if (!k.source.valid()) return {};
+  const py::object found = k.original.attr(kind);
+  const SourceId source = heap().sources.attribute(k.source, py::str(kind));
+  if (!found.is_none()) return heap().wrap(found, source);
+  heap().guard(GuardKind::IdIs, source, found);
+  return {};
+}
+
+void Graphs::refuse_native_hooks(const py::object& leaf) {
   const Tracked& k = *heap().tracked(leaf);
   if (!k.source.valid()) return;
   const at::Tensor& real = THPVariable_Unpack(k.original.ptr());
   const auto accumulator = engine::impl::try_get_grad_accumulator(real);
-  const bool native = accumulator && (!accumulator->post_hooks().empty() ||
-                                      !accumulator->tensor_pre_hooks().empty() ||
-                                      !accumulator->pre_hooks().empty());
-  for (const char* hooks : {"_backward_hooks", "_post_accumulate_grad_hooks"}) {
-    const py::object found = k.original.attr(hooks);
-    if (!found.is_none() || native)
-      throw Break(BreakId::torch_call, "backward to a leaf with hooks");
-    heap().guard(GuardKind::IdIs, heap().sources.attribute(k.source, py::str(hooks)), found);
-  }
+  if (!accumulator) return;
+  // Those in Python are one.
+  const size_t in_python = k.original.attr("_backward_hooks").is_none() ? 0 : 1;
+  if (!accumulator->post_hooks().empty() || !accumulator->pre_hooks().empty() ||
+      accumulator->tensor_pre_hooks().size() > in_python)
+    throw Break(BreakId::torch_call, "backward to a leaf with hooks in C++");
 }
 
 // As AccumulateGrad: a gradient that nobody else has becomes the leaf's own, in the leaf's layout.
@@ -534,7 +565,19 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
       throw Break(BreakId::torch_call, "backward with inputs that are no leaves of it");
   }
   if (leaves.empty()) throw Break(BreakId::torch_call, "backward of what has no leaves");
-  for (const py::object& leaf : leaves) refuse_hooks(leaf);
+  std::unordered_map<const at::TensorImpl*, std::array<py::object, 2>> hooks;
+  for (const py::object& leaf : leaves) {
+    refuse_native_hooks(leaf);
+    const std::array found{hooks_of(leaf, "_backward_hooks"),
+                           hooks_of(leaf, "_post_accumulate_grad_hooks")};
+    if (found[0] || found[1]) hooks[THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl()] = found;
+  }
+  if (!hooks.empty()) {
+    const auto order = leaves_as_reached(roots);
+    std::ranges::stable_sort(leaves, {}, [&](const py::object& leaf) {
+      return std::ranges::find(order, THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl());
+    });
+  }
   std::unordered_set<const c10::StorageImpl*> seen;
   for (const py::object& held : heap().held())
     if (heap().is_tensor(held))
@@ -547,13 +590,27 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
   const py::object found = record_gradients({tensors, by}, named);
   const c10::AutoGradMode off(false);
   for (size_t i = 0; i < leaves.size(); i++) {
-    const py::object gradient = borrow(PySequence_Fast_GET_ITEM(found.ptr(), i));
+    py::object gradient = borrow(PySequence_Fast_GET_ITEM(found.ptr(), i));
+    const auto its = hooks.find(THPVariable_Unpack(leaves[i].ptr()).unsafeGetTensorImpl());
+    const auto [on_arrival, behind] =
+        its == hooks.end() ? std::array<py::object, 2>() : its->second;
+    if (gradient.is_none() && (on_arrival || behind))
+      throw Break(BreakId::torch_call, "hooks of a leaf that no gradient comes to");
     if (gradient.is_none()) continue;
+    if (on_arrival) {
+      // They may keep what they get and what they make.
+      seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
+      gradient =
+          calls().call(own_member("oxyfuel.gradients", "after_hooks"), {on_arrival, gradient}, {});
+      seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
+    }
     const py::object before = calls().tensor_attr(leaves[i], py::str("grad"));
     if (before.is_none())
       calls().set_gradient(leaves[i], as_gradient_of(leaves[i], gradient, seen));
     else
       calls().call_method(before, "add_", {gradient}, {});
+    if (behind)
+      calls().call(own_member("oxyfuel.gradients", "call_behind"), {behind, leaves[i]}, {});
   }
   return py::none();
 }

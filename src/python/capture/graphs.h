@@ -141,7 +141,8 @@ class Graphs : public Part {
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
   void note_leaf(const py::object& made);
-  void refuse_hooks(const py::object& leaf);
+  py::object hooks_of(const py::object& leaf, const char* kind);
+  void refuse_native_hooks(const py::object& leaf);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
   void refuse_late_hook(const torch::autograd::Node& node) const;
