@@ -450,7 +450,8 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
   if (out.b) b.strides = ir::contiguous_strides(b.sizes), types.b = &b;
   if (provider_of(node->what, types, available) != Provider::Own) return {};
   auto is_less = [](Expr e, int64_t least) { return sym::hint(e) < least; };
-  const bool slower = (out.a && is_less(b.sizes.back(), tuning::gemm_columns_for)) ||
+  const bool few = sym::hint(a.numel()) <= tuning::gemm_copied_least;
+  const bool slower = (out.a && !few && is_less(b.sizes.back(), tuning::gemm_columns_for)) ||
                       (out.b && is_less(*(a.sizes.end() - 2), tuning::gemm_copied_for));
   return slower ? OperandCopies() : out;
 }
