@@ -9,6 +9,7 @@ namespace oxy::python {
 namespace {
 
 std::string text(bool on) { return on ? "on" : "off"; }
+std::string text(uint32_t number) { return std::to_string(number); }
 std::string text(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 std::string text(caffe2::TypeMeta dtype) { return text(c10::typeMetaToScalarType(dtype)); }
 

@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 
+#include "python/torch_functions.h"
 #include "torch_bridge/compat.h"
 
 namespace oxy::python {

@@ -26,6 +26,7 @@ class Objects : public Part {
   bool truth(py::handle o);
   bool has_torch_function(py::handle o);
   py::object type_of(py::handle o);
+  PyObject* user_method(py::handle tensor, const std::string& name);
   // `generic`: as the builtin base does it, whatever the class says.
   py::object subscript(py::handle o, py::handle key, bool generic = false);
   void store_subscript(py::handle o, py::handle key, py::handle value);

@@ -64,7 +64,8 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
     return out.ptr() != Py_NotImplemented;
   };
   auto method = [&](size_t i, const std::string& dunder) {
-    return heap().is_tensor(args[i]) ? nullptr : special_method(args[i], py::str(dunder));
+    if (heap().is_tensor(args[i])) return user_method(args[i], dunder);
+    return special_method(args[i], py::str(dunder));
   };
   if (!binary)
     return gives(method(0, cat("__", base, "__")), args) ? std::optional(out) : std::nullopt;
@@ -93,6 +94,12 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   if (asked_both && (name == "eq" || name == "ne"))
     return py::bool_(args[0].is(args[1]) == (name == "eq"));
   return std::nullopt;
+}
+
+// What a user has put in place of a tensor's own method; borrowed or null.
+PyObject* Objects::user_method(py::handle tensor, const std::string& name) {
+  PyObject* found = _PyType_Lookup(as_type(type_of(tensor)), py::str(name).ptr());
+  return found != nullptr && PyFunction_Check(found) && is_put_by_user(found) ? found : nullptr;
 }
 
 // What a tensor's own operator takes beside it; of all else it says NotImplemented.
@@ -426,6 +433,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   }
   for (const auto& a : args) {
     if (THPVariable_Check(a.ptr())) {
+      if (is_torch_patched())
+        if (auto done = ask_operands(name, args)) return *done;
       if (auto done = ask_beside_tensor(name, function, args)) return *done;
       calls().refuse_objects(args, {}, cat("operator.", name));
       return numbers().record_with_numbers(ir::NodeKind::CallFunction, cat("operator.", name),

@@ -28,7 +28,7 @@ bool is_method_of_object(PyObject* function) {
 
 // Whether there is anything to look for: quick, since it is asked of every callee.
 bool may_be_of_torch(PyObject* p) {
-  if (PyFunction_Check(p)) return is_leaf_module(module_name(p));
+  if (PyFunction_Check(p)) return is_leaf_module(module_name(p)) && !is_put_by_user(p);
   if (PyCFunction_Check(p)) return !is_method_of_object(p);
   const std::string_view type = Py_TYPE(p)->tp_name;
   return type == "OpOverload" || type == "OpOverloadPacket";
@@ -94,7 +94,12 @@ std::string torch_name(py::handle callable) {
 
 py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   const std::string n = text(name);
-  if (n == "__class__") return objects().type_of(tensor);
+  const py::object type = objects().type_of(tensor);
+  if (n == "__class__") return type;
+  PyObject* found = _PyType_Lookup(as_type(type), name.ptr());
+  if (found != nullptr && is_put_by_user(found))
+    return PyFunction_Check(found) ? steal(PyMethod_New(found, tensor.ptr()))
+                                   : calls().call(py::handle(found).attr("fget"), {borrow(tensor)});
   if (n == "is_leaf") return is_leaf(tensor, name);
   if (n == "grad") return gradient(tensor, name);
   if (n == "data") {
@@ -115,10 +120,9 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
                                          member_of<"builtins", "getattr">(),
                                          {borrow(tensor), borrow(name)}, {});
   }
-  PyObject* found = _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr());
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
-  if (found == nullptr) {
+  if (found == nullptr || Py_TYPE(found)->tp_descr_get == nullptr) {
     // What the user has put there. The descriptor of `__dict__` makes one where there is none.
     if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
       const py::object dict = k->original.attr("__dict__");
@@ -126,6 +130,7 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
       if (py::object own = effects().dict_get(objects().existing_dict(dict, source), name))
         return own;
     }
+    if (found != nullptr) return heap().wrap(found, classes().member_source(type, name));
     PyErr_Format(PyExc_AttributeError, "'Tensor' object has no attribute '%U'", name.ptr());
     throw py::error_already_set();
   }
@@ -260,13 +265,15 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
       return call_method(self, text(callable.attr("__name__")), args, kwargs);
   }
   if (PyFunction_Check(p) && !args.empty() && heap().is_tensor(args[0]) &&
-      module_name(p) == "torch._tensor") {
+      module_name(p) == "torch._tensor" && !is_put_by_user(p)) {
     py::object self = args[0];
-    return call_method(self, text(callable.attr("__name__")), {args.begin() + 1, args.end()},
-                       kwargs);
+    const std::string method = text(callable.attr("__name__"));
+    if (objects().user_method(self, method) != nullptr) return std::nullopt;
+    return call_method(self, method, {args.begin() + 1, args.end()}, kwargs);
   }
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
+  if (PyFunction_Check(p) && is_torch_patched()) return std::nullopt;
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
@@ -437,6 +444,10 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
       std::ranges::none_of(kwargs, [](auto& k) { return is_text(k.first.ptr(), "requires_grad"); }))
     return filled_with_float(name, {}, all, kwargs);
+  if (objects().user_method(tensor, name) != nullptr)  // torch's own, by another way than its name
+    return numbers().record_with_numbers(ir::NodeKind::CallFunction, cat("torch.Tensor.", name),
+                                         member_of<"torch._C", "TensorBase">().attr(name.c_str()),
+                                         all, kwargs);
   return numbers().record_with_numbers(ir::NodeKind::CallMethod, name, {}, all, kwargs);
 }
 
