@@ -159,6 +159,46 @@ bool shape_mv(const Args& a, Types& out) {
   return give(out, fresh(*x, {x->sizes.begin(), x->sizes.end() - 1}));
 }
 
+// The solutions are written over the right sides, column by column. The drivers that find singular
+// values leave out residuals where the values of a matrix say so.
+bool shape_lstsq(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *y = a.tensor(1);
+  const auto driver = a.string(3, "gelsy");
+  if (!x || x->dim() < 2 || (x->dtype != DType::F32 && x->dtype != DType::F64) || !driver ||
+      (*driver != "gelsy" && *driver != "gels"))
+    return false;
+  const bool vectors = y && y->dim() == x->dim() - 1;
+  if (!y || !alike(x, y, x->dim(), vectors ? x->dim() - 1 : x->dim())) return false;
+  const Sizes batch(x->sizes.begin(), x->sizes.end() - 2);
+  const Expr m = x->sizes[batch.size()], n = x->sizes.back();
+  const Expr k = vectors ? Expr(1) : y->sizes.back();
+  Sizes rows = batch;
+  rows.push_back(m);
+  if (!known_same(rows, {y->sizes.begin(), y->sizes.begin() + x->dim() - 1})) return false;
+  for (const Expr size : {m, n, k})
+    if (sym::known_less(0, size) != true) return false;
+  const auto tall = sym::known_less(n, m);
+  if (!tall) return false;
+  const Expr column = *tall ? m : n;
+  Sizes sizes = batch;
+  sizes.insert(sizes.end(), {k, column});
+  TensorType solution = fresh(*x, sizes);
+  solution.sizes[batch.size()] = n;
+  solution.sizes.back() = k;
+  std::swap(solution.strides[batch.size()], solution.strides.back());
+  if (vectors) {
+    solution.sizes.pop_back();
+    solution.strides.pop_back();
+  }
+  const TensorType none = fresh(*x, {0});
+  const bool ranked = *driver == "gelsy";
+  Sizes sums = batch;
+  sums.push_back(k);
+  return give(out, std::move(solution)) &&
+         give(out, !ranked && *tall ? fresh(*x, std::move(sums)) : none) &&
+         give(out, row_major(DType::I64, x->device, ranked ? batch : Sizes{0})) && give(out, none);
+}
+
 bool shape_linear(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *w = a.tensor(1);
   if (!x || x->dim() < 2 || !alike(x, w, x->dim(), 2) || !x->is_row_major()) return false;

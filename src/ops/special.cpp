@@ -112,6 +112,15 @@ bool decompose_angle_unit(Rewriter& r, const ir::Node& n, std::vector<ValueId>& 
   return give(out, r.call("aten.mul.Scalar", {n.arg(0), factor}));
 }
 
+bool shape_fake_quantize(const Args& a, Types& out) {
+  const ir::TensorType* t = a.tensor(0);
+  auto output = t && ir::is_floating(t->dtype) ? empty_like(*t) : std::nullopt;
+  if (!output) return false;
+  ir::TensorType mask = *output;
+  mask.dtype = DType::B8;
+  return give(out, std::move(output)) && give(out, std::move(mask));
+}
+
 bool shape_celu(const Args& a, Types& out) {
   const ir::TensorType* t = a.tensor(0);
   return a.number(1, 1.0).value_or(0) != 0 && t && ir::is_floating(t->dtype) && unary_real(a, out);

@@ -41,6 +41,23 @@ BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float6
 FLOATS = (F32, F64, BF16, F16)
 
 
+def fake_quantize_cases() -> None:
+    for dtype in FLOATS:
+        for x in layouts(dtype):
+            case("fake_quantize_per_tensor_affine_cachemask.default", x, 0.25, 1, -8, 7)
+            scale, zero, on = torch.tensor([0.25]), torch.tensor([1]).int(), torch.ones(1)
+            case(
+                "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
+                *(x, scale, zero, on, -8, 7),
+            )
+            if x.numel() and x.dim():
+                n = x.shape[0]
+                case(
+                    "fake_quantize_per_channel_affine_cachemask.default",
+                    *(x, torch.full((n,), 0.25), torch.zeros(n).int(), 0, -8, 7),
+                )
+
+
 def unary_cases() -> None:
     anywhere = [
         "abs",
@@ -688,6 +705,15 @@ def extern_cases() -> None:
     case("bmm.default", randn(2, 4, 5), randn(2, 5, 6))
     case("baddbmm.default", randn(2, 4, 6), randn(2, 4, 5), randn(2, 5, 6))
     case("mv.default", a, randn(5))
+    for dtype in (F32, F64):
+        for m, n in ((5, 3), (3, 5), (4, 4), (5, 1), (1, 1)):
+            for driver in (None, "gels", "gelsy"):
+                for batch in ((), (2,), (2, 3)):
+                    a = randn(*batch, m, n, dtype=dtype)
+                    case("linalg_lstsq.default", a, randn(*batch, m, 2, dtype=dtype), None, driver)
+                    if batch:
+                        right = randn(*batch, m, dtype=dtype)
+                        case("linalg_lstsq.default", a, right, None, driver)
     case("dot.default", randn(5), randn(5))
     for name in ("tril_indices.default", "triu_indices.default"):
         for rows, columns in ((4, 4), (3, 7), (6, 2), (1, 1)):
@@ -776,6 +802,7 @@ def all_cases() -> list[tuple[str, list]]:
 
     CASES.clear()
     for family in (
+        fake_quantize_cases,
         unary_cases,
         binary_cases,
         blend_cases,

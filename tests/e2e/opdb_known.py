@@ -23,8 +23,8 @@ EAGER = by_name(
         "the shape of the result, or a number that the operator reads, depends on data": """
             item allclose combinations corrcoef cov equal masked_select quantile nanquantile
             tensor_split unique unique_consecutive nonzero argwhere nn.functional.gaussian_nll_loss
-            linalg.lstsq linalg.lstsq.grad_oriented narrow __getitem__ repeat_interleave
-            nn.functional.ctc_loss bincount nn.functional.one_hot istft""",
+            narrow __getitem__ repeat_interleave nn.functional.ctc_loss bincount
+            nn.functional.one_hot istft""",
         "an argument or a result is sparse": "sparse.sampled_addmm sparse.mm.reduce to_sparse",
         "torch has no shape rule for the operator": "geqrf histogram histogramdd",
         "torch cannot functionalise the operator in place": """

@@ -68,7 +68,7 @@ NOT_SYMBOLIC = by_name(
         "torch's kernel for the composite operator reads the size": """
             gradient kron linalg.multi_dot stft take_along_dim""",
         "the shape of the result, or a number that the operator reads, depends on data": """
-            argwhere corrcoef cov linalg.lstsq linalg.lstsq.grad_oriented masked_select
+            argwhere corrcoef cov masked_select
             nn.functional.gaussian_nll_loss tensor_split""",
         "torch has no shape rule for the operator": "geqrf histogramdd to_sparse",
         "the storage of an input changes in place": "resize_ resize_as_",
