@@ -105,6 +105,8 @@ def operand(x: Any, dtype: torch.dtype, tensor: bool) -> Any:
         return x.tensor if x.tensor.dtype == dtype else x.tensor.to(dtype)
     if isinstance(x, np.generic):
         return torch.full((), number_of(x), dtype=dtype)
+    if isinstance(x, bool) and dtype != torch.bool:
+        x = int(x)  # torch subtracts no booleans
     integer = not dtype.is_floating_point and dtype != torch.bool
     if integer and dtype != torch.int64 and not fits(x, dtype):
         raise Unsupported("an integer that does not fit")

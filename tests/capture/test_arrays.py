@@ -233,6 +233,8 @@ CASES = {
                         a.astype(np.float32), (a > 0).astype(int)),
     "scalars": lambda a: (a[0, 0] + 1, a.sum() * 2, np.sqrt(a.sum() ** 2), a[0, 0] * a,
                           a.mean() > 0, np.float32(2) * a),
+    "truths": lambda a: (a - True, True - a, a.sum() - True, a * False, a.astype(int) - True,
+                         (a > 0) + True),
     "rows": lambda a: [row * i for i, row in enumerate(a)],
     "unpacked": lambda a: (lambda x, y, z: (z, x + y))(*a),
     "kinds": lambda a: (isinstance(a, np.ndarray), isinstance(a.sum(), np.floating),
@@ -347,6 +349,9 @@ BREAKS = {
     "no_such_attribute": lambda a: a.detach(),
     "attribute_set": lambda a: setattr(a, "shape", (4, 3)) or a.shape,
     "integer_zero": lambda a: a.astype(int) // np.zeros(4, int),
+    "legacy_tensor": lambda a: (torch.Tensor(a), torch.Tensor([a[0], a[1]]), torch.LongTensor(a > 0)),
+    "transformed": lambda a: np.abs(np.fft.rfft(a)) + np.fft.fft(a).real,
+    "complex": lambda a: (a.astype(np.complex64) * 2).real,
     "copied": lambda a: __import__("copy").deepcopy(a) + 1,
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""What a tensor says of itself and no graph has: whose view it is, where it lies in autograd's graph
-and in memory. The value of each call, or a break."""
+"""What a tensor says of itself and no graph has: whose view it is, where it lies in autograd's
+graph and in memory. The value of each call, or a break."""
 
 import pytest
 import torch

@@ -96,7 +96,9 @@ PyObject* make_array(PyObject*, PyObject* args) {
 bool is_array(py::handle o) { return Py_TYPE(o.ptr()) == array_class; }
 
 py::object type_of_array(py::handle array) {
-  const py::object dtype = array_code().numpy_types[array.attr("tensor").attr("dtype")];
+  const py::object of_tensor = array.attr("tensor").attr("dtype");
+  const py::object dtype = item_in(array_code().numpy_types, of_tensor);
+  if (!dtype) throw Break(BreakId::numpy, "an array of ", text(py::str(of_tensor)));
   if (array.attr("scalar").cast<bool>()) return dtype.attr("type");
   return py::module_::import("numpy").attr("ndarray");
 }

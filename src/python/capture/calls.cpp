@@ -631,6 +631,9 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
     throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
   if (objects().type_member(t, py::str("__del__")) != nullptr)
     throw Break(BreakId::object_construction, t->tp_name, ": it has a __del__");
+  if (PyType_IsSubtype(t, as_type(member_of<"torch", "Tensor">())) &&
+      any_argument(args, kwargs, mentions_array))
+    throw Break(BreakId::numpy, t->tp_name, " of an array");
   py::object made;
   py::object creator = borrow(objects().type_member(t, names().new_));
   if (Py_TYPE(creator.ptr()) == &PyStaticMethod_Type) {

@@ -21,6 +21,20 @@ bool is_format_of_text(py::handle callable) {
          is_text(py::object(callable.attr("__name__")).ptr(), "format");
 }
 
+// Whether a field of a format may read attributes or items, or have fields in its specification.
+bool may_read_parts(std::string_view format) {
+  for (size_t i = 0; i < format.size(); i++) {
+    if (format[i] != '{') continue;
+    if (i + 1 < format.size() && format[i + 1] == '{') {
+      i++;
+      continue;
+    }
+    const std::string_view field = format.substr(i + 1, format.find('}', i) - i - 1);
+    if (field.find_first_of("{.[") < field.find(':') || field.find('{') != field.npos) return true;
+  }
+  return false;
+}
+
 bool is_addition(uint32_t operation) { return operation == 0 || operation == 13; }
 bool is_rest(uint32_t operation) { return operation == 6 || operation == 19; }
 
@@ -111,6 +125,7 @@ Done Calls::call_format(py::handle callable, const Arguments& args, const Keywor
   if (!bound && args.empty()) return {};
   const py::object text = bound ? borrow(PyCFunction_GET_SELF(callable.ptr())) : args[0];
   if (!PyUnicode_CheckExact(text.ptr()) || numbers().is_deferred_text(text)) return {};
+  if (kwargs.empty() && !may_read_parts(view_of(text.ptr()))) return {};
   py::object fields;
   {
     const RefusedFrames allowed(nullptr);
