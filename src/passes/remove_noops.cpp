@@ -83,8 +83,10 @@ std::optional<Arg> add(const Graph& g, const Node& n) {
   return when(is_uniform(g, n.arg(0), zero), n.arg(1));
 }
 
+// Eager refuses to subtract a bool.
 std::optional<Arg> sub(const Graph& g, const Node& n) {
-  return when(plain_alpha(n) && is_uniform(g, n.arg(1), 0.0), n.arg(0));
+  const bool refused = std::holds_alternative<bool>(n.arg(1).v);
+  return when(!refused && plain_alpha(n) && is_uniform(g, n.arg(1), 0.0), n.arg(0));
 }
 
 std::optional<Arg> second_is_one(const Graph& g, const Node& n) {

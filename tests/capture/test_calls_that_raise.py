@@ -160,3 +160,12 @@ def test_what_is_guarded():
             assert torch.equal(caught.value.result, x * 2)
         else:
             assert torch.equal(compiled(x), x * 2)
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_a_bool_that_is_subtracted(truth):
+    """Nothing is left out of a graph that eager refuses."""
+    compiled = oxyfuel.compile(lambda x: x.tanh() - truth)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
+            compiled(torch.ones(3))
