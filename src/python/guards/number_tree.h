@@ -25,7 +25,7 @@ struct NumberTree {
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 };
 
-// What captured code has asked about such a number (`math.sqrt(n) > 1.3`, `int(math.log2(n))`)
+// What captured code has asked about such a number (`math.sqrt(n) > 1.3`, `int(math.log(n))`)
 // where no expression of the sizes has the answer: other answers are another capture.
 struct NumberGuard {
   NumberTree question;
