@@ -306,7 +306,8 @@ at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
   if (auto t = without_memory(backward_->saved_[input].type.tensor)) return *std::move(t);
   if (!emptied_.empty() && emptied_[input].defined()) return emptied_[input];
   const auto raw = saved_[input].get_raw_data();
-  const at::Tensor t = raw ? *raw : saved_[input].unpack(node.itself());
+  // Where it was let go of, autograd says so.
+  const at::Tensor t = raw && raw->defined() ? *raw : saved_[input].unpack(node.itself());
   return without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
 }
 

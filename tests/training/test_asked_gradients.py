@@ -335,9 +335,10 @@ def test_writes_of_a_hook_to_a_tensor_that_the_code_has_made():
         torch.testing.assert_close(t, torch.full((4,), 2.0))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("results", [1, 2])
 @pytest.mark.parametrize("asked", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_a_caller_asks_for_some(results, asked):
+def test_a_caller_asks_for_some(results, asked, dynamic):
     """The backward computes those alone, and what a normal one needs stays."""
 
     def f(x, w, u):
@@ -346,7 +347,7 @@ def test_a_caller_asks_for_some(results, asked):
 
     args = leaf(3, 4), leaf(4, 5), leaf(5, 6)
     found = []
-    for function in (oxyfuel.compile(f), f):
+    for function in (oxyfuel.compile(f, dynamic=dynamic), f):
         mine = copies(args)
         out = function(*mine)
         ones = [torch.ones_like(t) for t in out]
@@ -358,6 +359,8 @@ def test_a_caller_asks_for_some(results, asked):
         found.append([*first, *again, *(a.grad for a in mine)])
         with pytest.raises(RuntimeError, match="second time"):
             torch.autograd.backward(out, ones)
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(out[0], mine[0], ones[0])
     torch.testing.assert_close(*found)
     assert oxyfuel.stats()["fallbacks"] == 0
 
