@@ -1,6 +1,6 @@
-// Which functions torch has. Captured code runs much of torch's Python code as a whole, and C++ code
-// for the methods and operators of tensors: what a user puts in place of torch's own is part of
-// torch's state (torch_state.def).
+// Which functions torch has. Captured code runs much of torch's Python code as a whole, and C++
+// code for the methods and operators of tensors: what a user puts in place of torch's own is part
+// of torch's state (torch_state.def).
 #pragma once
 
 #include <Python.h>

@@ -173,7 +173,8 @@ std::optional<bool> layout_equal(Expr a, Expr b);
 std::optional<bool> layout_less(Expr a, Expr b);
 // e is a multiple of k for every value of its symbols (k > 0). False means "not known".
 bool divisible(Expr e, int64_t k);
-bool contains(Expr e, Expr symbol);
+// `part`, a symbol or an expression of some, is e or stands in it as an operand of whatever depth.
+bool contains(Expr e, Expr part);
 // Appends each symbol once, in order of first appearance.
 void collect_symbols(Expr e, std::vector<Expr>& out);
 

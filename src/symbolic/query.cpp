@@ -170,11 +170,12 @@ bool divisible(Expr e, int64_t k) {
   return e.node()->factor % k == 0;
 }
 
-bool contains(Expr e, Expr symbol) {
-  if (e == symbol) return true;
+bool contains(Expr e, Expr part) {
+  if (e == part) return true;
   if (e.is_const() || e.kind() == Kind::Symbol) return false;
-  if ((e.node()->symbol_mask & symbol.node()->symbol_mask) == 0) return false;
-  return std::ranges::any_of(e.operands(), [&](Expr op) { return contains(op, symbol); });
+  const auto symbols = part.node()->symbol_mask;
+  if ((e.node()->symbol_mask & symbols) != symbols) return false;
+  return std::ranges::any_of(e.operands(), [&](Expr op) { return contains(op, part); });
 }
 
 void collect_symbols(Expr e, std::vector<Expr>& out) {

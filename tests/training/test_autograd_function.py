@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from recipes_objectives import Reversal
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -896,17 +897,6 @@ def test_some_of_several_gradients_in_a_transform(used):
         torch.testing.assert_close(*gradients)
 
 
-class Turned(Function):
-    @staticmethod
-    def forward(ctx, x, rate):
-        ctx.rate = rate
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return -ctx.rate * g, None
-
-
 class OfOperators(Function):
     """Operators of a number and a tensor, both ways, and of numbers."""
 
@@ -932,12 +922,7 @@ class AsksForSign(Function):
         return g * ctx.rate if ctx.rate > 1 else g, None
 
 
-class WritesInPlace(Function):
-    @staticmethod
-    def forward(ctx, x, rate):
-        ctx.rate = rate
-        return x * rate
-
+class WritesInPlace(AsksForSign):
     @staticmethod
     def backward(ctx, g):
         g = g.clone()
@@ -961,7 +946,7 @@ class OfGlobal(Function):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     ("function", "breaks"),
-    [(Turned, 0), (OfOperators, 0), (AsksForSign, 1), (WritesInPlace, 1), (OfGlobal, 1)],
+    [(Reversal, 0), (OfOperators, 0), (AsksForSign, 1), (WritesInPlace, 1), (OfGlobal, 1)],
     ids=lambda f: getattr(f, "__name__", None),
 )
 def test_floats_that_vary(function, breaks, dtype, size):
