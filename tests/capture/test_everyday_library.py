@@ -5,6 +5,7 @@ import copy
 import enum
 import functools
 import heapq
+import inspect
 import re
 
 import pytest
@@ -416,3 +417,76 @@ def test_what_istft_refuses(change):
             assert result == expected
         else:
             torch.testing.assert_close(result, expected)
+
+
+class Named(str, enum.Enum):
+    A = "a"
+    B = "b"
+
+    @classmethod
+    def of(cls, word):
+        for name, value in cls.__members__.items():
+            if name.lower() == word:
+                return cls(value)
+        raise ValueError(word)
+
+
+class Bits(enum.Flag):
+    ONE, TWO = 1, 2
+
+
+class Counted(enum.EnumMeta):
+    calls = 0
+
+    def __call__(cls, *args, **kwargs):
+        Counted.calls += 1
+        return super().__call__(*args, **kwargs)
+
+
+class OfCounted(enum.Enum, metaclass=Counted):
+    A = 1
+
+
+def test_an_enum_called_with_its_member():
+    def f(x, word, bits):
+        return x + 1, Named.of(word), Named(Named.B), Bits(bits), Bits(bits | Bits.TWO).value
+
+    compiled = oxyfuel.compile(f)
+    for word in ("a", "b", "a"):
+        for bits in Bits:
+            assert str(compiled(X, word, bits)) == str(f(X, word, bits))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+    for run in (compiled, f):
+        with pytest.raises(ValueError, match="other"):
+            run(X, "other", Bits.ONE)
+
+
+def test_an_enum_whose_class_counts_calls():
+    def f(x):
+        return x + 1, OfCounted(OfCounted.A)
+
+    compiled = oxyfuel.compile(f)
+    before = Counted.calls
+    assert all(str(compiled(X)) == str(f(X)) for _ in range(3))
+    assert Counted.calls == before + 6
+
+
+def test_parameters_of_a_signature():
+    class Scales:
+        def __call__(self, x, scale=None, mask=None):
+            return x if scale is None else x * scale
+
+    scales = Scales()
+
+    def f(x, **named):
+        known = inspect.signature(scales.__call__).parameters
+        taken = {k: v for k, v in named.items() if k in set(known.keys())}
+        first = next(iter(known.values())).name
+        return scales(x, **taken), first, known.get("none", 3), len(known), list(known)
+
+    compiled = oxyfuel.compile(f)
+    for named in ({}, {"scale": 2.0}, {"scale": 3.0, "other": 1}):
+        assert str(compiled(X, **named)) == str(f(X, **named))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+    Scales.__call__ = lambda self, x, other=1: x * other
+    assert str(compiled(X, other=4)) == str(f(X, other=4))

@@ -523,6 +523,13 @@ py::object Calls::dict_of_mapping(py::handle mapping) {
   return std::move(out);
 }
 
+// A class of enum, whose call gives one of its members: a member itself, which it is given.
+bool Calls::is_enum(py::handle type) {
+  const py::object& meta = member_of<"enum", "EnumMeta">();
+  return py::isinstance(type, meta) && objects().type_member(Py_TYPE(type.ptr()), names().call_) ==
+                                           _PyType_Lookup(as_type(meta), names().call_);
+}
+
 py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   auto* t = as_type(type);
   if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
@@ -538,6 +545,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
         type_error("__bytes__ returned non-bytes (type ", Py_TYPE(made.ptr())->tp_name, ")");
       return made;
     }
+  if (args.size() == 1 && kwargs.empty() && py::type::handle_of(args[0]).is(type) && is_enum(type))
+    return args[0];
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));

@@ -289,8 +289,12 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (auto done = call_of_texts(callable, args, kwargs)) return *done;
   }
   py::object target = borrow(p);
-  if (const py::object dict = objects().class_dict(self);
-      dict && (method_traits(name) & native::Reads) != 0 && !name.starts_with("__"))
+  const bool of_proxy = Py_TYPE(self.ptr()) == &PyDictProxy_Type && !name.starts_with("__");
+  if (of_proxy && !heap().exists(self))  // made by the captured code, of a dict
+    if (const py::object dict = dict_inside(self))
+      return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
+  if (const py::object dict = of_proxy ? objects().class_dict(self) : py::object();
+      dict && (method_traits(name) & native::Reads) != 0)
     return call_method(dict, name, std::move(args), std::move(kwargs));
   if (heap().exists(self)) {
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
