@@ -368,3 +368,27 @@ def test_torch_compile():
     expected = inside_of_one_context((e := linear()), e)
     found = inside_of_one_context(m, torch.compile(m, backend="oxyfuel"))
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def test_autocast_of_another_device():
+    def f(x):
+        with torch.autocast("cuda", enabled=False):
+            y = x @ x
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return y, x @ x, torch.is_autocast_enabled("cuda")
+
+    compiled, x = oxyfuel.compile(f), torch.randn(4, 4)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), f(x))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        torch.testing.assert_close(compiled(x), f(x))
+        assert torch.is_autocast_enabled("cuda")
+        assert torch.get_autocast_dtype("cuda") == torch.bfloat16
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
+    torch.testing.assert_close(compiled(x), f(x))

@@ -540,3 +540,15 @@ def test_both_recordings_are_equal(name, compared):  # noqa: F811
     oxyfuel.compile(f, fullgraph=True)(*args)
     ((taken, replayed),) = compared
     assert description(taken) == description(replayed)
+
+
+def test_code_that_asks_for_transforms():
+    def asks(x):
+        return x * 3 if torch._C._are_functorch_transforms_active() else pow(x, 2)
+
+    def f(x):
+        return asks(x), torch.func.vmap(asks)(x), torch.func.grad(lambda x: asks(x).sum())(x)
+
+    x = torch.randn(3)
+    torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
+    assert oxyfuel.stats()["graph_breaks"] == 0

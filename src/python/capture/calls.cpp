@@ -530,7 +530,7 @@ bool Calls::is_enum(py::handle type) {
                                            _PyType_Lookup(as_type(meta), names().call_);
 }
 
-py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
+py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bool generic) {
   auto* t = as_type(type);
   if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
   if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty()) {
@@ -636,8 +636,12 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs) {
   if (on_call != nullptr && PyType_Check(on_call))
     return call_type(on_call, std::move(args), std::move(kwargs));
   static PyObject* const make = _PyType_Lookup(&PyType_Type, names().call_);
-  if (on_call != nullptr && on_call != make)
-    throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
+  if (on_call != nullptr && on_call != make && !generic) {
+    if (!PyFunction_Check(on_call))
+      throw Break(BreakId::object_construction, t->tp_name, ": its metaclass has __call__");
+    args.insert(args.begin(), borrow(type));
+    return call(on_call, std::move(args), std::move(kwargs));
+  }
   if (objects().type_member(t, py::str("__del__")) != nullptr)
     throw Break(BreakId::object_construction, t->tp_name, ": it has a __del__");
   if (PyType_IsSubtype(t, as_type(member_of<"torch", "Tensor">())) &&

@@ -108,7 +108,8 @@ class Calls : public Part {
   Done call_dispatched(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
-  py::object call_type(py::handle type, Arguments args, Keywords kwargs);
+  // `generic`: as type.__call__ does, whatever the metaclass says.
+  py::object call_type(py::handle type, Arguments args, Keywords kwargs, bool generic = false);
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   py::object is_leaf(py::handle tensor, py::handle name);

@@ -175,6 +175,7 @@ class Graphs : public Part {
   PlainFloat as_plain_float(const py::object& number);
   template <Literal module, Literal name>
   ir::ValueId add_mode_call(std::vector<ir::Arg> args);
+  bool keeps_autocast_of(std::string_view name, const py::object& device, const py::object& value);
   void guard_autocast_nesting();
   void bring_graph_to(const TorchModes& modes);
   void end_modes();

@@ -249,6 +249,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   if (name == "__reduce_ex__" && args.size() == 1)
     if (auto parts = reduce_plain(self)) return *parts;
   if (PyType_Check(self.ptr())) {
+    if (name == "__call__") return call_type(self, std::move(args), std::move(kwargs), true);
     if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
       throw Break(BreakId::side_effect, "type.", name);
     if (name == "__getattribute__" || name == "__subclasses__" || name == "__dir__")

@@ -371,13 +371,30 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
     return calls().call_real(callable, args, kwargs);
   }
   const bool of_device = name == "torch.set_autocast_enabled" || name == "torch.set_autocast_dtype";
-  if (of_device && (args.size() != 2 || !is_text(args[0].ptr(), "cpu")))
-    throw Break(BreakId::torch_call, name, " of another device than the CPU");
+  if (of_device && (args.size() != 2 || !is_text(args[0].ptr(), "cpu"))) {
+    if (args.size() != 2 || !keeps_autocast_of(name, args[0], args[1]))
+      throw Break(BreakId::torch_call, name, " of another device than the CPU");
+    return py::none();
+  }
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
       name != "torch._C._set_grad_enabled")
     return std::nullopt;
   for (const py::object& a : args) objects().truth(a);
   return calls().call_real(callable, args, kwargs);
+}
+
+// Whether a function sets, for a device that no captured op is on, what is set there; guarded.
+bool Graphs::keeps_autocast_of(std::string_view name, const py::object& device,
+                               const py::object& value) {
+  const py::object& ask = name == "torch.set_autocast_enabled"
+                              ? member_of<"torch", "is_autocast_enabled">()
+                              : member_of<"torch", "get_autocast_dtype">();
+  if (!is_constant(device.ptr()) || !is_constant(value.ptr())) return false;
+  const py::object now = ask(device);
+  if (!now.is(value)) return false;
+  const SourceId asked = heap().sources.pinned(ask, cat("torch.", name_of(ask)));
+  heap().guard(GuardKind::Equals, heap().sources.answer(asked, py::make_tuple(device)), now);
+  return true;
 }
 
 // Which context of autocast is the outermost one, whose end empties the cache of casts.

@@ -312,7 +312,13 @@ Meant least_multiple(Capture& c, const Arguments& args) {
   return absolute(c, {c.objects.compute(member_of<"operator", "mul">(), {parts, args[1]})});
 }
 
+// Those of the captured code are known; whether the call is in one is asked.
+Meant in_transform() { return is_transformed() ? Meant(py::bool_(true)) : nothing; }
+
 Meant power(Capture& c, const Arguments& args) {
+  const auto is_tensor = [&](const py::object& a) { return c.heap.is_tensor(a); };
+  if (std::ranges::any_of(args, is_tensor))
+    return c.objects.operate(member_of<"operator", "pow">(), args);
   if (!are_sizes(args)) return nothing;
   return c.objects.compute(member_of<"operator", "pow">(), args);
 }
@@ -502,6 +508,7 @@ constexpr Special kSpecials[] = {
       [[maybe_unused]] Arguments& args,                                  \
       [[maybe_unused]] Keywords& kwargs) -> Meant { return meaning; }},
 #include "python/capture/special_calls.def"
+#include "python/transform_levels.h"
 #undef OXY_SPECIAL
 };
 
