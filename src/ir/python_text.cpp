@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "ir/specialize.h"
 #include "support/check.h"
 #include "support/lexer.h"
 
@@ -279,7 +280,9 @@ std::string python_module(const Graph& g) {
   return g.stage == Stage::Joint ? PythonPrinter(g).joint_module() : PythonPrinter(g).module();
 }
 
-std::string python_program(const Graph& g) {
+std::string python_program(const Graph& symbolic) {
+  // A symbol of data may have no hint; no input has it.
+  const Graph g = specialize(symbolic, [](Expr s) { return sym::symbol_hint(s).value_or(1); });
   std::string out = R"(import torch
 
 

@@ -17,7 +17,7 @@ namespace oxy::ir {
 
 std::string python_module(const Graph& g);
 
-// A whole program: the module, inputs of the recorded shapes from a fixed seed, and a run that
+// A whole program: the module at the sizes of the example, inputs from a fixed seed, and a run that
 // prints what comes out. Needs torch alone.
 std::string python_program(const Graph& g);
 

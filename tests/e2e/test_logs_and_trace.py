@@ -195,6 +195,18 @@ def test_runnable_of_many_kinds_of_arguments(tmp_path):
     check_folder(only_folder(tmp_path), results=8)
 
 
+def test_runnable_of_symbolic_sizes(tmp_path):
+    def f(x):
+        n, m = x.shape
+        return x[::2], torch.arange(n + 2), x.new_zeros(max(n, m) // 2), torch.ones(1 << n)
+
+    options = {"trace": str(tmp_path)}
+    oxyfuel.compile(f, dynamic=True, options=options)(torch.randn(3, 4))
+    folder = only_folder(tmp_path)
+    assert "s0" in (folder / "fx_graph_readable.py").read_text()
+    assert "(5,)" in run_alone(folder / "fx_graph_runnable.py")
+
+
 def test_without_kernels_there_is_a_folder_too(tmp_path):
     compile_and_run(torch.sin, (torch.ones(3),), trace=str(tmp_path), kernels=False)
     folder = only_folder(tmp_path)
