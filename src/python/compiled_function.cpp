@@ -403,9 +403,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   const bool offsets =
       capture->graphs.offsets_matter || (entry->graph && entry->graph->offsets_matter());
-  const auto places = offsets                         ? GuardedPlaces::All
-                      : capture->graphs.places_matter ? GuardedPlaces::Shared
-                                                      : GuardedPlaces::None;
+  const GuardedPlaces places{offsets, capture->graphs.written_storages};
   entry->guards =
       std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
                                      capture->graphs.fetch, capture->sizes.guards(offsets), places);

@@ -74,10 +74,12 @@ bool Executable::is_reused(uint32_t b) const {
   });
 }
 
-InputSignature::Options Executable::signature_options() const {
+InputSignature::Options Executable::signature_options(std::span<const Input> example) const {
   InputSignature::Options o;
   // Inputs in one storage were found apart from each other: elsewhere in it they might meet.
-  o.sharing = o.places = !plan_.mutations.empty();
+  o.sharing = !plan_.mutations.empty();
+  for (const runtime::PlanMutation& m : plan_.mutations)
+    o.written.push_back(storage_of(*example[m.input].tensor->unsafeGetTensorImpl()));
   o.offsets = options_.offsets;
   o.requires_grad = !options_.requires_grad.empty();
   // A view as a wider dtype must not begin inside of one of its elements.

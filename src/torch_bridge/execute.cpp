@@ -183,7 +183,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
               " is an attribute that was not given");
   if (options_.frozen) forget_unused_attributes(own);
   bind_steps();
-  signature_ = std::make_unique<InputSignature>(example, signature_options());
+  signature_ = std::make_unique<InputSignature>(example, signature_options(example));
   std::vector<Input> attribute_inputs;
   for (size_t i = 0; i < own; i++) attribute_inputs.push_back({&attributes_[i], 0});
   attribute_signature_ =

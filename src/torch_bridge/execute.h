@@ -146,7 +146,7 @@ class Executable {
   bool is_reused(uint32_t b) const;
   void pack_weights(std::span<const Input> example);
   void forget_unused_attributes(size_t first);
-  InputSignature::Options signature_options() const;
+  InputSignature::Options signature_options(std::span<const Input> example) const;
 
   // Running, many times.
   bool run_plan(std::span<const Input> inputs, Outputs& outputs, std::string& reason,

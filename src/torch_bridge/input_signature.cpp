@@ -151,14 +151,21 @@ std::pair<size_t, size_t> StorageSharing::mismatch(Storages storages) const {
 
 // ---- signature ----
 
-InputSignature::InputSignature(std::span<const Input> example, Options options,
+InputSignature::InputSignature(std::span<const Input> example, Options given,
                                const std::vector<bool>& varies)
-    : options_(options) {
+    : options_(std::move(given)) {
+  const Options& options = options_;
   for (const Input& input : example) add(input);
   for (size_t i = 0; i < varies.size(); i++) items_[i].varies = varies[i];
   if (options.sharing) sharing_ = StorageSharing(storages_of(example));
-  for (size_t i = 0; i < items_.size(); i++)
-    items_[i].offset = options.offsets || (options.places && sharing_.is_shared(i));
+  for (size_t i = 0; i < items_.size(); i++) {
+    const at::Tensor* t = example[i].tensor;
+    const bool written =
+        options.sharing && t != nullptr && sharing_.is_shared(i) &&
+        std::ranges::count(options_.written, storage_of(*t->unsafeGetTensorImpl()));
+    items_[i].offset = options.offsets || written;
+    meets_written_ |= written;
+  }
 }
 
 void InputSignature::add(const Input& input) {
@@ -235,7 +242,7 @@ bool InputSignature::matches_but_sizes(std::span<const Input> inputs) const {
     if (item.offset && t->storage_offset() != item.number) return false;
   }
   if (!options_.sharing) return true;
-  return !(options_.places && sharing_.any_shared()) && sharing_.matches(storages_of(inputs));
+  return !meets_written_ && sharing_.matches(storages_of(inputs));
 }
 
 c10::IntArrayRef InputSignature::sizes(const Item& item) const {

@@ -36,7 +36,6 @@ class StorageSharing {
   std::pair<size_t, size_t> mismatch(Storages storages) const;
   bool shared(size_t i, size_t j) const { return first_[i] == first_[j]; }
   bool is_shared(size_t i) const { return !alone_[i]; }
-  bool any_shared() const { return std::ranges::count(alone_, false) != 0; }
 
  private:
   bool is_alone(size_t i, Storages storages) const;
@@ -67,8 +66,10 @@ class InputSignature {
   struct Options {
     bool offsets = false;        // the storage offset matters
     bool sharing = false;        // so does which inputs share storage
-    bool places = false;         // and where in it (where one of them is mutated); with `sharing`
     bool requires_grad = false;  // and who requires gradients or has a tangent
+    // In which storages of the example, where several inputs share one, it matters where; with
+    // `sharing`.
+    std::vector<const void*> written;
   };
   InputSignature() = default;
   // `varies`: of which inputs sizes, strides and offset do not matter; may be shorter.
@@ -115,6 +116,7 @@ class InputSignature {
   std::vector<Item> items_;
   std::vector<int64_t> dims_;
   StorageSharing sharing_;
+  bool meets_written_ = false;  // inputs share a storage that is written
 };
 
 // Notices that a tensor which a plan has taken as a constant is no longer what it was.

@@ -223,3 +223,52 @@ def test_strides_that_vary(layout, name):
             assert a.stride() == e.stride() or 1 in e.shape
         torch.testing.assert_close(mine, x)
     assert oxyfuel.stats()["recompiles"] <= 2
+
+
+def reads_two(a, b, out):
+    out[0] = a.sum() * b[0]
+    return a + b
+
+
+def writes_one(a, b, out):
+    a.mul_(2)
+    out[0] = b.sum()
+    return a + b
+
+
+def writes_both(a, b, out):
+    a += 1
+    b *= 2
+    return a - b + out
+
+
+@pytest.mark.parametrize("dynamic", (None, True, False))
+@pytest.mark.parametrize("function", (reads_two, writes_one, writes_both))
+def test_places_in_one_storage(function, dynamic):
+    """Only where the storage is written do the places matter, and the results are eager's."""
+    compiled = oxyfuel.compile(function, dynamic=dynamic)
+    for of_a, of_b, of_out in ((0, 4, None), (1, 5, None), (2, 9, None), (3, 3, None), (2, 4, None),
+                               (5, 1, None), (0, 4, 10), (0, 4, 2), (0, 12, 5), (7, 8, 8)):  # fmt: skip
+        results = []
+        for run in (function, compiled):
+            memory, apart = torch.arange(20.0), torch.zeros(4)
+            out = apart if of_out is None else memory[of_out : of_out + 4]
+            a, b = memory[of_a : of_a + 4], memory[of_b : of_b + 4]
+            results.append([run(a, b, out), memory, apart])
+        torch.testing.assert_close(*results)
+    if function is reads_two:
+        assert oxyfuel.stats()["recompiles"] <= 6
+
+
+def test_rows_of_a_tensor_that_is_not_written():
+    def f(row, rows, out):
+        out[0] = row.sum()
+        return rows * row
+
+    compiled = oxyfuel.compile(f)
+    rows = torch.randn(20, 3)
+    for i in range(20):
+        out, expected = torch.zeros(2), torch.zeros(2)
+        torch.testing.assert_close(compiled(rows[i], rows, out), f(rows[i], rows, expected))
+        torch.testing.assert_close(out, expected)
+    assert oxyfuel.stats()["recompiles"] == 0

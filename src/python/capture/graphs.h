@@ -95,7 +95,8 @@ class Graphs : public Part {
   Rebuild rebuild;
   // Whether it matters where in its storage an input begins, and where those that share one do.
   // Known once the capture has ended.
-  bool offsets_matter = false, places_matter = false;
+  bool offsets_matter = false;
+  std::vector<const void*> written_storages;  // of inputs that the graph changes
 
  private:
   // A user's stack by its numbers in both graphs.
@@ -177,6 +178,7 @@ class Graphs : public Part {
   ir::ValueId add_mode_call(std::vector<ir::Arg> args);
   bool keeps_autocast_of(std::string_view name, const py::object& device, const py::object& value);
   void guard_autocast_nesting();
+  void write_storage_of(py::handle input);
   void bring_graph_to(const TorchModes& modes);
   void end_modes();
   void begin_in_grad_mode();

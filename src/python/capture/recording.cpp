@@ -304,13 +304,19 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
   }
 }
 
+void Graphs::write_storage_of(py::handle input) {
+  if (!THPVariable_Check(input.ptr())) return;
+  written_storages.push_back(
+      bridge::storage_of(*THPVariable_Unpack(input.ptr()).unsafeGetTensorImpl()));
+}
+
 // The ops heard underneath become the ATen graph of `ir`; where they cannot, replay will say why.
 void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
                               const std::map<size_t, sym::Expr>& numbers) {
   // Who replays the graph knows of no symbols.
   if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
   const bool asked = std::exchange(offsets_matter, true);
-  places_matter = true;
+  for (const py::object& input : example_inputs) write_storage_of(input);
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
@@ -339,8 +345,9 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   r.facts = recorder_->facts();
   r.names_places = recorder_->names_places();
   offsets_matter = asked || r.names_places;
-  places_matter = !r.graph.mutations.empty();
-  if (places_matter && sizes().share_storage())
+  written_storages.clear();
+  for (const ir::Mutation& m : r.graph.mutations) write_storage_of(example_inputs.at(m.input));
+  if (sizes().share_written_storage())
     throw WithoutSymbols{"memory that arguments share is written"};
   r.visible_outputs = static_cast<uint32_t>(outputs.size());
   r.result.kind = ResultTree::Kind::Tuple;

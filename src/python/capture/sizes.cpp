@@ -199,7 +199,7 @@ std::vector<std::string> Sizes::checks() const {
   return out;
 }
 
-bool Sizes::share_storage() const {
+bool Sizes::share_written_storage() const {
   std::unordered_map<const void*, size_t> inputs;  // by storage
   auto storage = [&](size_t i) {
     const py::object& o = graphs().example_inputs[i];
@@ -210,7 +210,7 @@ bool Sizes::share_storage() const {
   for (size_t i = 0; i < graphs().example_inputs.size(); i++) inputs[storage(i)]++;
   return std::ranges::any_of(inputs_, [&](const ShapeGuards::Input& in) {
     const void* s = storage(in.fetched);
-    return s != nullptr && inputs[s] > 1;
+    return s != nullptr && inputs[s] > 1 && std::ranges::count(graphs().written_storages, s);
   });
 }
 

@@ -130,7 +130,7 @@ class Sizes : public Part {
   std::vector<std::string> checks() const;
   // Whether a tensor whose sizes are symbols lies in one storage with another input: at some sizes
   // they may overlap.
-  bool share_storage() const;
+  bool share_written_storage() const;
   // What is to be said of dimensions that are marked as dynamic and have become numbers; empty
   // where there are none.
   std::string violations() const;

@@ -23,7 +23,7 @@ class GuardProgram {
   // `shapes`: of a capture whose sizes vary, else null; what it computes comes behind `fetch`.
   GuardProgram(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch,
                std::shared_ptr<const ShapeGuards> shapes = nullptr,
-               GuardedPlaces places = GuardedPlaces::All)
+               const GuardedPlaces& places = {.all = true, .written = {}})
       : walk_(sources, guards, fetch, places), cache_(walk_), shapes_(std::move(shapes)) {}
   GuardProgram(const GuardProgram&) = delete;
 

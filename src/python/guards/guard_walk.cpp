@@ -11,7 +11,7 @@
 namespace oxy::python {
 
 GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
-                     std::span<const SourceId> fetch, GuardedPlaces places)
+                     std::span<const SourceId> fetch, const GuardedPlaces& places)
     : sources_(sources), fetch_(fetch.begin(), fetch.end()) {
   std::vector<std::vector<uint32_t>> by_source(sources.size());
   for (const Guard& g : guards.guards()) {
@@ -28,7 +28,7 @@ GuardWalk::GuardWalk(const SourceTable& sources, const GuardSet& guards,
 }
 
 // What is kept of a tensor does not keep it alive.
-void GuardWalk::take_tensors(GuardedPlaces places) {
+void GuardWalk::take_tensors(const GuardedPlaces& places) {
   std::vector<py::object> expected;
   std::vector<bridge::Input> inputs;
   std::vector<bool> varies;
@@ -42,10 +42,8 @@ void GuardWalk::take_tensors(GuardedPlaces places) {
     varies.push_back(g.kind == GuardKind::SizedTensor);
     expected.push_back(std::exchange(g.expected, py::type::of(g.expected)));
   }
-  const bridge::InputSignature::Options options{.offsets = places == GuardedPlaces::All,
-                                                .sharing = true,
-                                                .places = places == GuardedPlaces::Shared,
-                                                .requires_grad = true};
+  const bridge::InputSignature::Options options{
+      .offsets = places.all, .sharing = true, .requires_grad = true, .written = places.written};
   tensors_ = bridge::InputSignature(inputs, options, varies);
 }
 

@@ -16,13 +16,16 @@ struct WalkNode {
   std::vector<uint32_t> children;            // positions in GuardWalk::nodes
 };
 
-// Where in their storages tensors begin: all of them, or those that share one, or none.
-enum class GuardedPlaces : uint8_t { None, Shared, All };
+// Where in their storages tensors begin: of all, or of those that share a written one.
+struct GuardedPlaces {
+  bool all = false;
+  std::vector<const void*> written;
+};
 
 class GuardWalk {
  public:
   GuardWalk(const SourceTable& sources, const GuardSet& guards, std::span<const SourceId> fetch,
-            GuardedPlaces places);
+            const GuardedPlaces& places);
 
   // Objects by source, borrowed; those that no guard needs stay nullptr.
   using Values = std::vector<PyObject*>;
@@ -64,7 +67,7 @@ class GuardWalk {
   const bridge::InputSignature& tensors() const { return tensors_; }
 
  private:
-  void take_tensors(GuardedPlaces places);
+  void take_tensors(const GuardedPlaces& places);
   bool tensor_holds(const Guard& guard, PyObject* value) const;
   void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
   void link_nodes();
