@@ -345,8 +345,9 @@ class Slots:
 
 @pytest.mark.parametrize(
     "bases",
-    [(abc.ABC, torch.nn.Module), (Mixin, torch.nn.Module), (torch.nn.Module, Mixin), (Slots, torch.nn.Linear),
-     (typing.Generic[typing.TypeVar("T")], torch.nn.Module), (abc.ABC, torch.nn.Sequential)],
+    [(abc.ABC, torch.nn.Module), (Mixin, torch.nn.Module), (torch.nn.Module, Mixin),
+     (Slots, torch.nn.Linear), (typing.Generic[typing.TypeVar("T")], torch.nn.Module),
+     (abc.ABC, torch.nn.Sequential)],
 )  # fmt: skip
 def test_classes_with_other_bases(bases):
     names = {"forward": lambda self, x: x + 1, "__module__": __name__}

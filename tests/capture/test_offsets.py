@@ -242,13 +242,18 @@ def writes_both(a, b, out):
     return a - b + out
 
 
+PLACES = (
+    *((0, 4, None), (1, 5, None), (2, 9, None), (3, 3, None), (2, 4, None), (5, 1, None)),
+    *((0, 4, 10), (0, 4, 2), (0, 12, 5), (7, 8, 8)),
+)
+
+
 @pytest.mark.parametrize("dynamic", (None, True, False))
 @pytest.mark.parametrize("function", (reads_two, writes_one, writes_both))
 def test_places_in_one_storage(function, dynamic):
     """Only where the storage is written do the places matter, and the results are eager's."""
     compiled = oxyfuel.compile(function, dynamic=dynamic)
-    for of_a, of_b, of_out in ((0, 4, None), (1, 5, None), (2, 9, None), (3, 3, None), (2, 4, None),
-                               (5, 1, None), (0, 4, 10), (0, 4, 2), (0, 12, 5), (7, 8, 8)):  # fmt: skip
+    for of_a, of_b, of_out in PLACES:
         results = []
         for run in (function, compiled):
             memory, apart = torch.arange(20.0), torch.zeros(4)

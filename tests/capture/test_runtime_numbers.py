@@ -503,7 +503,8 @@ def test_what_python_computes_of_floats(name):
     check(program, [(torch.arange(6.0), s) for s in (0.1, 0.2, -0.3, 0.45, 1.5, 2.0)], graphs=2)
 
 
-# Each truth has a capture, an int is a symbol; the numbers are those of the first call and of one for each answer.
+# Each truth has a capture, an int is a symbol; the numbers are those of the first call and of one
+# for each answer.
 ANSWERS = {
     "int": (lambda s: int(s * 10), [0.1, 0.2, 0.25, 0.29, 0.3, 0.35], 2),
     "round": (round, [0.1, 0.2, -0.3, 0.7, 1.2, 0.4], 2),
