@@ -476,7 +476,7 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> torch.Tensor:
-    """`F.interpolate`, whose factors give the size, and where the elements lie if they are no ints."""
+    """`F.interpolate`: factors give the size, and, if they are no ints, where the elements lie."""
     dims = range(2, input.dim())
     listed = isinstance(scale_factor, (list, tuple))
     factors = list(scale_factor) if listed else [scale_factor for _ in dims]

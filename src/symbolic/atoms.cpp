@@ -1,4 +1,5 @@
-// The atoms of products: floordiv and mod, min and max, roots, powers, bits. The laws are listed in expr.h.
+// The atoms of products: floordiv and mod, min and max, roots, powers, bits. The laws are listed in
+// expr.h.
 #include <numeric>
 
 #include "symbolic/node.h"

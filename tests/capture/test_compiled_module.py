@@ -82,27 +82,6 @@ def test_a_class_that_lists_its_subclasses_does_not_hear_of_it():
     assert isinstance(compiled, Registered) and not made and compiled(X).shape == (2, 4)
 
 
-class Slots:
-    __slots__ = ()
-
-
-@pytest.mark.parametrize("before", [abc.ABC, Slots])
-def test_a_class_with_another_layout(before):
-    class First(before, torch.nn.Module):
-        def forward(self, x):
-            return x * self.n
-
-    class Second(First):
-        n = 3
-
-    module = Second()
-    compiled = oxyfuel.compile(module)
-    assert isinstance(compiled, Second)
-    assert type(compiled).__mro__[1:] == Second.__mro__
-    for module.n in (3, 4):
-        assert torch.equal(compiled(X), module(X))
-
-
 def test_a_class_with_its_own_new():
     class Own(torch.nn.Module):
         def __new__(cls, size):

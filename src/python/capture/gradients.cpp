@@ -68,8 +68,8 @@ std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>
   return out;
 }
 
-// The leaves in the order in which the engine comes to them: of the nodes that are ready it takes the
-// one that was made last, and leaves at once.
+// The leaves in the order in which the engine comes to them: of the nodes that are ready it takes
+// the one that was made last, and leaves at once.
 std::vector<const at::TensorImpl*> leaves_as_reached(const std::vector<at::Tensor>& roots) {
   const std::vector<c10::intrusive_ptr<Node>> nodes = nodes_behind(roots);
   std::unordered_map<const Node*, size_t> awaited;
