@@ -548,7 +548,7 @@ bool is_symbolic() {
 PyObject* call_checked(const Call& c) {
   CompiledFunction* self = c.self;
   auto eager = [&] { return run_eager(c); };
-  if (is_observed() || is_traced() || !is_recordable()) return eager();
+  if (is_observed() || is_traced()) return eager();
   BoundArguments bound(as_function(self->function), c.args,
                        static_cast<size_t>(PyVectorcall_NARGS(c.nargsf)), c.kwnames);
   if (!bound.valid) return eager();

@@ -110,7 +110,4 @@ inline bool is_observed() {
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 
-// Recordings take float32 for what new tensors are made of (Recorder).
-inline bool is_recordable() { return c10::get_default_dtype() == caffe2::TypeMeta::Make<float>(); }
-
 }  // namespace oxy::python

@@ -184,9 +184,6 @@ void OpRecorder::on_copy(const c10::TensorImpl& original,
 
 void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   grad_mode_seen_ |= c10::GradMode::is_enabled();
-  // Shape rules and kernels take it for what new tensors of floats are made of.
-  if (c10::get_default_dtype() != caffe2::TypeMeta::Make<float>())
-    throw Unsupported("the default dtype is not float32");
   r_.simplify_sizes();
   auto known = facts_.find(op.operator_name());
   if (known == facts_.end()) known = facts_.emplace(op.operator_name(), facts_of(op)).first;
@@ -262,7 +259,54 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     refuse_as_eager(f.target, given, predicted->front().tensors[0].type, facts_of_sizes());
   if (f.target == "aten.mkldnn_rnn_layer.default" && r_.may_need_gradients())
     add_workspace(op, given, *predicted);
+  if (c10::get_default_dtype() != caffe2::TypeMeta::Make<float>() &&
+      !set_default_dtype(f, op.schema(), args, tensors, *predicted)) {
+    for (size_t i = base; i < s.size(); ++i)
+      if (is_defined(s[i]) && !s[i].toTensor().unsafeGetTensorImpl()->is_wrapped_number())
+        s[i] = as_default_dtype(s[i].toTensor());
+    return record(op, s);
+  }
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
+}
+
+// Our rules take the default dtype for float32. It is that of the result where no operand but a
+// number is of floats: a new tensor is told it, operands of element-wise ops are to be of it first
+// (false), and what else computes with integers is left to eager.
+bool OpRecorder::set_default_dtype(const OpFacts& f, const c10::FunctionSchema& schema,
+                                   std::vector<ir::Arg>& args,
+                                   const std::vector<at::Tensor>& tensors, Predicted& predicted) {
+  const auto is_number = [](const at::Tensor& t) {
+    return !t.defined() || t.unsafeGetTensorImpl()->is_wrapped_number();
+  };
+  const auto decides = [&](const at::Tensor& t) {
+    return !is_number(t) && (t.is_floating_point() || t.is_complex());
+  };
+  if (!f.info || std::ranges::any_of(tensors, decides)) return true;
+  const auto place = schema.argumentIndexWithName("dtype");
+  const auto at = static_cast<size_t>(place.value_or(0));
+  if (place && at < args.size() && !args[at].is_none()) return true;
+  for (PredictedReturn& r : predicted) {
+    for (auto& result : r.tensors) {
+      const ir::DType d = result.type.dtype;
+      if (!ir::is_floating(d) && !ir::is_complex(d)) continue;
+      if (f.info->element && !f.target.starts_with("aten.where") &&
+          !std::ranges::all_of(tensors, is_number))
+        return false;
+      if (!place || !tensors.empty() || ir::is_complex(d))
+        throw Unsupported(cat(f.target, " of no floats while the default dtype is not float32"));
+      result.type.dtype = static_cast<ir::DType>(c10::get_default_dtype_as_scalartype());
+      args.resize(std::max(args.size(), at + 1));
+      args[at] = result.type.dtype;
+    }
+  }
+  return true;
+}
+
+at::Tensor OpRecorder::as_default_dtype(const at::Tensor& t) {
+  const c10::IValue none;
+  torch::jit::Stack s{t, c10::get_default_dtype_as_scalartype(), none, none, none, false, none};
+  record(c10::Dispatcher::singleton().findSchemaOrThrow("aten::_to_copy", ""), s);
+  return s.back().toTensor();
 }
 
 // What our shape rule says, if it knows.

@@ -80,6 +80,10 @@ class OpRecorder {
   std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
                                    std::span<const ir::Arg> args,
                                    const std::vector<at::Tensor>& tensors);
+  at::Tensor as_default_dtype(const at::Tensor& t);
+  bool set_default_dtype(const OpFacts& f, const c10::FunctionSchema& schema,
+                         std::vector<ir::Arg>& args, const std::vector<at::Tensor>& tensors,
+                         Predicted& predicted);
   std::vector<sym::Expr> sizes_by_rule(const OpFacts& f, std::span<const ir::Arg> args);
   void finish(const OpFacts& f, torch::jit::Stack& s, size_t base, std::vector<ir::Arg> args,
               Predicted predicted, const std::vector<at::Tensor>& tensors);

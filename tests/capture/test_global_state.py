@@ -180,9 +180,7 @@ def test_a_folded_answer_is_guarded(name, args, change):
                 assert compiled(x)[1] == now
         assert compiled(x)[1] == before
     assert now != before
-    # What only eager can run is not captured.
-    eager = name == "torch.get_default_dtype"
-    assert len(compiled.guards()) == (1 if eager else 2)
+    assert len(compiled.guards()) == 2
     assert oxyfuel.stats()["fallbacks"] == 0
 
 

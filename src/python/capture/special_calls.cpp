@@ -312,7 +312,7 @@ Meant least_multiple(Capture& c, const Arguments& args) {
   return absolute(c, {c.objects.compute(member_of<"operator", "mul">(), {parts, args[1]})});
 }
 
-// Those of the captured code are known; whether the call is in one is asked.
+// Of the captured code: a call in one runs in eager.
 Meant in_transform() { return is_transformed() ? Meant(py::bool_(true)) : nothing; }
 
 Meant power(Capture& c, const Arguments& args) {

@@ -237,7 +237,7 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
   }
   if (!fits) return {};
   // What eager refuses to convert to the tensor's dtype is a constant.
-  NumberDtype dtype{scalar ? at::kFloat : at::kDouble, false};
+  NumberDtype dtype{scalar ? at::get_default_dtype_as_scalartype() : at::kDouble, false};
   if (scalar && floating) dtype.fits = met->fits;
   if (!number_as_tensor(real_of(o), dtype)) return {};
   return number_input(o, dtype);
