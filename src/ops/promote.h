@@ -25,7 +25,7 @@ int64_t wrap_to(int64_t v, DType d);
 
 // Tensors with dimensions outrank tensors without, which outrank numbers: a lower class counts only
 // where its kind (bool, integer, floating) is higher. A floating-point number counts as f32,
-// torch's default dtype; a recorder that runs under another default does not use these rules.
+// torch's default dtype; under another one the recorder sees to it (OpRecorder::set_default_dtype).
 class ResultType {
  public:
   void add_tensor(const ir::TensorType& t);
