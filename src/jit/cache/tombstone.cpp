@@ -40,7 +40,7 @@ bool is_ours(const std::string& path) {
 
 // The hashes in a file whose owner is dead; empty where the owner lives.
 std::vector<uint64_t> read_left_over(const fs::path& path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return {};
   std::vector<uint64_t> hashes;
   if (::flock(file, LOCK_SH | LOCK_NB) == 0) {
