@@ -78,6 +78,7 @@ OTHER_STRIDES = {
     "aten.soft_margin_loss_backward.default",
     "aten.huber_loss.default",
     "aten.ldexp.Tensor",
+    "aten.native_batch_norm_backward.default",
 }
 
 
