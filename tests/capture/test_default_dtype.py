@@ -105,7 +105,7 @@ def test_training():
     x, target = X.to(torch.get_default_dtype()), torch.tensor([0, 1, 2, 3, 0, 1])
     losses = []
     for compiled in (False, True):
-        net = type(model)(*[m for m in model])
+        net = type(model)(*model)
         state = {k: v.clone() for k, v in model.state_dict().items()}
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
         call = oxyfuel.compile(net) if compiled else net
