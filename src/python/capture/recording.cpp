@@ -390,18 +390,14 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
   return calls().call_real(callable, args, kwargs);
 }
 
-// Whether a function sets, for a device that no captured op is on, what is set there; guarded.
+// Whether a function sets, for a device that no captured op is on, what is set there: the question
+// is guarded.
 bool Graphs::keeps_autocast_of(std::string_view name, const py::object& device,
                                const py::object& value) {
   const py::object& ask = name == "torch.set_autocast_enabled"
                               ? member_of<"torch", "is_autocast_enabled">()
                               : member_of<"torch", "get_autocast_dtype">();
-  if (!is_constant(device.ptr()) || !is_constant(value.ptr())) return false;
-  const py::object now = ask(device);
-  if (!now.is(value)) return false;
-  const SourceId asked = heap().sources.pinned(ask, cat("torch.", name_of(ask)));
-  heap().guard(GuardKind::Equals, heap().sources.answer(asked, py::make_tuple(device)), now);
-  return true;
+  return is_constant(device.ptr()) && calls().call(ask, {device}).is(value);
 }
 
 // Which context of autocast is the outermost one, whose end empties the cache of casts.
