@@ -496,6 +496,30 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
   return slower ? OperandCopies() : out;
 }
 
+Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Providers& available) {
+  const auto node = contraction_of(g, n);
+  if (!node || node->what.kind != Kind::Gemm) return Provider::Aten;
+  const ContractionTypes types = node->types(g, n);
+  const TensorType &a = *types.a, &b = *types.b;
+  const Expr m = *(a.sizes.end() - 2), columns = b.sizes.back();
+  const bool tiles = a.dtype == DType::BF16 && available.tiles_bf16;
+  const int64_t few = tiles ? 1 : tuning::dot_most_columns;  // tiles gain from the second on
+  if (!has_contiguous_rows(a) || !columns.is_const() || columns.value() > few || !has_hint(m) ||
+      sym::hint(m) <= tuning::dot_most_rows || !has_hint(a.sizes.back()) ||
+      sym::hint(a.sizes.back()) < tuning::dot_least_sum * columns.value())
+    return Provider::Aten;
+  auto swapped = [](TensorType t, bool row_major) {
+    std::swap(t.sizes.back(), *(t.sizes.end() - 2));
+    std::swap(t.strides.back(), *(t.strides.end() - 2));
+    if (row_major) t.strides = ir::contiguous_strides(t.sizes);
+    return t;
+  };
+  const TensorType rows = swapped(b, true), matrix = swapped(a, false),
+                   result = swapped(*types.c, true);
+  const Provider who = provider_of(node->what, {.a = &rows, .b = &matrix, .c = &result}, available);
+  return who == Provider::Own || who == Provider::Loops ? who : Provider::Aten;
+}
+
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n) {
   const auto node = contraction_of(g, n);
   if (!node || node->what.kind != Kind::Convolution) return false;

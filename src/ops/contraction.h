@@ -81,6 +81,9 @@ struct OperandCopies {
   bool a = false, b = false;
 };
 OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Providers& available);
+// Who computes b^T a^T of a gemm with few columns whose left operand is contiguous along k, in less
+// time than a b: our kernel of few rows, loops, or Aten: nobody.
+Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
 

@@ -28,7 +28,7 @@ constexpr Pass kAll[] = {
     {"fuse_attention", fuse_attention, "large attention as one op"},
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
-    {"thin_gemms", plain<thin_gemms>, "gemms with few rows as loops"},
+    {"thin_gemms", thin_gemms, "gemms with one row as loops, with few columns transposed"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -39,7 +39,7 @@ constexpr Pass kStandard[] = {
     {"expand_attention", expand_attention, "before its parts are taken apart"},
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
-    {"thin_gemms", plain<thin_gemms>, "once layers are gemms, while their views are plain"},
+    {"thin_gemms", thin_gemms, "once layers are gemms, while their views are plain"},
     {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},
     {"fold_constants", plain<fold_constants>, "masks and scalars"},
     {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},

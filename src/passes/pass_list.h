@@ -50,9 +50,9 @@ bool expand_attention(ir::Graph& g, const Machine& machine);
 // layout if it writes a tensor of its own by a loop; otherwise the call stays whole.
 bool decompose(ir::Graph& g);
 
-// Gemms of one row with a small matrix as loops, which fuse with what stands around them. Which
-// ones: ops/contraction.h.
-bool thin_gemms(ir::Graph& g);
+// Gemms of one row or column with a small matrix as loops, which fuse with what stands around them,
+// and those with few columns as the transposed gemm. Which ones: ops/contraction.h.
+bool thin_gemms(ir::Graph& g, const Machine& machine);
 
 // Computes at compile time what cannot change: casts, views, negation, sums and products of full
 // tensors and numbers become full tensors.

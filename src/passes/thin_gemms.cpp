@@ -1,7 +1,7 @@
-// Writes a gemm with few rows as a broadcast multiplication and a sum.
-#include "passes/pass_list.h"
-
+// Writes a gemm with one row as a broadcast multiplication and a sum, and one with few columns as
+// the transposed gemm, whose few rows read the large matrix once, as it lies.
 #include "ops/contraction.h"
+#include "passes/pass_list.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {
@@ -17,12 +17,37 @@ ValueId rows_times_matrix(ops::Rewriter& r, ValueId x, ValueId w) {
   return r.sum(r.mul(rows, columns), {k}, false);
 }
 
+ValueId transposed(ops::Rewriter& r, ValueId v) {
+  return r.call("aten.permute.default", {v, list_of(std::vector<int64_t>{0, 2, 1})});
+}
+
+// The transpose of b^T a^T, as batches. Sums of halves are rounded behind the bias.
+ValueId by_transposes(ops::Rewriter& r, const ops::ContractionNode& gemm) {
+  const bool batched = r.type(gemm.a).dim() == 3;
+  const ir::DType dtype = r.type(gemm.a).dtype;
+  auto operand = [&](ValueId v) {
+    return transposed(r, batched ? v : r.call("aten.unsqueeze.default", {v, 0}));
+  };
+  const ValueId rows = r.row_major(operand(gemm.b));
+  const bool to_f32 = dtype != ir::DType::F32 && gemm.bias.valid();
+  ValueId out = r.call(to_f32 ? ops::kBmmToF32 : "aten.bmm.default", {rows, operand(gemm.a)});
+  out = r.row_major(transposed(r, out));
+  if (!batched) out = r.call("aten.squeeze.dim", {out, 0});
+  if (gemm.bias.valid()) out = r.add(out, to_f32 ? r.widen(gemm.bias) : gemm.bias);
+  return r.cast(out, dtype);
+}
+
 }  // namespace
 
-bool thin_gemms(ir::Graph& g) {
+bool thin_gemms(ir::Graph& g, const Machine& machine) {
+  const ops::Providers providers = ops::providers_on(machine, "auto");
   return replace_calls(g, [&](ops::Rewriter& r, const ir::Node& n) -> std::optional<ValueId> {
     const auto gemm = ops::contraction_of(g, n);
-    if (!gemm || ops::provider_of(g, n, {}) != ops::Provider::Loops) return std::nullopt;
+    if (!gemm) return std::nullopt;
+    const ops::Provider of_transposes = ops::provider_of_transposes(g, n, providers);
+    if (of_transposes == ops::Provider::Own) return by_transposes(r, *gemm);
+    if (of_transposes != ops::Provider::Loops && ops::provider_of(g, n, {}) != ops::Provider::Loops)
+      return std::nullopt;
     const ValueId out = rows_times_matrix(r, gemm->a, gemm->b);
     return gemm->bias.valid() ? r.call("aten.add.Tensor", {out, gemm->bias}) : out;
   });

@@ -34,6 +34,53 @@ def test_gemms(rows, inner, columns):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("rows", [17, 100, 259])
+@pytest.mark.parametrize("inner", [1, 3, 16, 70, 300])
+def test_few_columns(dtype, rows, inner):
+    """By each kernel that may be chosen, from any layout; the gradients are gemms of few rows."""
+    torch.manual_seed(0)
+    draw = lambda *sizes: torch.randn(*sizes).to(dtype)
+    for columns in (1, 2, 3, 8, 9, 16, 17):
+        x, w, bias = draw(rows, inner), draw(columns, inner), draw(columns)
+        layouts = [(x, w.t()), (x, w.t().contiguous()), (draw(inner, rows).t(), w.t())]
+        layouts.append(
+            (draw(rows, inner + 5)[:, 2 : inner + 2], draw(inner, 40)[:, 3 : columns + 3])
+        )
+        calls = [(torch.mm, a, b) for a, b in layouts]
+        calls.append((lambda x, w, b: F.gelu(F.linear(x, w, b)), x, w, bias))
+        calls.append(
+            (lambda a, b: torch.relu(a @ b), draw(3, rows, inner), draw(3, inner, columns))
+        )
+        calls.append((lambda a, b: (a @ b).mT, draw(1, rows, inner).expand(3, -1, -1), w.t()))
+        for call, *inputs in calls:
+            oxyfuel.reset()
+            compiled = oxyfuel.compile(call, options=STRICT)
+            leaves = [t.clone(memory_format=torch.preserve_format) for t in inputs]
+            others = [t.clone(memory_format=torch.preserve_format) for t in inputs]
+            for t in leaves + others:
+                t.requires_grad_()
+            for _ in range(2):
+                result, expected = compiled(*leaves), call(*others)
+                result.sum().backward()
+                expected.sum().backward()
+            assert result.stride() == expected.stride()
+            found = [result, *(t.grad for t in leaves)]
+            wanted = [expected, *(t.grad for t in others)]
+            rtol, atol = (2e-5, 1e-4) if dtype == torch.float32 else (2e-2, 5e-2)
+            for f, e in zip(found, wanted):
+                torch.testing.assert_close(f, e, rtol=rtol, atol=atol)
+
+
+def test_few_columns_of_any_rows():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 3)
+    compiled = oxyfuel.compile(lambda x: torch.sigmoid(layer(x)), options=STRICT, dynamic=True)
+    for rows in (40, 1, 0, 16, 17, 1000, 2):
+        x = torch.randn(rows, 64)
+        torch.testing.assert_close(compiled(x), torch.sigmoid(layer(x)), rtol=2e-5, atol=1e-5)
+
+
 def test_a_chain_of_layers():
     torch.manual_seed(0)
     layers = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(5)]).requires_grad_(False)

@@ -827,12 +827,13 @@ bool multiplies_pairs(ir::DType dtype, const Machine& target) {
 
 std::string emit_gemm(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape, target)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
-  if (is_row_gemm(shape)) return emit_row_gemm(target);
+  if (is_row_gemm(shape, target)) return emit_row_gemm(target);
+  if (is_narrow_gemm(shape, target)) return emit_narrow_gemm(target);
   return GemmEmitter(shape.dtype, shape.to_f32, target).text();
 }
 
 std::vector<std::string> gemm_texts(const Machine& target) {
-  std::vector<std::string> texts{emit_row_gemm(target)};
+  std::vector<std::string> texts{emit_row_gemm(target), emit_narrow_gemm(target)};
   auto add = [&](ir::DType dtype, bool to_f32) {
     texts.push_back(GemmEmitter(dtype, to_f32, target).text());
     texts.push_back(emit_dot_gemm(dtype, to_f32, target));
@@ -846,7 +847,8 @@ std::vector<std::string> gemm_texts(const Machine& target) {
 std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given, target), print(given));
   if (is_dot_gemm(given, target)) return dot_gemm_parameters(given);
-  if (is_row_gemm(given)) return row_gemm_parameters(given);
+  if (is_row_gemm(given, target)) return row_gemm_parameters(given);
+  if (is_narrow_gemm(given, target)) return narrow_gemm_parameters(given);
   Gemm s = given;
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
     const Size k = s.channels * s.taps();
@@ -910,26 +912,28 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
 }
 
 bool reads_as_it_lies(const Gemm& s, const Machine& target) {
-  return is_dot_gemm(s, target) || is_row_gemm(s);
+  return is_dot_gemm(s, target) || is_row_gemm(s, target) || is_narrow_gemm(s, target);
 }
 
 int64_t few_rows_limit(const Gemm& s, const Machine& target) {
   Gemm few = s;
   few.rows = Gemm::Rows::Few;
   if (is_dot_gemm(few, target)) return dot_most_rows(s.dtype, target);
-  return is_row_gemm(few) ? tuning::row_most_rows : 0;
+  return is_row_gemm(few, target) ? tuning::row_most_rows : 0;
 }
 
 Size gemm_range(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape, target)) return dot_gemm_range(shape);
-  if (is_row_gemm(shape)) return row_gemm_range(shape);
+  if (is_row_gemm(shape, target)) return row_gemm_range(shape);
+  if (is_narrow_gemm(shape, target)) return narrow_gemm_range(shape);
   const Blocking b(shape, target);
   return shape.batch * b.row_blocks * b.panels;
 }
 
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape, target)) return 0;
-  if (is_row_gemm(shape)) return row_gemm_scratch_bytes(shape);
+  if (is_row_gemm(shape, target)) return row_gemm_scratch_bytes(shape);
+  if (is_narrow_gemm(shape, target)) return narrow_gemm_scratch_bytes(shape, target);
   return Scratch(shape, target).end;
 }
 

@@ -82,8 +82,8 @@ bool multiplies_tiles(ir::DType dtype, const Machine& target);
 
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
-// All gemms of one pair of dtypes have one of three texts: those of dot_gemm.cpp, row_gemm.cpp and
-// gemm.cpp.
+// All gemms of one pair of dtypes have one of four texts: those of dot_gemm.cpp, row_gemm.cpp,
+// narrow_gemm.cpp and gemm.cpp.
 std::string emit_gemm(const Gemm& shape, const Machine& target);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
 std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
@@ -108,10 +108,18 @@ Size dot_gemm_range(const Gemm& p);
 // Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are
 // read once, as they lie, each value times one of A and added to the row of sums, which stays in
 // the first-level cache.
-bool is_row_gemm(const Gemm& p);
+bool is_row_gemm(const Gemm& p, const Machine& target);
 std::string emit_row_gemm(const Machine& target);
 std::vector<Size> row_gemm_parameters(const Gemm& p);
 Size row_gemm_range(const Gemm& p);
 Size row_gemm_scratch_bytes(const Gemm& p);
+
+// Gemms with no more columns than a vector has, in f32: a row of B is one vector, so that twelve
+// rows of sums stay in registers.
+bool is_narrow_gemm(const Gemm& p, const Machine& target);
+std::string emit_narrow_gemm(const Machine& target);
+std::vector<Size> narrow_gemm_parameters(const Gemm& p);
+Size narrow_gemm_range(const Gemm& p);
+Size narrow_gemm_scratch_bytes(const Gemm& p, const Machine& target);
 
 }  // namespace oxy::codegen::cpp

@@ -143,7 +143,7 @@ constexpr Piece kMathPieces[] = {
     {"any_not", "f64", 2, 0, "OXY_INLINE b8 @@($i64 m) { return @any.i64(~m); }\n"},
 
     // expm1 x = 2^n expm1(r) + 2^n - 1: what r's larger part adds to 2^n - 1 is rounded once, and
-    // the rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -87.
+    // the rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -30.
     {"expm1_usual", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T magic = @splat(12582912.0f);
   $T t = @fma(x, @splat(1.44269504f), magic);
@@ -168,18 +168,17 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
     {"expm1_any", "f32", 0, 0, R"(static __attribute__((noinline)) $T @@($T x) {
-  $T low = @splat(-87.0f), high = @splat(87.0f);
-  $T c = x < low ? low : x;
-  c = c > high ? high : c;
-  $T y = @expm1_usual(c), large = @exp_any(x);
+  $T high = @splat(87.0f);
+  $T y = @expm1_usual(x > high ? high : x), large = @exp_any(x);
   y = x > high ? large : y;
   return x != x ? x : y;
 }
 )"},
     {"expm1", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
-  auto usual = @abs(x) < @splat(87.0f);
-  if (__builtin_expect(@any_not(usual), 0)) return @expm1_any(x);
-  return @expm1_usual(x);
+  $T low = @splat(-30.0f);
+  $T c = x < low ? low : x;
+  if (__builtin_expect(@any_not(c < @splat(87.0f)), 0)) return @expm1_any(c);
+  return @expm1_usual(c);
 }
 )"},
 
@@ -535,7 +534,8 @@ constexpr Piece kMathPieces[] = {
   $T n = @fma(square, @splat(-1.44269504f), magic) - magic;
   $T r = @fma(n, @splat(-0.693147182f), -square);
   r = @fma(n, @splat(1.90465421e-9f), r) + @fma(-a, a, square);
-  $T e = @scale(q * @exp_reduced(r), n);
+  $T e = q * @exp_reduced(r);
+  e = @scale(size < @splat(10.5f) ? e : @splat(0.0f), n);
   $T far = x < @splat(0.0f) ? @splat(2.0f) - e : e;
   $T y = size < @splat(0.5f) ? near : far;
   return x != x ? x : y;

@@ -170,11 +170,12 @@ class RowEmitter {
 
 }  // namespace
 
-bool is_row_gemm(const Gemm& p) {
+bool is_row_gemm(const Gemm& p, const Machine& target) {
   const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= tuning::row_most_rows
                                                   : p.rows == Gemm::Rows::Few;
   return few && p.dtype == ir::DType::F32 && !p.is_convolution() && !p.packed &&
-         p.a_k.is_constant(1) && p.b_n.is_constant(1) && !p.b_k.is_constant(1);
+         p.a_k.is_constant(1) && p.b_n.is_constant(1) && !p.b_k.is_constant(1) &&
+         !is_narrow_gemm(p, target);
 }
 
 std::string emit_row_gemm(const Machine& target) { return RowEmitter(target).text(); }

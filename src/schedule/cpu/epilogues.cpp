@@ -36,9 +36,10 @@ std::set<BufferId> sources_of(const loops::Program& p, const Group& g) {
 }
 
 // Columns of the matrix that a kernel of our own writes row by row; nothing where there is no
-// epilogue: with few rows a block is soon done, by a kernel that has none
-// (codegen/cpp/dot_gemm.cpp). Where the number varies it may be large.
-std::optional<Expr> columns_of(const Schedule& s, const loops::ContractionStep& c) {
+// epilogue: with few rows or columns a block is soon done, by a kernel that has none
+// (codegen/cpp/dot_gemm.cpp, narrow_gemm.cpp). Where the number varies it may be large.
+std::optional<Expr> columns_of(const Schedule& s, const loops::ContractionStep& c,
+                               const Machine& machine) {
   const Buffer& matrix = s.program.buffers[c.c()];
   const bool planned = matrix.kind == Buffer::Kind::Temp || matrix.kind == Buffer::Kind::Output;
   if (!c.is_own() || !planned) return std::nullopt;
@@ -46,7 +47,9 @@ std::optional<Expr> columns_of(const Schedule& s, const loops::ContractionStep& 
   if (c.what.kind == ops::Contraction::Kind::Convolution) return l.n;
   const bool lies_in_rows =
       sym::range_of(l.m).hi > tuning::dot_most_rows && matrix.type.is_contiguous();
-  return lies_in_rows ? std::optional(l.n) : std::nullopt;
+  const bool narrow =
+      l.dtype == ir::DType::F32 && l.n.is_const() && l.n.value() <= machine.vector_bytes / 4;
+  return lies_in_rows && !narrow ? std::optional(l.n) : std::nullopt;
 }
 
 // Whether a step can wait until all before `end` have run.
@@ -60,14 +63,15 @@ bool can_wait(const Schedule& s, size_t at, size_t end) {
 
 // The last gemm that makes something the group reads, if all else that it reads is there when
 // that runs, or the gemm can wait for it.
-std::optional<Panels> panels_of(const Schedule& s, const Group& g, int64_t width) {
+std::optional<Panels> panels_of(const Schedule& s, const Group& g, const Machine& machine) {
+  const int64_t width = tuning::gemm_panel_columns(machine);
   const std::set<BufferId> sources = sources_of(s.program, g);
   bool later = false;  // something is made behind the gemm
   for (size_t i = s.steps.size(), left = sources.size(); i-- > 0 && left > 0;) {
     const StepUses u = uses_of(s, s.steps[i]);
     if (std::ranges::none_of(u.writes, [&](BufferId b) { return sources.contains(b); })) continue;
     const auto* call = std::get_if<ContractionCall>(&s.steps[i]);
-    const std::optional<Expr> columns = call ? columns_of(s, call->step) : std::nullopt;
+    const std::optional<Expr> columns = call ? columns_of(s, call->step, machine) : std::nullopt;
     if (!columns) {
       later = true;
       --left;
@@ -212,7 +216,7 @@ class Attacher {
 std::optional<Kernel> epilogue_kernel(Schedule& s, const Group& g, const std::vector<bool>& needed,
                                       const ScheduleOptions& options, const std::string& name) {
   if (!options.epilogues || !is_elementwise(g)) return std::nullopt;
-  const std::optional<Panels> panels = panels_of(s, g, tuning::gemm_panel_columns(options.machine));
+  const std::optional<Panels> panels = panels_of(s, g, options.machine);
   if (!panels || !reads_one_element(g, panels->matrix)) return std::nullopt;
   const auto arranged = arrange_panels(s.program, g, needed, options, *panels);
   if (!arranged) return std::nullopt;

@@ -66,19 +66,19 @@ class GemmTest : public ::testing::Test {
     auto compiler = jit::find_external("", why);
     ASSERT_TRUE(compiler) << why;
     using enum ir::DType;
-    std::vector<std::string> texts{text_of(1, false)};
+    std::vector<std::string> texts{text_of(1, false), emit_narrow_gemm(target_)};
     for (ir::DType dtype : {F32, BF16, F16})
       for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype));
     for (ir::DType dtype : {BF16, F16})
       for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype, true));
     auto code = compiler->compile(texts, 2);
-    rows_ = code.at(0);
-    for (size_t i = 0; i < 5; i++) packs_[i] = code.at(1 + 2 * i), dots_[i] = code.at(2 + 2 * i);
+    rows_ = code.at(0), narrow_ = code.at(1);
+    for (size_t i = 0; i < 5; i++) packs_[i] = code.at(2 + 2 * i), dots_[i] = code.at(3 + 2 * i);
   }
 
   std::string text_of(int64_t rows, bool transposed, ir::DType dtype = ir::DType::F32,
                       bool to_f32 = false) {
-    Gemm p = gemm(1, rows, 9, 9, transposed, true);
+    Gemm p = gemm(1, rows, 40, 40, transposed, true);
     p.dtype = dtype, p.to_f32 = to_f32;
     return emit_gemm(p, target_);
   }
@@ -97,9 +97,10 @@ class GemmTest : public ::testing::Test {
     for (const Size& x : gemm_parameters(p, target_)) parameters.push_back(value(x));
     const size_t half = p.dtype == ir::DType::F32 ? 0 : p.dtype == ir::DType::BF16 ? 1 : 2;
     const size_t kind = p.to_f32 ? half + 2 : half;
-    const jit::Code* code = (is_dot_gemm(p, target_) ? dots_[kind]
-                             : is_row_gemm(p)        ? rows_
-                                                     : packs_[kind])
+    const jit::Code* code = (is_dot_gemm(p, target_)      ? dots_[kind]
+                             : is_row_gemm(p, target_)    ? rows_
+                             : is_narrow_gemm(p, target_) ? narrow_
+                                                          : packs_[kind])
                                 .get();
     const auto bytes = static_cast<size_t>(value(gemm_scratch_bytes(p, target_)));
     const int64_t range = value(gemm_range(p, target_));
@@ -190,7 +191,7 @@ class GemmTest : public ::testing::Test {
   }
 
   Machine target_;
-  static inline std::shared_ptr<jit::Code> packs_[5], dots_[5], rows_;  // compiled once
+  static inline std::shared_ptr<jit::Code> packs_[5], dots_[5], rows_, narrow_;  // compiled once
   std::mt19937 random_{7};
 };
 
@@ -263,7 +264,7 @@ TEST_F(GemmTest, SizesAsSlots) {
       };
       auto shape = [&](const Size& m, const Size& k, const Size& batch) {
         Gemm p;
-        p.batch = batch, p.m = m, p.n = k + 3, p.channels = k, p.bias = true, p.rows = rows;
+        p.batch = batch, p.m = m, p.n = k + 30, p.channels = k, p.bias = true, p.rows = rows;
         p.a_row = k, p.a_batch = m * k;
         p.b_k = transposed ? Size(1) : p.n, p.b_n = transposed ? k : Size(1);
         p.b_batch = k * p.n, p.c_row = p.n, p.c_batch = m * p.n;

@@ -1,0 +1,181 @@
+// The emitted text: `pack` (rows of B, a vector each), `tileR` (R rows of A times those), `kernel`.
+// A parallel iteration is a block of rows of one batch.
+#include "codegen/cpp/gemm.h"
+
+#include "codegen/cpp/prelude.h"
+#include "support/tuning.h"
+
+namespace oxy::codegen::cpp {
+namespace {
+
+constexpr int kNarrowRows = tuning::narrow_tile_rows, kStepsOfK = tuning::gemm_steps;
+constexpr int64_t kPanelDepth = tuning::narrow_depth,
+                  kBlockRows = tuning::narrow_rows_of_an_iteration;
+// Of A that one address reaches: its own, a row behind it and two.
+constexpr int kRowsOfAnAddress = 3;
+
+class NarrowEmitter {
+ public:
+  explicit NarrowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
+    vec_ = prelude_.type("f32", lanes_);
+  }
+
+  std::string text() {
+    // In the order of narrow_gemm_parameters.
+    body_ += R"(struct Shape {
+  i64 m, n, k, a_batch, a_row, b_batch, b_k, b_n, c_batch, c_row;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations;
+};
+)";
+    pack();
+    for (int r = 1; r <= kNarrowRows; r++) tile(r);
+    kernel();
+    return cat("// Many rows of A times a vector of columns\n", prelude_.text(), body_);
+  }
+
+ private:
+  std::string fn(const char* piece) { return prelude_.fn(piece, "f32", lanes_); }
+
+  void pack() {
+    cat_to(body_, R"(static void pack(const Shape* s, const f32* b, i64 count, f32* panel) {
+  if (s->b_n == 1)
+    for (i64 k = 0; k < count; ++k) )",
+           fn("store"), "(panel + k * ", lanes_, ", ", fn("load_part"),
+           R"((b + k * s->b_k, s->n));
+  else
+    for (i64 n = 0; n < )",
+           lanes_, R"(; ++n)
+      for (i64 k = 0; k < count; ++k) panel[k * )",
+           lanes_, " + n] = n < s->n ? b[k * s->b_k + n * s->b_n] : 0;\n}\n");
+  }
+
+  // Sums of a row: few rows wait for each other's, unless values of k have their own.
+  static int sums_of(int rows) { return rows > 6 ? 1 : rows > 3 ? 2 : 4; }
+
+  void step(int rows, int k) {
+    const int sum = k % sums_of(rows);
+    cat_to(body_, "      const ", vec_, " p", k, " = ", fn("load"), "(panel + ", k * lanes_,
+           ");\n");
+    for (int i = 0; i < rows; i++)
+      cat_to(body_, "      x", i, sum, " = ", fn("fma"), "(", fn("splat"), "(a",
+             i / kRowsOfAnAddress, "[", i % kRowsOfAnAddress, " * row + ", k, "]), p", k, ", x", i,
+             sum, ");\n");
+  }
+
+  // tileR: the sums begin with `start`, or, where that is null, with c.
+  void tile(int rows) {
+    const int addresses = (rows + kRowsOfAnAddress - 1) / kRowsOfAnAddress;
+    auto each = [&](auto&& write) {
+      for (int i = 0; i < rows; i++) write(i, cat("c + ", i, " * c_row"));
+    };
+    auto steps = [&](int count) {
+      for (int k = 0; k < count; k++) step(rows, k);
+      for (int i = 0; i < addresses; i++) cat_to(body_, "    a", i, " += ", count, ";\n");
+      cat_to(body_, "    panel += ", count * lanes_, ";\n  }\n");
+    };
+    cat_to(body_, "static __attribute__((noinline)) void tile", rows,
+           "(const f32* a0, i64 row, const f32* panel, i64 count, const f32* start, f32* c, "
+           "i64 c_row, i64 columns) {\n");
+    for (int i = 1; i < addresses; i++)
+      cat_to(body_, "  const f32* a", i, " = a0 + ", i * kRowsOfAnAddress, " * row;\n");
+    each([&](int i, const std::string& at) {
+      cat_to(body_, "  ", vec_, " x", i, "0 = start ? ", fn("load"), "(start) : ", fn("load_part"),
+             "(", at, ", columns);\n");
+      for (int sum = 1; sum < sums_of(rows); sum++)
+        cat_to(body_, "  ", vec_, " x", i, sum, " = {};\n");
+    });
+    // Where rows follow each other, those of the next tile; else what is read anyway.
+    const int ahead = rows * kStepsOfK;
+    cat_to(body_, "  const f32* ahead = a0 + (count == row ? ", rows,
+           " * row : 0);\n  for (; count >= ", kStepsOfK, "; count -= ", kStepsOfK, ") {\n");
+    for (int i = 0; i < ahead; i += 16)
+      cat_to(body_, "    __builtin_prefetch(ahead + ", i, ", 0, 3);\n");
+    cat_to(body_, "    ahead += ", ahead, ";\n");
+    steps(kStepsOfK);
+    body_ += "  for (; count > 0; --count) {\n";
+    steps(1);
+    each([&](int i, const std::string& at) {
+      std::string sum = cat("x", i, "0");
+      for (int j = 1; j < sums_of(rows); j++) cat_to(sum, " + x", i, j);
+      cat_to(body_, "  ", fn("store_part"), "(", at, ", ", sum, ", columns);\n");
+    });
+    body_ += "}\n";
+  }
+
+  void kernel() {
+    cat_to(body_,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+                      void* const* math) {
+  (void)math;
+  const Shape* s = (const Shape*)buffers[0];
+  f32 *start = (f32*)scratch, *panel = start + )",
+           lanes_, R"(;
+  for (i64 n = 0; n < )",
+           lanes_, R"(; ++n)
+    start[n] = s->bias && n < s->n ? ((const f32*)buffers[4])[s->bias_offset + n] : 0;
+  i64 packed = -1;
+  for (i64 iteration = begin; iteration < end; ++iteration) {
+    const i64 batch = iteration / s->iterations, first = iteration % s->iterations * )",
+           kBlockRows, ";\n    const i64 m = s->m - first < ", kBlockRows,
+           " ? s->m - first : ", kBlockRows, ", tiles = (m + ", kNarrowRows - 1, ") / ",
+           kNarrowRows,
+           R"(, size = m / tiles, big = m % tiles;
+    const f32* A = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch + first * s->a_row;
+    const f32* B = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch;
+    for (i64 k = 0; k < s->k; k += )",
+           kPanelDepth, R"() {
+      const i64 count = s->k - k < )",
+           kPanelDepth, " ? s->k - k : ", kPanelDepth,
+           R"(;
+      if (packed != batch) pack(s, B + k * s->b_k, count, panel);
+      const f32* a = A + k;
+      f32* c = (f32*)buffers[3] + s->c_offset + batch * s->c_batch + first * s->c_row;
+      for (i64 i = 0; i < tiles; ++i) {
+        const i64 r = size + (i < big);
+        switch (r) {
+)");
+    for (int r = 1; r <= kNarrowRows; r++)
+      cat_to(body_, "          case ", r, ": tile", r,
+             "(a, s->a_row, panel, count, k ? (const f32*)0 : start, c, s->c_row, s->n); break;\n");
+    cat_to(body_, R"(        }
+        a += r * s->a_row;
+        c += r * s->c_row;
+      }
+    }
+    packed = s->k <= )",
+           kPanelDepth, R"( ? batch : -1;
+  }
+  return 0;
+}
+)");
+  }
+
+  Prelude prelude_;
+  const int lanes_;
+  std::string vec_, body_;
+};
+
+Size blocks_of_rows(const Gemm& p) { return ceil_div(p.m, kBlockRows); }
+
+}  // namespace
+
+bool is_narrow_gemm(const Gemm& p, const Machine& target) {
+  return p.dtype == ir::DType::F32 && p.n.is_constant() && p.n.hint() <= target.vector_bytes / 4 &&
+         !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && !is_dot_gemm(p, target);
+}
+
+std::string emit_narrow_gemm(const Machine& target) { return NarrowEmitter(target).text(); }
+
+std::vector<Size> narrow_gemm_parameters(const Gemm& p) {
+  return {p.m,        p.n,           p.channels, p.a_batch,        p.a_row,    p.b_batch,
+          p.b_k,      p.b_n,         p.c_batch,  p.c_row,          p.a_offset, p.b_offset,
+          p.c_offset, p.bias_offset, p.bias,     blocks_of_rows(p)};
+}
+
+Size narrow_gemm_range(const Gemm& p) { return p.batch * blocks_of_rows(p); }
+
+Size narrow_gemm_scratch_bytes(const Gemm& p, const Machine& target) {
+  return (min(p.channels, Size(kPanelDepth)) + 1) * target.vector_bytes;
+}
+
+}  // namespace oxy::codegen::cpp
