@@ -429,7 +429,12 @@ _OF_ONE = {"maximum": "clamp_min", "maximum_": "clamp_min_",
 
 
 def arange(
-    start: float, end: float | None = None, step: float = 1, *, dtype: torch.dtype | None = None
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
 ) -> torch.Tensor:
     """`torch.arange`: how many there are is a size."""
     if end is None:
@@ -437,13 +442,74 @@ def arange(
     if dtype is None:
         dtype = torch.get_default_dtype()
     if step == 0 or not dtype.is_floating_point or (end - start) / step < 0:
-        return torch.arange(_constant(start), _constant(end), _constant(step), dtype=dtype)
+        numbers = [_constant(n) for n in (start, end, step)]
+        return torch.arange(*numbers, dtype=dtype, device=device)
     count = math.ceil((end - start) / step)
-    places = torch.arange(count, dtype=torch.float64)
+    places = torch.arange(count, dtype=torch.float64, device=device)
     return (start + places * step).to(dtype)
 
 
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+) -> torch.Tensor:
+    """`torch.logspace`."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype not in (torch.float32, torch.float64) or not base > 0:
+        return torch.logspace(start, end, steps, _constant(base), dtype=dtype, device=device)
+    return torch.pow(base, torch.linspace(start, end, steps, dtype=dtype, device=device))
+
+
+def _tensors(input: torch.Tensor, *tolerances: float | None) -> list:
+    device = input.device
+    return [
+        t if t is None or isinstance(t, torch.Tensor)
+        else torch.full((), t, dtype=torch.float64, device=device)
+        for t in tolerances
+    ]  # fmt: skip
+
+
+def pinv(
+    input: torch.Tensor,
+    rcond: float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> torch.Tensor:
+    """`torch.linalg.pinv`."""
+    if rcond is not None:
+        atol, rtol = 0.0, rcond
+    atol, rtol = _tensors(input, atol, rtol)
+    return torch.linalg.pinv(input, atol=atol, rtol=rtol, hermitian=hermitian)
+
+
+def matrix_rank(
+    input: torch.Tensor,
+    tol: float | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> torch.Tensor:
+    """`torch.linalg.matrix_rank`."""
+    if tol is not None:
+        return torch.linalg.matrix_rank(input, *_tensors(input, tol), hermitian)
+    atol, rtol = _tensors(input, atol, rtol)
+    return torch.linalg.matrix_rank(input, atol=atol, rtol=rtol, hermitian=hermitian)
+
+
 _LINEAR = ("linear", "bilinear", "trilinear")
+_WEIGHTED = {
+    ("bicubic", False): torch.ops.aten.upsample_bicubic2d,
+    ("bicubic", True): torch.ops.aten._upsample_bicubic2d_aa,
+    ("bilinear", True): torch.ops.aten._upsample_bilinear2d_aa,
+}
 
 
 def _resampled(input: torch.Tensor, dim: int, scale: float, mode: str) -> torch.Tensor:
@@ -493,6 +559,13 @@ def interpolate(
             for d, f in reversed(list(zip(dims, factors))):
                 input = _resampled(input, d, f, mode)
             return input
+    if input.dim() == 4 and size is None and len(factors) == 2 and (mode, antialias) in _WEIGHTED:
+        size = [math.floor(n * f) for n, f in zip(input.shape[2:], factors)]
+        fits = input.dtype in (torch.float32, torch.float64) and input.is_contiguous()
+        if fits and input.numel() > 0 and all(n > 0 for n in size):
+            scales = [None, None] if recompute_scale_factor or align_corners else factors
+            return _WEIGHTED[mode, antialias](input, size, bool(align_corners), *scales)
+        size = None
     scale_factor = [_constant(f) for f in factors] if listed else _constant(scale_factor)
     return F.interpolate(
         input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias

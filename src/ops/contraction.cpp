@@ -252,33 +252,36 @@ bool decompose_int8_linear(Rewriter& r, const ir::Node& n, std::vector<ir::Value
 
 // Of one spatial dimension.
 struct Slide {
-  int64_t stride, padding, dilation, added;  // added: output_padding
+  Expr stride, padding, dilation, added;  // added: output_padding
 };
 
 Expr convolved(Expr in, Expr kernel, const Slide& s, bool transposed) {
-  const Expr reach = Expr(s.dilation) * (kernel - Expr(1)) + Expr(1);
-  if (transposed)
-    return (in - Expr(1)) * Expr(s.stride) - Expr(2 * s.padding) + reach + Expr(s.added);
-  return sym::floordiv(in + Expr(2 * s.padding) - reach, Expr(s.stride)) + Expr(1);
+  const Expr reach = s.dilation * (kernel - Expr(1)) + Expr(1);
+  const Expr padded = s.padding * Expr(2);
+  if (transposed) return (in - Expr(1)) * s.stride - padded + reach + s.added;
+  return sym::floordiv(in + padded - reach, s.stride) + Expr(1);
 }
 
 // One number a spatial dimension; a single one counts for all.
-bool spatial(const Args& a, size_t at, size_t dims, std::vector<int64_t>& out) {
-  if (!a.integers(at, out)) return false;
+bool spatial(const Args& a, size_t at, size_t dims, std::vector<Expr>& out) {
+  if (!a.exprs(at, out)) return false;
   if (out.size() == 1) out.resize(dims, out[0]);
   return out.size() == dims;
 }
 
 std::optional<std::vector<Slide>> slides(const Args& a, size_t dims) {
-  std::vector<int64_t> stride, padding, dilation, added;
+  std::vector<Expr> stride, padding, dilation, added;
   if (!spatial(a, 3, dims, stride) || !spatial(a, 4, dims, padding) ||
       !spatial(a, 5, dims, dilation) || !spatial(a, 7, dims, added))
     return std::nullopt;
   std::vector<Slide> out;
   for (size_t d = 0; d < dims; ++d) {
     const Slide s{stride[d], padding[d], dilation[d], added[d]};
-    if (s.stride <= 0 || s.padding < 0 || s.dilation <= 0 || s.added < 0) return std::nullopt;
-    if (s.added >= std::max(s.stride, s.dilation)) return std::nullopt;
+    auto is_below = [](Expr a, Expr b) { return sym::known_less(a, b) != false; };
+    if (is_below(s.stride, 1) || is_below(s.padding, 0) || is_below(s.dilation, 1) ||
+        is_below(s.added, 0))
+      return std::nullopt;
+    if (sym::known_less(s.added, sym::max(s.stride, s.dilation)) != true) return std::nullopt;
     out.push_back(s);
   }
   return out;

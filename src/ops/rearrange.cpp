@@ -523,13 +523,19 @@ bool shape_flip(const Args& a, Types& out) {
   return give(out, empty_like(*t));
 }
 
+bool is_never_empty(const TensorType& t) {
+  return std::ranges::all_of(t.sizes, [](Expr e) { return sym::known_less(0, e) == true; });
+}
+
 // Shifts by dimension; an empty list of dimensions rolls the flattened tensor.
 bool shape_roll(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes shifts;
   std::vector<int64_t> dims;
   if (!t || !a.exprs(1, shifts) || (!a.missing(2) && !a.integers(2, dims))) return false;
-  if (!t->is_row_major()) return false;
+  // Of an empty tensor eager keeps the layout, of an image sometimes.
+  const bool maybe_kept = !dims.empty() && (t->dim() == 4 || t->dim() == 5);
+  if (!t->is_row_major() && (maybe_kept || !is_never_empty(*t))) return false;
   if (dims.empty() ? shifts.size() != 1 : shifts.size() != dims.size()) return false;
   for (int64_t d : dims) {
     if (t->dim() == 0 || !wrap_dim(d, t->dim())) return false;

@@ -393,6 +393,22 @@ bool shape_topk(const Args& a, Types& out) {
   return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
 }
 
+bool shape_kthvalue(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto k = a.expr(1);
+  const auto dim = t && t->dim() > 0 ? a.dim(2, t->dim(), -1) : std::nullopt;
+  const auto keeps = a.boolean(3, false);
+  if (!dim || !k || !keeps || !is_computable(t->dtype)) return false;
+  if (sym::known_less(*k, 1) != false || sym::known_less(t->sizes[*dim], *k) != false) return false;
+  Sizes sizes = t->sizes;
+  if (*keeps)
+    sizes[*dim] = 1;
+  else
+    sizes.erase(sizes.begin() + *dim);
+  return give(out, row_major(t->dtype, t->device, sizes)) &&
+         give(out, row_major(DType::I64, t->device, sizes));
+}
+
 bool shape_extreme(const Args& a, Types& out) {
   if (!scanned_dim(a)) return false;
   const TensorType& t = *a.tensor(0);

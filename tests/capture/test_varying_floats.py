@@ -486,3 +486,137 @@ def test_bias_corrections_of_lists():
         results.append(parameters + moments)
     torch.testing.assert_close(*results)
     assert oxyfuel.stats()["recompiles"] <= 2
+
+
+# A part of a size that varies itself.
+COUNTS = {
+    "slice": lambda x, v: x[:, : int(v * x.shape[1])] * 2,
+    "ceil": lambda x, v: x[:, math.ceil(v * x.shape[1]) :] * 2,
+    "floor": lambda x, v: x[:, : max(1, math.floor(x.shape[1] * (1 - v)))] * 2,
+    "round": lambda x, v: x[:, round(v * x.shape[1]) :] + 1,
+    "topk": lambda x, v: x.topk(int(x.shape[1] * v), 1)[0],
+    "of_a_count": lambda x, v: x[:, : int((1 - v / 2) * int((1 - v / 2) * x.shape[1]))] * 2,
+    "result": lambda x, v: (x * int(v * x.shape[1]), int(v * x.shape[1]), x.shape[1] / v),
+    "full": lambda x, v: torch.full((int(x.shape[1] / v),), v),
+    "logarithm": lambda x, v: x[:, : int(math.log(x.shape[1]))] * v,
+    "shuffled": lambda x, v: x.gather(1, x.argsort(1)[:, : int(x.shape[1] * (1 - v))]),
+    "with_an_int": lambda x, v: x[:, : int(v * (x.shape[1] - 2) + 0.5)] * 2,
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", COUNTS)
+def test_parts_of_sizes(name, dynamic):
+    program = COUNTS[name]
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for i, v in enumerate(VALUES * 2):
+        x = torch.sin(torch.arange(4.0 * (20 + 3 * i))).view(4, -1)
+        expected, actual = program(x, v), compiled(x, v)
+        torch.testing.assert_close(actual, expected)
+        if isinstance(expected, torch.Tensor):
+            assert actual.stride() == expected.stride()
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= 1, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == stats["fallbacks"] == 0, stats
+
+
+def test_a_part_of_nothing_that_an_int_holds():
+    """What eager raises on, it raises."""
+    program = lambda x, v: x[:, : int(v * x.shape[1])] * 2
+    compiled = oxyfuel.compile(program)
+    for i, v in enumerate([0.5, 0.25, math.inf, 0.75, math.nan, 1e300, -0.5, 2.0]):
+        x = torch.arange(3.0 * (8 + i)).view(3, -1)
+        try:
+            expected = program(x, v)
+        except Exception as e:
+            with pytest.raises(type(e)):
+                compiled(x, v)
+            continue
+        torch.testing.assert_close(compiled(x, v), expected)
+
+
+def parts_and_a_print(x, v):
+    kept = int(v * x.shape[1])
+    print("kept")
+    return x[:, :kept] * 2, kept
+
+
+def test_a_part_behind_a_break(capsys):
+    compiled = oxyfuel.compile(parts_and_a_print)
+    for i, v in enumerate(VALUES * 2):
+        x = torch.sin(torch.arange(4.0 * (20 + 3 * i))).view(4, -1)
+        torch.testing.assert_close(compiled(x, v), parts_and_a_print(x, v))
+    assert oxyfuel.stats()["recompiles"] == 2  # in front of the print and behind it
+
+
+IN_CONTAINERS = {
+    "tuple": (lambda x, o: x * o[0] + math.sqrt(o[0]), lambda v: (v, 3)),
+    "unpacked": (lambda x, o: (lambda a, b: F.leaky_relu(x, a) * b)(*o), lambda v: (v, 2.0)),
+    "list": (lambda x, o: x[:, : int(o[1] * 6)] * o[1], lambda v: [2, v]),
+    "list_of_all": (lambda x, o: sum(x * v for v in o), lambda v: [v, 2 * v]),
+    "nested": (lambda x, o: x * o["lr"][0] - o["decay"], lambda v: {"lr": (v,), "decay": v / 2}),
+    "handed_back": (lambda x, o: (x + 1, o, o[0]), lambda v: (v, 3)),
+    "sorted": (lambda x, o: x * max(o) + min(o), lambda v: [v, 0.2, 0.7]),
+    "zipped": (lambda x, o: [x * a + b for a, b in zip(o, o[::-1])], lambda v: (v, 1.0, v)),
+}
+
+
+@pytest.mark.parametrize("name", IN_CONTAINERS)
+def test_floats_in_containers(name):
+    program, make = IN_CONTAINERS[name]
+    compiled = oxyfuel.compile(program)
+    for v in VALUES:
+        given = make(v)
+        torch.testing.assert_close(compiled(plain(), given), program(plain(), given))
+    most = {"sorted": 3, "list": 2}.get(name, 1)  # which is the largest; no columns
+    assert oxyfuel.stats()["recompiles"] <= most, oxyfuel.stats()
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_floats_of_a_list_that_is_changed():
+    def program(x, rates):
+        rates.append(rates[0] * 2)
+        rates[0] = rates[1] + 1
+        return x * rates[0]
+
+    compiled = oxyfuel.compile(program)
+    for v in VALUES:
+        one, other = [v, v / 2], [v, v / 2]
+        torch.testing.assert_close(compiled(plain(), one), program(plain(), other))
+        assert one == other
+    assert oxyfuel.stats()["recompiles"] <= 1
+
+
+TOLERANCES = {
+    "pinv": lambda x, v: torch.linalg.pinv(x, rtol=v),
+    "pinv_of_both": lambda x, v: torch.linalg.pinv(x, atol=v / 10, rtol=v),
+    "pinv_condition": lambda x, v: torch.linalg.pinv(x, v),
+    "pinverse": lambda x, v: torch.pinverse(x, v),
+    "rank": lambda x, v: torch.linalg.matrix_rank(x, tol=v),
+    "rank_relative": lambda x, v: torch.linalg.matrix_rank(x, rtol=v),
+    "rank_hermitian": lambda x, v: torch.linalg.matrix_rank(x @ x.mT, v, True),
+    "logspace": lambda x, v: torch.logspace(-1, 2, 7, base=v) * x[0, 0],
+    "logspace_in_double": lambda x, v: torch.logspace(0, 2 * v, 5, 1 + v, dtype=torch.float64),
+    "integers_over_floats": lambda x, v: torch.arange(6) / v + v / torch.arange(1, 7),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_tolerances_and_bases(name, dtype):
+    def program(x, v):
+        return TOLERANCES[name](x.detach(), v)
+
+    served(program, lambda: leaf(dtype)().detach())
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "mode,antialias", [("bicubic", False), ("bicubic", True), ("bilinear", True)]
+)
+def test_factors_of_weighted_images(mode, antialias, gradient):
+    def program(x, v):
+        return F.interpolate(x, scale_factor=(v, 2 * v), mode=mode, antialias=antialias)
+
+    make = lambda: IMAGE.detach().clone().requires_grad_(gradient)
+    served(program, make, (0.5, 0.3, 1.7, 0.75, 1.25, 2.5))

@@ -211,14 +211,15 @@ std::optional<py::object> Numbers::rounded_logarithm(const py::object& o, Roundi
                       facts);
 }
 
-// What a function makes of a float that varies, as an int that each call computes.
+// What a function makes of a float that each call computes, as an int that each call computes.
 py::object Numbers::computed_int(const py::object& function, const py::object& o) {
   if (is_of_data(o) || !is_runtime_number(o)) return {};
+  std::vector<sym::Expr> of_sizes;
   NumberTree number{.function = function};
-  number.parts.push_back(number_tree(o));
+  number.parts.push_back(number_tree(o, &of_sizes));
   const py::object value = owned(PyObject_CallOneArg(function.ptr(), typed(o).ptr()));
   if (!value) return PyErr_Clear(), py::object();
-  return sizes().computed_number(std::move(number), o, value);
+  return sizes().computed_number(std::move(number), std::move(of_sizes), o, value);
 }
 
 std::optional<py::object> Numbers::rounded(const py::object& function, const py::object& o,

@@ -259,6 +259,13 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   return out;
 }
 
+// What lies in a container: a float that varies stays one there.
+py::object Heap::wrap_item(py::handle real, SourceId source) {
+  const bool varies = PyFloat_CheckExact(real.ptr()) && numbers().is_varying(source);
+  numbers().takes = varies ? Takes::Varying : Takes::Read;
+  return wrap(real, source);
+}
+
 // What an object that is guarded by its identity holds for good, and code written in C takes out of
 // it.
 py::object Heap::wrap_held(py::handle real) {
@@ -400,7 +407,7 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
   bool same = true;
   for (size_t i = 0; i < n; i++) {
     PyObject* item = PyTuple_GET_ITEM(real.ptr(), i);
-    const py::object w = wrap(item, sources.item(source, static_cast<int64_t>(i)));
+    const py::object w = wrap_item(item, sources.item(source, static_cast<int64_t>(i)));
     same &= w.ptr() == item;
     items[i] = w;
   }
@@ -414,7 +421,7 @@ py::list Heap::items_of(py::handle o) {
   guard(GuardKind::Length, source, {}, static_cast<int64_t>(real.size()));
   py::list items;
   for (size_t i = 0; i < real.size(); i++)
-    items.append(wrap(real[i], sources.item(source, static_cast<int64_t>(i))));
+    items.append(wrap_item(real[i], sources.item(source, static_cast<int64_t>(i))));
   Writes* w = tracked(o)->writes.get();
   if (w && w->added) {
     w->before = py::tuple(items);
@@ -435,7 +442,8 @@ py::object Heap::dict_items(py::handle o) {
         throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
       const bool written =
           w && PyDict_Contains(w->items.ptr(), key.ptr()) == 1;  // it keeps its place
-      items[key] = written ? py::none() : wrap(held_at(o, key), sources.dict_item(source, key));
+      items[key] =
+          written ? py::none() : wrap_item(held_at(o, key), sources.dict_item(source, key));
     }
   }
   if (!w) return items;

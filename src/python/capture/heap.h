@@ -41,6 +41,7 @@ class Heap : public Part {
   py::object wrap(py::handle real, SourceId source);
   py::object wrap_tensor(py::handle real, SourceId source);
   bool is_module_state(SourceId source) const;
+  py::object wrap_item(py::handle real, SourceId source);
   py::object wrap_held(py::handle real);
   Tracked* tracked(py::handle o);
   Tracked& found_at(py::handle o, SourceId source);  // it was there before; its first source stays

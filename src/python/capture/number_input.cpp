@@ -46,9 +46,9 @@ constexpr std::string_view kOfScalars[] = {"add",     "sub",         "mul", "div
                                            "truediv", "true_divide", "fill"};
 
 // The same beside integers, where a float gives floats.
-constexpr std::string_view kOfIntegers[] = {"add",  "sub",       "mul",       "gt",   "lt",
-                                            "ge",   "le",        "eq",        "ne",   "clamp",
-                                            "clip", "clamp_min", "clamp_max", "where"};
+constexpr std::string_view kOfIntegers[] = {
+    "add", "sub", "mul", "div",   "truediv", "true_divide", "gt",        "lt",   "ge",
+    "le",  "eq",  "ne",  "clamp", "clip",    "clamp_min",   "clamp_max", "where"};
 
 // The same of a number that the graph computes.
 constexpr std::string_view kOfGraph[] = {
@@ -73,11 +73,14 @@ bool takes_number(std::string_view word, size_t position, std::string_view keywo
 }
 
 // What has other results, or other errors, beside a tensor of this dtype than beside a number:
-// integers, and fp16 and bf16 that are weighed by a number which is not rounded to their dtype.
-bool tells_tensors_apart(std::string_view word, at::ScalarType dtype) {
+// integers that are not divided into floats, and fp16 and bf16 that are weighed by a number which
+// is not rounded to their dtype.
+bool tells_tensors_apart(std::string_view word, at::ScalarType dtype, size_t arguments) {
   if (dtype == at::kHalf || dtype == at::kBFloat16) return word == "lerp";
+  const bool gives_floats =
+      word == "truediv" || word == "true_divide" || (word == "div" && arguments == 2);
   const bool integer = at::isIntegralType(dtype, false);
-  return integer && (word.find("div") != std::string_view::npos || word == "pow");
+  return integer && !gives_floats && (word.find("div") != std::string_view::npos || word == "pow");
 }
 
 bool is_within(double value, at::ScalarType dtype) {
@@ -169,7 +172,7 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   const bool computable =
       dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat || dtype == at::kDouble;
   const bool integer = at::isIntegralType(dtype, word == "where");
-  if (tells_tensors_apart(word, dtype)) return false;
+  if (tells_tensors_apart(word, dtype, args.size() + kwargs.size())) return false;
   size_t tensors = 0, numbers = 0;
   for (const py::object& a : args) tensors += heap().is_tensor(a);
   for (const auto& [key, a] : kwargs) tensors += heap().is_tensor(a);
@@ -196,11 +199,11 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
   return numbers > 0;
 }
 
-NumberTree Numbers::number_tree(const py::object& o) {
+NumberTree Numbers::number_tree(const py::object& o, std::vector<sym::Expr>* of_sizes) {
   if (is_symbolic_int(o)) {
     const sym::Expr e = expr_of(o);
     if (e.is_const()) return {.constant = py::int_(e.value())};
-    return {.fetched = sizes().wanted(o), .size = true};
+    return {.fetched = of_sizes ? add_once(*of_sizes, e) : sizes().wanted(o), .size = true};
   }
   auto it = deferred_.find(o.ptr());
   if (it == deferred_.end()) return {.constant = o};
@@ -210,7 +213,7 @@ NumberTree Numbers::number_tree(const py::object& o) {
     return {.fetched = graphs().fetched(deferred.source)};
   }
   NumberTree tree{.function = deferred.function};
-  for (const py::object& part : deferred.parts) tree.parts.push_back(number_tree(part));
+  for (const py::object& part : deferred.parts) tree.parts.push_back(number_tree(part, of_sizes));
   return tree;
 }
 

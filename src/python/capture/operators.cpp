@@ -262,8 +262,9 @@ py::object Objects::with_indices(const py::object& key) {
 py::object Objects::subscript(py::handle o, py::handle key_given, bool generic) {
   PyObject* p = o.ptr();
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
-  const py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
+  py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
+    key = sizes().with_index_tensors(key);
     if (py::object selected = sizes().select(borrow(o), borrow(key))) return selected;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   }
@@ -314,8 +315,9 @@ bool is_index_list(py::handle key) {
 
 void Objects::store_subscript(py::handle o, py::handle key_given, py::handle value) {
   const bool by_place = heap().is_tensor(o) || PyList_CheckExact(o.ptr());
-  const py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
+  py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
+    key = sizes().with_index_tensors(key);
     py::object stored = borrow(value);
     if (is_symbolic_float(value)) {
       // Of what a mask of the same shape selects nobody has to know how much it is.

@@ -428,7 +428,7 @@ void Graphs::finish(std::span<const py::object> values) {
   }
   const auto sizes_from = static_cast<uint32_t>(fetch.size());
   for (NumberInput& n : number_inputs) n.number.shift(in_front, sizes_from);
-  sizes().shift_computed(in_front);
+  sizes().shift_computed(in_front, sizes_from);
   for (NumberGuard& g : numbers().guards) g.question.shift(in_front, sizes_from);
   rebuild = std::move(plan.rebuild);
   ir->graph.result = ir::Tuple{std::move(plan.outputs)};

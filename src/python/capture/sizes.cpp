@@ -114,6 +114,25 @@ py::object Sizes::list_of(const py::object& tensor) {
   return std::move(out);
 }
 
+// Of what a tensor is indexed with: lists of ints as tensors, where there are symbols in them.
+py::object Sizes::with_index_tensors(const py::object& key) {
+  if (!symbolic()) return key;
+  auto is_whole = [](py::handle i) {
+    return PyLong_CheckExact(i.ptr()) || (is_symbolic_int(i) && has_hint(i));
+  };
+  auto made = [&](const py::object& o) {
+    if (!PyList_CheckExact(o.ptr())) return o;
+    const py::list items(heap().contents(o));
+    if (std::ranges::none_of(items, is_symbolic_int) || !std::ranges::all_of(items, is_whole))
+      return o;
+    return calls().call(member_of<"torch", "tensor">(), {o}, {});
+  };
+  if (!PyTuple_CheckExact(key.ptr())) return made(key);
+  py::tuple out(py::len(key));
+  for (size_t i = 0; i < out.size(); i++) out[i] = made(py::tuple(key)[i]);
+  return std::move(out);
+}
+
 // A view of all of these dimensions, from which they are selected then.
 py::object Sizes::select(const py::object& tensor, const py::object& key) {
   const py::list items = PyTuple_Check(key.ptr()) ? py::list(key) : py::list(py::make_tuple(key));
@@ -276,18 +295,21 @@ py::object Sizes::add_number(py::handle real, SourceId source, std::string what)
   return out;
 }
 
-py::object Sizes::computed_number(NumberTree number, const py::object& of,
-                                  const py::object& value) {
-  const SourceId source = numbers().first_source(of);
+py::object Sizes::computed_number(NumberTree number, std::vector<sym::Expr> of_sizes,
+                                  const py::object& of, const py::object& value) {
+  SourceId source = numbers().first_source(of);
+  if (!source.valid() && !graphs().fetch.empty())
+    source = graphs().fetch.front();  // none of a number of sizes alone: any one will do
   if (policy_ == nullptr || policy_->off() || graphs().inner() != nullptr ||
-      number.depends_on_sizes() || !PyLong_CheckExact(value.ptr()) || !integer_expr(value) ||
-      !source.valid())
+      !PyLong_CheckExact(value.ptr()) || !integer_expr(value) || !source.valid())
     return {};
   if (!symbolic()) throw WithSymbols{};
   for (size_t i = 0; i < computed_.size(); i++)
-    if (computed_[i].number.is_same(number)) return computed_symbols_[i].second;
+    if (computed_[i].sizes == of_sizes && computed_[i].number.is_same(number))
+      return computed_symbols_[i].second;
   py::object out = add_number(value, source, cat("a number of ", heap().sources.text(source)));
-  computed_.push_back({inputs_.back().fetched, std::move(number)});
+  computed_.push_back({static_cast<uint32_t>(inputs_.size() - 1), inputs_.back().fetched,
+                       std::move(number), std::move(of_sizes)});
   computed_symbols_.emplace_back(of, out);
   return out;
 }
@@ -297,11 +319,12 @@ void Sizes::read_computed() {
     const auto& [of, symbol] = computed_symbols_[i];
     with_numbers(numbers().read(of));
     computed_[i].number = {.constant = number_of(symbol, false)};
+    computed_[i].sizes.clear();
   }
 }
 
-void Sizes::shift_computed(uint32_t by) {
-  for (ShapeGuards::Computed& c : computed_) c.number.shift(by, 0);
+void Sizes::shift_computed(uint32_t by, uint32_t sizes_by) {
+  for (ShapeGuards::Computed& c : computed_) c.number.shift(by, sizes_by);
 }
 
 py::object Sizes::extreme(const py::list& items, bool least) {
@@ -377,12 +400,14 @@ void Sizes::make_plain(Arguments& args, Keywords& kwargs) {
   for (auto& [key, a] : kwargs) a = with_numbers(a);
 }
 
-uint32_t Sizes::wanted(py::handle symbolic) {
-  const sym::Expr e = expr_of(symbolic);
-  const auto found = std::ranges::find(wanted_, e);
-  if (found == wanted_.end()) return wanted_.push_back(e), wanted_.size() - 1;
-  return static_cast<uint32_t>(found - wanted_.begin());
+uint32_t add_once(std::vector<sym::Expr>& list, sym::Expr e) {
+  const auto found = std::ranges::find(list, e);
+  const auto at = static_cast<uint32_t>(found - list.begin());
+  if (found == list.end()) list.push_back(e);
+  return at;
 }
+
+uint32_t Sizes::wanted(py::handle symbolic) { return add_once(wanted_, expr_of(symbolic)); }
 
 std::vector<std::string> Sizes::wanted_texts() const {
   std::vector<std::string> out;

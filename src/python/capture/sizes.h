@@ -22,6 +22,9 @@ py::object from_torch(const py::object& o);
 bool mentions_symbolic_int(py::handle o);
 py::object with_numbers(const py::object& o);
 
+// Where `e` stands in the list, behind the others if it is new.
+uint32_t add_once(std::vector<sym::Expr>& list, sym::Expr e);
+
 // What a compiled function knows of sizes, from one capture to the next.
 struct DynamicShapes {
   // Never: each combination of sizes has a capture. Automatic: what was another one at some call is
@@ -90,9 +93,11 @@ class Sizes : public Part {
   // Whether it is an int that varies; what stands for one, where Python looks at it, else null.
   bool varies(py::handle real, SourceId source) const;
   py::object number(py::handle real, SourceId source);
-  // An int that calls compute so of a float, of `value` in this one; null where it is no symbol.
-  py::object computed_number(NumberTree number, const py::object& of, const py::object& value);
-  void shift_computed(uint32_t by);
+  // An int that calls compute so of a float and sizes, of `value` in this one; null where it is no
+  // symbol.
+  py::object computed_number(NumberTree number, std::vector<sym::Expr> of_sizes,
+                             const py::object& of, const py::object& value);
+  void shift_computed(uint32_t by, uint32_t sizes_by);
   void read_computed();  // where no call computes any
   // min or max of ints, some of which are symbolic; null where others are among them.
   py::object extreme(const py::list& items, bool least);
@@ -107,6 +112,7 @@ class Sizes : public Part {
   py::object list_of(const py::object& tensor);
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take. Null where there are none, or tensors beside them.
+  py::object with_index_tensors(const py::object& key);
   py::object select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);

@@ -97,6 +97,10 @@ constexpr PlainFloat kFloats[] = {
     {"cosine_similarity", 3, "eps", Range::Positive},
     {"isclose allclose", 2, "rtol", Range::Positive},
     {"isclose allclose", 3, "atol", Range::Positive},
+    {"upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa", 3, "scales_h",
+     Range::Positive},
+    {"upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa", 4, "scales_w",
+     Range::Positive},
     {"cdist", 2, "p", Range::Norm},
     {"pdist", 1, "p", Range::Norm},
 };
@@ -123,6 +127,14 @@ constexpr InPython kInPython[] = {
     {"torch.arange", "arange", 0, "start"},
     {"torch.arange", "arange", 1, "end"},
     {"torch.arange", "arange", 2, "step"},
+    {"torch.logspace", "logspace", 3, "base"},
+    {"torch.pinverse", "pinv", 1, "rcond"},
+    {"torch._C._linalg.linalg_pinv", "pinv", 1, "rcond"},
+    {"torch._C._linalg.linalg_pinv", "pinv", kByName, "atol"},
+    {"torch._C._linalg.linalg_pinv", "pinv", kByName, "rtol"},
+    {"torch._C._linalg.linalg_matrix_rank", "matrix_rank", 1, "tol"},
+    {"torch._C._linalg.linalg_matrix_rank", "matrix_rank", kByName, "atol"},
+    {"torch._C._linalg.linalg_matrix_rank", "matrix_rank", kByName, "rtol"},
     {"torch.dropout", "dropout", 1, "p"},
     {"torch.dropout_", "dropout_", 1, "p"},
     {"torch.alpha_dropout", "alpha_dropout", 1, "p"},
@@ -159,6 +171,43 @@ constexpr InPython kInPython[] = {
     {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", 4, "dropout_p"},
     {"torch._C._nn.scaled_dot_product_attention", "scaled_dot_product_attention", kByName, "scale"},
     {"torch.nn.functional.interpolate", "interpolate", 2, "scale_factor"},
+};
+
+// Functions that take sizes as plain ints, and the same as Python code (oxyfuel/varying_sizes.py).
+// `keyword`: of the argument that matters, if not any of them; a tensor's sizes as `input`.
+struct OfSizes {
+  std::string_view name;
+  const char* function;
+  std::string_view keyword = "";
+  size_t position = kByName;
+};
+constexpr OfSizes kOfSizes[] = {
+    {"torch.unfold", "unfold"},
+    {"torch.diagonal", "diagonal"},
+    {"torch.diag", "diag"},
+    {"torch.diag_embed", "diag_embed"},
+    {"torch.pixel_shuffle", "pixel_shuffle"},
+    {"torch.pixel_unshuffle", "pixel_unshuffle"},
+    {"torch.avg_pool1d", "avg_pool1d"},
+    {"torch._C._nn.avg_pool2d", "avg_pool2d"},
+    {"torch._C._nn.avg_pool3d", "avg_pool3d"},
+    {"torch.max_pool1d", "max_pool1d"},
+    {"torch.max_pool2d", "max_pool2d"},
+    {"torch.max_pool3d", "max_pool3d"},
+    {"torch.nn.functional.max_pool1d", "max_pool1d"},
+    {"torch.nn.functional.max_pool2d", "max_pool2d"},
+    {"torch.nn.functional.max_pool3d", "max_pool3d"},
+    {"torch.adaptive_avg_pool1d", "adaptive_avg_pool1d"},
+    {"torch.nn.functional.unfold", "blocks"},
+    {"torch._C._nn.im2col", "im2col"},
+    {"torch.group_norm", "group_norm", "num_groups", 1},
+    {"torch.rot90", "rot90", "k", 1},
+    {"torch._C._fft.fft_fftfreq", "fftfreq"},
+    {"torch._C._fft.fft_rfftfreq", "rfftfreq"},
+    {"torch._C._fft.fft_fftshift", "fftshift", "input", 0},
+    {"torch._C._fft.fft_ifftshift", "ifftshift", "input", 0},
+    {"torch.kaiser_window", "kaiser_window"},
+    {"torch.arange", "arange", "step", 2},
 };
 
 }  // namespace
@@ -254,6 +303,20 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
       return o && is_symbolic_float(o);
     return mentions(o, [](py::handle f) { return is_symbolic_float(f) || is_size(f); }, false);
   };
+  auto of_sizes = [&](const OfSizes& row) {
+    if (row.name != name) return false;
+    auto matters = [&](size_t position, std::string_view keyword, const py::object& o) {
+      if (!row.keyword.empty() && row.position != position && row.keyword != keyword) return false;
+      return heap().is_tensor(o)
+                 ? row.keyword == "input" && bridge::is_symbolic(THPVariable_Unpack(o.ptr()))
+                 : mentions(o, is_size, false);
+    };
+    for (size_t i = 0; i < args.size(); i++)
+      if (matters(i, "", args[i])) return true;
+    return std::ranges::any_of(kwargs, [&](const auto& item) {
+      return matters(SIZE_MAX - 1, text(item.first), item.second);
+    });
+  };
   constexpr std::string_view kForEach = "torch._foreach_";
   auto has_float = [](py::handle o) { return mentions(o, is_symbolic_float, false); };
   if (name.starts_with(kForEach) && any_argument(args, kwargs, has_float)) {
@@ -263,10 +326,15 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
     return calls().call(py::module_::import("oxyfuel.varying_numbers").attr("for_each"), all,
                         kwargs);
   }
-  const auto* row = std::ranges::find_if(kInPython, varies);
-  if (row == std::end(kInPython)) return std::nullopt;
+  const char *module = nullptr, *word = nullptr;
+  if (const auto* row = std::ranges::find_if(kInPython, varies); row != std::end(kInPython))
+    module = "oxyfuel.varying_numbers", word = row->function;
+  else if (const auto* sized = std::ranges::find_if(kOfSizes, of_sizes);
+           sized != std::end(kOfSizes))
+    module = "oxyfuel.varying_sizes", word = sized->function;
+  if (word == nullptr) return std::nullopt;
   const RefusedFrames allowed(nullptr);
-  const py::object function = py::module_::import("oxyfuel.varying_numbers").attr(row->function);
+  const py::object function = py::module_::import(module).attr(word);
   const py::object code = function.attr("__code__");
   const auto parameters =
       code.attr("co_argcount").cast<ssize_t>() + code.attr("co_kwonlyargcount").cast<ssize_t>();

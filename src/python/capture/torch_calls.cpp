@@ -50,6 +50,12 @@ bool makes_numbers_tensors(std::string_view name) {
 bool follows_numbers(std::string_view name, py::handle callable) {
   return PyFunction_Check(callable.ptr()) && name.starts_with("torch.nn.functional.");
 }
+bool follows_sizes(std::string_view name) {
+  static constexpr std::string_view kFunctions[] = {
+      "torch.nn.functional.lp_pool1d", "torch.nn.functional.lp_pool2d",
+      "torch.nn.functional.lp_pool3d", "torch.nn.functional.local_response_norm"};
+  return std::ranges::find(kFunctions, name) != std::end(kFunctions);
+}
 
 // What code written in C asks of a class.
 constexpr const char* kAnswers[] = {"__torch_function__", "__index__",    "__int__", "__float__",
@@ -281,6 +287,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (auto done = numbers().call_in_python(name, args, kwargs)) return done;
   if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
     return std::nullopt;
+  if (follows_sizes(name) && any_argument(args, kwargs, mentions_symbolic_int)) return std::nullopt;
   refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
@@ -439,7 +446,7 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
-  if (any_argument(args, kwargs, is_symbolic_float))
+  if (any_argument(args, kwargs, [](py::handle o) { return mentions(o, is_symbolic, false); }))
     if (auto done = numbers().call_in_python(cat("torch.", name), all, kwargs)) return *done;
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
       std::ranges::none_of(kwargs, [](auto& k) { return is_text(k.first.ptr(), "requires_grad"); }))

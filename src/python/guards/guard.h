@@ -138,10 +138,11 @@ class Fetched {
   void add(PyObject* o) { objects_.push_back(Py_NewRef(o)); }
   void take(PyObject* o) { objects_.push_back(o); }  // the reference itself
   void replace(size_t i, PyObject* o) { Py_SETREF(objects_[i], Py_NewRef(o)); }
-  void clear() {
-    for (PyObject* o : objects_) Py_DECREF(o);
-    objects_.clear();
+  void shrink(size_t n) {
+    for (PyObject* o : objects().subspan(n)) Py_DECREF(o);
+    objects_.resize_for_overwrite(n);
   }
+  void clear() { shrink(0); }
   std::span<PyObject* const> objects() const { return objects_; }
 
  private:

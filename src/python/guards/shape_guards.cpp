@@ -60,6 +60,20 @@ std::string dimension_text(const std::string& what, sym::Expr e, const sym::Shap
   return out;
 }
 
+// What these sizes are, by the first inputs, so many.
+SizeCheck sizes_of_inputs(std::span<const Reading> readings, uint32_t inputs,
+                          std::span<const sym::Expr> sizes) {
+  std::vector<sym::Expr> symbols;
+  for (const sym::Expr e : sizes) sym::collect_symbols(e, symbols);
+  std::vector<Reading> known, needed;
+  for (const Reading& r : readings) {
+    if (r.input >= inputs) continue;
+    known.push_back(r);
+    if (std::erase(symbols, r.value) != 0) needed.push_back(r);
+  }
+  return pipeline::make_size_check(symbols.empty() ? needed : known, {}, sizes);
+}
+
 }  // namespace
 
 ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& facts,
@@ -90,6 +104,8 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
     asked_by.push_back(f.where);
   }
   check_ = pipeline::make_size_check(readings, conditions, wanted);
+  for (const Computed& c : computed_)
+    computed_sizes_.push_back(sizes_of_inputs(readings, c.input, c.sizes));
   std::vector<sym::Expr> symbols;
   for (const Reading& r : readings) sym::collect_symbols(r.value, symbols);
   auto symbol = [&](size_t index) {
@@ -106,10 +122,12 @@ ShapeGuards::ShapeGuards(std::span<const Input> inputs, const sym::ShapeFacts& f
   for (const NumberGuard& g : numbers_) texts_.push_back({g.text, g.where});
 }
 
-std::optional<size_t> ShapeGuards::first_failure(std::span<PyObject* const> fetched,
-                                                 int64_t* slots) const {
+std::optional<size_t> ShapeGuards::first_failure(const SizeCheck& check, size_t inputs,
+                                                 std::span<PyObject* const> fetched,
+                                                 Slots& slots) const {
+  slots.resize_for_overwrite(check.program.instructions.size());
   c10::SmallVector<runtime::SizeInput, 8> read;
-  for (const Read& in : inputs_) {
+  for (const Read& in : std::span(inputs_).first(inputs)) {
     PyObject* o = fetched[in.fetched];
     if (in.tensor) {
       const c10::TensorImpl& t = *THPVariable_Unpack(o).unsafeGetTensorImpl();
@@ -121,13 +139,25 @@ std::optional<size_t> ShapeGuards::first_failure(std::span<PyObject* const> fetc
     if (overflow != 0) return 0;
     read.push_back({nullptr, nullptr, value});
   }
-  return pipeline::first_failure(check_, {read.data(), read.size()}, slots);
+  return pipeline::first_failure(check, {read.data(), read.size()}, slots.data());
+}
+
+static void add_sizes(const SizeCheck& check, std::span<const int64_t> slots, Fetched& fetched) {
+  for (const runtime::Slot s : check.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
 }
 
 // False where there is no such int.
 bool ShapeGuards::compute(Fetched& fetched) const {
-  for (const Computed& c : computed_) {
+  const size_t given = fetched.objects().size();
+  for (size_t i = 0; i < computed_.size(); i++) {
+    const Computed& c = computed_[i];
+    if (!c.sizes.empty()) {
+      Slots slots;
+      if (first_failure(computed_sizes_[i], c.input, fetched.objects(), slots)) return false;
+      add_sizes(computed_sizes_[i], slots, fetched);
+    }
     const py::object number = c.number.value(fetched.objects());
+    fetched.shrink(given);
     if (!number || !PyLong_CheckExact(number.ptr())) return false;
     fetched.replace(c.fetched, number.ptr());
   }
@@ -136,29 +166,29 @@ bool ShapeGuards::compute(Fetched& fetched) const {
 
 bool ShapeGuards::check(Fetched& fetched) const {
   if (!compute(fetched)) return false;
-  c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
-  if (first_failure(fetched.objects(), slots.data())) return false;
-  for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
+  Slots slots;
+  if (first_failure(check_, inputs_.size(), fetched.objects(), slots)) return false;
+  add_sizes(check_, slots, fetched);
   return std::ranges::all_of(numbers_,
                              [&](const NumberGuard& g) { return g.holds(fetched.objects()); });
 }
 
 bool ShapeGuards::fits(Fetched& fetched) const {
   if (!compute(fetched)) return false;
-  c10::SmallVector<int64_t, 64> slots(check_.program.instructions.size());
-  return !first_failure(fetched.objects(), slots.data());
+  Slots slots;
+  return !first_failure(check_, inputs_.size(), fetched.objects(), slots);
 }
 
 std::optional<ShapeGuards::Failure> ShapeGuards::why_not(std::span<PyObject* const> found) const {
   Fetched fetched;
   for (PyObject* o : found) fetched.add(o);
   if (!compute(fetched)) return Failure{"a number is no int", ""};
-  std::vector<int64_t> slots(check_.program.instructions.size());
-  if (const auto failed = first_failure(fetched.objects(), slots.data())) {
+  Slots slots;
+  if (const auto failed = first_failure(check_, inputs_.size(), fetched.objects(), slots)) {
     if (*failed == check_.checks.size()) return Failure{"a size beyond 64 bits", ""};
     return Failure{cat("not ", texts_[*failed].text), texts_[*failed].where};
   }
-  for (const runtime::Slot s : check_.wanted) fetched.take(PyLong_FromLongLong(slots[s.index]));
+  add_sizes(check_, slots, fetched);
   const auto other = std::ranges::find_if(
       numbers_, [&](const NumberGuard& g) { return !g.holds(fetched.objects()); });
   if (other == numbers_.end()) return std::nullopt;

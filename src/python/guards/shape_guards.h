@@ -24,8 +24,9 @@ class ShapeGuards {
   };
   // An int that is computed of what was fetched, and takes the place of what was fetched there.
   struct Computed {
-    uint32_t fetched;
+    uint32_t input, fetched;
     NumberTree number;
+    std::vector<sym::Expr> sizes;  // in it, behind what was fetched; of inputs in front of this one
   };
   // `wanted`: what a hit computes of the sizes. `numbers`: what is asked about numbers of these.
   // `offsets`: whether those of tensors count.
@@ -54,13 +55,17 @@ class ShapeGuards {
     uint32_t fetched;
     bool tensor;
   };
+  using Slots = c10::SmallVector<int64_t, 64>;
   // As pipeline::first_failure; nothing to evaluate where a number has no 64 bits: the first one.
-  std::optional<size_t> first_failure(std::span<PyObject* const> fetched, int64_t* slots) const;
+  // The program reads the first inputs, so many.
+  std::optional<size_t> first_failure(const pipeline::SizeCheck& check, size_t inputs,
+                                      std::span<PyObject* const> fetched, Slots& slots) const;
 
   bool compute(Fetched& fetched) const;
 
-  std::vector<Read> inputs_;  // of the program
+  std::vector<Read> inputs_;  // of the programs
   std::vector<Computed> computed_;
+  std::vector<pipeline::SizeCheck> computed_sizes_;  // by number; no checks where it has no sizes
   pipeline::SizeCheck check_;
   std::vector<NumberGuard> numbers_;
   std::vector<Failure> texts_;  // by check, and of `numbers_`

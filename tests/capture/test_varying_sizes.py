@@ -1,0 +1,246 @@
+"""Functions of torch that take sizes as plain ints: one capture for all of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+ROWS = torch.sin(torch.arange(4.0 * 24)).view(4, 24)
+IMAGE = torch.cos(torch.arange(2.0 * 4 * 16 * 16)).view(2, 4, 16, 16)
+SIGNAL = torch.cos(torch.arange(2.0 * 4 * 30)).view(2, 4, 30)
+VOLUME = torch.sin(torch.arange(2.0 * 9 * 10 * 11)).view(1, 2, 9, 10, 11)
+WEIGHT = torch.linspace(-1, 1, 4 * 4 * 9).view(4, 4, 3, 3)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    oxyfuel.reset()
+
+
+def run(program, x, n):
+    x = x.detach().clone(memory_format=torch.preserve_format).requires_grad_(x.requires_grad)
+    try:
+        out = program(x, n)
+        if out.requires_grad:
+            (out * torch.cos(torch.arange(1.0 * out.numel())).view(out.shape)).sum().backward()
+    except Exception as e:
+        return type(e)
+    return out.detach(), out.stride(), x.grad, x.detach()
+
+
+def served(program, x, values, recompiles=1, dynamic=None):
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for n in values:
+        expected, actual = run(program, x, n), run(compiled, x, n)
+        if isinstance(expected, type):
+            assert actual is expected, n
+        else:
+            torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5, equal_nan=True)
+    stats = oxyfuel.stats()
+    assert stats["recompiles"] <= recompiles, stats
+    assert stats["graph_breaks"] == stats["static_captures"] == stats["fallbacks"] == 0, stats
+
+
+NUMBERS = [2, 3, 5, 4, 7, 6]
+
+PROGRAMS = {
+    "unfold": (ROWS, lambda x, n: x.unfold(1, n, 2) * 2),
+    "unfold_step": (ROWS, lambda x, n: x.unfold(-1, 3, n) * 2),
+    "unfold_both": (ROWS, lambda x, n: x.unfold(-1, n, n).mean(-1)),
+    "unfold_of_columns": (ROWS.t(), lambda x, n: x.unfold(0, n, 1) * 2),
+    "unfold_by_name": (ROWS, lambda x, n: x.unfold(dimension=1, size=n, step=n) + 1),
+    "median_filter": (ROWS, lambda x, n: x.unfold(1, 2 * n + 1, 1).median(-1)[0]),
+    "diagonal": (ROWS, lambda x, n: torch.diagonal(x, n) * 2),
+    "diagonal_below": (ROWS.t(), lambda x, n: x.diagonal(offset=-n) * 2),
+    "diagonal_of_others": (IMAGE, lambda x, n: x.diagonal(n, -1, 2) * 2),
+    "diag": (ROWS, lambda x, n: torch.diag(x, n)),
+    "diag_of_a_row": (ROWS, lambda x, n: torch.diag(x[0], -n) + 1),
+    "diag_embed": (ROWS, lambda x, n: torch.diag_embed(x, n, 0, 2)),
+    "pixel_shuffle": (
+        ROWS[:1, :1], lambda x, n: F.pixel_shuffle(x.expand(1, n * n * 2, 3, 4) * 2, n)),
+    "pixel_unshuffle": (
+        ROWS[:1, :1], lambda x, n: F.pixel_unshuffle(x.expand(3, 2 * n, n * 3) * 2, n)),
+    "avg_pool1d": (SIGNAL, lambda x, n: F.avg_pool1d(x, n)),
+    "avg_pool1d_of_one": (SIGNAL[0], lambda x, n: F.avg_pool1d(x, n, 2)),
+    "avg_pool2d": (IMAGE, lambda x, n: F.avg_pool2d(x, n)),
+    "avg_pool2d_stride": (IMAGE, lambda x, n: F.avg_pool2d(x, 3, n)),
+    "avg_pool2d_padding": (IMAGE, lambda x, n: F.avg_pool2d(x, 2 * n + 1, (n, 1), (n, 1))),
+    "avg_pool2d_inside": (
+        IMAGE, lambda x, n: F.avg_pool2d(x, (n, 2), count_include_pad=False)),
+    "avg_pool3d": (VOLUME, lambda x, n: F.avg_pool3d(x, n)),
+    "max_pool1d": (SIGNAL, lambda x, n: F.max_pool1d(x, n)),
+    "max_pool2d": (IMAGE, lambda x, n: F.max_pool2d(x, n)),
+    "max_pool2d_same": (IMAGE, lambda x, n: F.max_pool2d(x, 2 * n + 1, 1, n)),
+    "max_pool2d_dilation": (IMAGE, lambda x, n: F.max_pool2d(x, 2, 1, 0, n)),
+    "max_pool2d_of_torch": (IMAGE, lambda x, n: torch.max_pool2d(x, [n, 2])),
+    "max_pool3d": (VOLUME, lambda x, n: F.max_pool3d(x, n)),
+    "max_pool_module": (IMAGE, lambda x, n: torch.nn.MaxPool2d(n, stride=1)(x)),
+    "lp_pool2d": (IMAGE + 2, lambda x, n: F.lp_pool2d(x, 2, n)),
+    "adaptive_avg_pool1d": (SIGNAL, F.adaptive_avg_pool1d),
+    "local_response_norm": (IMAGE, F.local_response_norm),
+    "blocks": (IMAGE, F.unfold),
+    "blocks_padded": (IMAGE, lambda x, n: F.unfold(x, 3, n, n, 2)),
+    "conv_stride": (IMAGE, lambda x, n: F.conv2d(x, WEIGHT, stride=n)),
+    "conv_dilation": (IMAGE, lambda x, n: F.conv2d(x, WEIGHT, dilation=n)),
+    "conv_both": (IMAGE, lambda x, n: F.conv2d(x, WEIGHT, stride=n, padding=n, dilation=(n, 1))),
+    "conv_transposed": (IMAGE, lambda x, n: F.conv_transpose2d(x, WEIGHT, stride=n)),
+    "conv_transposed_padding": (IMAGE, lambda x, n: F.conv_transpose2d(x, WEIGHT, padding=n)),
+    "kthvalue": (ROWS, lambda x, n: x.kthvalue(n, 1)[0]),
+    "kthvalue_kept": (ROWS, lambda x, n: torch.kthvalue(x, n, keepdim=True)[0]),
+    "index_list": (ROWS, lambda x, n: x[:, [n, n + 1, 0, -n]] * 2),
+    "index_lists": (ROWS, lambda x, n: x[[1, n % 4], [n, 2]] * 2),
+    "roll_of_columns": (ROWS.t(), lambda x, n: x.roll((n, -n), (0, 1)) * 2),
+    "fftshift": (ROWS, lambda x, n: torch.fft.fftshift(x[:, :n]) * 2),
+    "ifftshift": (ROWS, lambda x, n: torch.fft.ifftshift(x[:, :n], dim=1) * 2),
+}  # fmt: skip
+
+# Results with a size of 1 have captures of their own.
+RECOMPILES = {"avg_pool3d": 3, "max_pool3d": 3, "median_filter": 2}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions(name, gradient):
+    x, program = PROGRAMS[name]
+    served(program, x.detach().requires_grad_(gradient), NUMBERS, RECOMPILES.get(name, 1))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions_of_symbols_at_once(name):
+    x, program = PROGRAMS[name]
+    served(program, x, NUMBERS, RECOMPILES.get(name, 1), dynamic=True)
+
+
+NEW = {
+    "arange": lambda x, n: torch.arange(1, 40, n),
+    "arange_down": lambda x, n: torch.arange(20, -3, -n, dtype=torch.float32),
+    "kaiser": lambda x, n: torch.kaiser_window(n, beta=8.0),
+    "kaiser_symmetric": lambda x, n: torch.kaiser_window(n, False),
+    "fftfreq": lambda x, n: torch.fft.fftfreq(n, 0.5),
+    "rfftfreq": lambda x, n: torch.fft.rfftfreq(n),
+    "gaussian": lambda x, n: torch.exp(-((torch.arange(2 * n + 1) - n) ** 2) / (2 * (n / 3) ** 2)),
+    "quotients": lambda x, n: (torch.arange(2 * n) / (n / 3)) + (n / 7) / torch.arange(1, 2 * n + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_new_tensors(name):
+    served(NEW[name], ROWS, NUMBERS)
+
+
+# Sizes at the ends of what there is, and beyond, where eager raises.
+EDGES = {
+    "unfold": [5, 24, 0, 25, -1, 1],
+    "unfold_both": [5, 0, 30, 1, 12, 24],
+    "diagonal": [3, 23, 24, 25, 0, 1],
+    "diag_of_a_row": [3, 0, -2, 1],
+    "avg_pool2d": [3, 16, 17, 0, 1],
+    "avg_pool2d_padding": [1, 7, 8, 0],
+    "max_pool2d": [3, 16, 17, -1, 1],
+    "max_pool2d_dilation": [3, 15, 16, 0, 1],
+    "blocks": [3, 15, 17, 0, 1],
+    "conv_stride": [2, 3, 0, 16, 20, 1],
+    "conv_dilation": [2, 3, 0, 7, 8, 1],
+    "kthvalue": [2, 3, 24, 0, 25, 1],
+    "pixel_shuffle": [2, 3, 1],
+    "index_list": [2, 3, 22, 23, 24, 0],
+    "lp_pool2d": [2, 3, 16, 1],
+}
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", EDGES)
+def test_edges(name, gradient, monkeypatch):
+    monkeypatch.delenv("OXYFUEL_STRICT")
+    x, program = PROGRAMS[name]
+    compiled = oxyfuel.compile(program)
+    x = x.detach().requires_grad_(gradient)
+    for n in EDGES[name]:
+        expected, actual = run(program, x, n), run(compiled, x, n)
+        if isinstance(expected, type):
+            assert actual is expected, n
+        else:
+            torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5, msg=str(n))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d_same", "unfold", "diag", "diag_embed"])
+def test_dtypes(name, dtype, monkeypatch):
+    monkeypatch.delenv("OXYFUEL_STRICT")
+    x, program = PROGRAMS[name]
+    x = (x * 8).to(dtype)
+    compiled = oxyfuel.compile(program)
+    for n in NUMBERS[:4]:
+        expected, actual = run(program, x, n), run(compiled, x, n)
+        if isinstance(expected, type):
+            assert actual is expected, n
+        else:
+            torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["avg_pool2d", "max_pool2d", "pixel_shuffle", "conv_stride"])
+def test_channels_last(name):
+    x, program = PROGRAMS[name]
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    compiled = oxyfuel.compile(program)
+    for n in NUMBERS[:4]:
+        torch.testing.assert_close(run(compiled, x, n), run(program, x, n))
+
+
+def test_infinities_in_windows():
+    x = IMAGE.clone()
+    x[0, 0, 3, 4], x[0, 1, 2, 2], x[1] = math.nan, math.inf, -math.inf
+    served(lambda x, n: F.max_pool2d(x, 2 * n + 1, 2, n), x, NUMBERS)
+
+
+def written(x, n):
+    x.unfold(1, n, n)[:, 0] += 1
+    x.diagonal(n).mul_(2)
+    x[:, [n, n + 1]] = 3.0
+    return x.sum(0)
+
+
+def test_views_that_are_written():
+    served(written, ROWS, NUMBERS)
+
+
+def test_views_share_memory():
+    program = oxyfuel.compile(lambda x, n: (x.unfold(1, n, 1), x.diagonal(n)))
+    for n in NUMBERS:
+        x = ROWS.clone()
+        windows, diagonal = program(x, n)
+        x += 1
+        torch.testing.assert_close(windows, x.unfold(1, n, 1))
+        torch.testing.assert_close(diagonal, x.diagonal(n))
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: F.max_pool1d(x, x.size(2)).squeeze(2),
+        lambda x, n: F.avg_pool1d(x, x.shape[-1]),
+        lambda x, n: F.avg_pool2d(x.unsqueeze(2), (1, x.size(-1))).flatten(1),
+        lambda x, n: F.max_pool2d(x, (x.size(1), x.size(2))),
+        lambda x, n: F.max_pool1d(x, x.shape[2] // 2, x.shape[2] // 4),
+    ],
+)
+def test_windows_as_large_as_the_input(program, gradient):
+    """What text and image models pool with: sizes of the tensor itself."""
+    compiled = oxyfuel.compile(program)
+    for length in (12, 18, 9, 24, 14, 30):
+        x = SIGNAL[:, :, :length].contiguous().requires_grad_(gradient)
+        torch.testing.assert_close(run(compiled, x, 0), run(program, x, 0))
+    assert oxyfuel.stats()["recompiles"] == 1
+    assert oxyfuel.stats()["fallbacks"] == oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_turns():
+    served(lambda x, n: torch.rot90(x, n, (2, 3)) * 2, IMAGE, range(-5, 6), recompiles=4)
