@@ -358,6 +358,30 @@ def ifftshift(input: torch.Tensor, dim: Any = None) -> torch.Tensor:
     return torch.roll(input, [(input.shape[d] + 1) // 2 for d in dims], dims)
 
 
+def pad_sequence(
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> torch.Tensor:
+    """`torch.nn.utils.rnn.pad_sequence`."""
+    sequences = list(sequences)
+    first = sequences[0]
+    alike = all(s.dim() == first.dim() and s.dtype == first.dtype for s in sequences)
+    if first.dim() == 0 or not alike or padding_side not in ("left", "right"):
+        lengths = [[_constant(n) for n in s.shape] for s in sequences]
+        plain = [s.view(n) for s, n in zip(sequences, lengths)]
+        return torch._C._nn.pad_sequence(plain, batch_first, padding_value, padding_side)
+    longest = max([s.shape[0] for s in sequences])
+    others = [0 for _ in range(2 * first.dim() - 2)]
+    padded = []
+    for s in sequences:
+        missing = longest - s.shape[0]
+        ends = [missing, 0] if padding_side == "left" else [0, missing]
+        padded.append(F.pad(s, [*others, *ends], value=padding_value))
+    return torch.stack(padded, 0 if batch_first else 1)
+
+
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

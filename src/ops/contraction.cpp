@@ -309,17 +309,17 @@ bool shape_convolution(const Args& a, Types& out) {
     return false;
   const auto slide = slides(a, static_cast<size_t>(rank) - 2);
   auto transposed = a.boolean(6, false);
-  auto groups = a.integer(8, 1);
-  if (!transposed || !groups || *groups <= 0 || !slide) return false;
+  const auto groups = a.expr(8, Expr(1));
+  if (!transposed || !groups || !is_positive(*groups) || !slide) return false;
   if (!std::ranges::all_of(x->sizes, is_positive) || !std::ranges::all_of(w->sizes, is_positive))
     return false;
-  const Expr channels = *transposed ? w->sizes[0] : w->sizes[1] * Expr(*groups);
+  const Expr channels = *transposed ? w->sizes[0] : w->sizes[1] * *groups;
   if (!same_size(x->sizes[1], channels)) return false;
   if (!same_size(sym::mod(w->sizes[0], *groups), 0)) return false;
   if (is_ambiguous(*x) || is_ambiguous(*w)) return false;
   // Of one dimension it runs as one of two: a row of one element may have any stride.
   if (rank == 3 && same_size(x->sizes[2], 1)) return false;
-  Sizes sizes{x->sizes[0], *transposed ? w->sizes[1] * Expr(*groups) : w->sizes[0]};
+  Sizes sizes{x->sizes[0], *transposed ? w->sizes[1] * *groups : w->sizes[0]};
   for (size_t d = 2; d < x->sizes.size(); ++d) {
     sizes.push_back(convolved(x->sizes[d], w->sizes[d], (*slide)[d - 2], *transposed));
     if (!is_positive(sizes.back())) return false;

@@ -620,3 +620,14 @@ def test_factors_of_weighted_images(mode, antialias, gradient):
 
     make = lambda: IMAGE.detach().clone().requires_grad_(gradient)
     served(program, make, (0.5, 0.3, 1.7, 0.75, 1.25, 2.5))
+
+
+def test_containers_with_a_float_that_becomes_nan():
+    def program(a, items):
+        return a in items, items.count(a), [a] == items[:1], (a, 1) != (items[0], 1)
+
+    nan = float("nan")
+    compiled = oxyfuel.compile(program, backend="eager")
+    for a, first in ((0.5, 0.5), (0.25, 0.5), (0.25, 0.75), (nan, 0.5), (nan, nan)):
+        for items in ([first, 2.0], [float("nan"), 1.0], [nan, first]):
+            assert compiled(a, items) == program(a, items), (a, items)

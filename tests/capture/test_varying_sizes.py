@@ -244,3 +244,59 @@ def test_windows_as_large_as_the_input(program, gradient):
 
 def test_turns():
     served(lambda x, n: torch.rot90(x, n, (2, 3)) * 2, IMAGE, range(-5, 6), recompiles=4)
+
+
+LENGTHS = [(3, 5, 4), (6, 2, 7), (4, 4, 9), (8, 3, 3), (5, 6, 2)]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "padding_side": "left"}])
+def test_sequences_that_are_padded(options, gradient, dynamic):
+    def program(rows):
+        return torch.nn.utils.rnn.pad_sequence(rows, padding_value=-1.5, **options) * 2
+
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for lengths in LENGTHS:
+        made = []
+        for f in (program, compiled):
+            rows = [ROWS.view(-1)[: 4 * n].clone().view(n, 4) for n in lengths]
+            rows = [r.requires_grad_(gradient) for r in rows]
+            out = f(rows)
+            if gradient:
+                out.square().sum().backward()
+            made.append((out.detach(), out.stride(), [r.grad for r in rows]))
+        torch.testing.assert_close(made[1], made[0])
+    assert oxyfuel.stats()["recompiles"] <= 3, oxyfuel.stats()  # equal lengths are told apart
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_convolutions_of_each_channel(dynamic):
+    def program(x, w):
+        return F.conv1d(F.pad(x, (w.shape[-1] - 1, 0)), w, groups=x.shape[1])
+
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for channels, length, width in ((4, 20, 3), (6, 21, 5), (8, 30, 4), (3, 12, 7), (12, 9, 2)):
+        x = torch.sin(torch.arange(2.0 * channels * length)).view(2, channels, length)
+        w = torch.cos(torch.arange(1.0 * channels * width)).view(channels, 1, width)
+        torch.testing.assert_close(compiled(x, w), program(x, w))
+    assert oxyfuel.stats()["recompiles"] <= 2
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_crops_that_are_resized(mode):
+    def program(x, i, h, w, size):
+        x = x[:, :, i : i + h, i : i + w]
+        return F.interpolate(x, (size, size + 1), mode=mode, antialias=True)
+
+    for layout in (torch.contiguous_format, torch.channels_last):
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(program)
+        x = IMAGE.contiguous(memory_format=layout)
+        for numbers in ((1, 9, 8, 7), (2, 5, 11, 6), (3, 12, 13, 9), (0, 4, 6, 5), (4, 7, 3, 12)):
+            expected, actual = program(x, *numbers), compiled(x, *numbers)
+            torch.testing.assert_close(actual, expected)
+            assert actual.stride() == expected.stride()
+        assert oxyfuel.stats()["recompiles"] <= 2
+        assert oxyfuel.stats()["fallbacks"] == 0

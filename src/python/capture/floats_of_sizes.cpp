@@ -336,6 +336,15 @@ py::object Numbers::compared(const py::object& a, const py::object& b, int opera
   return compare_sizes(a, b, operation).value_or(py::object());
 }
 
+// Whether a comparison of what is in them may find the same NaN, which is told by its identity: of
+// floats that vary nobody knows.
+bool Numbers::may_share_nan(const py::object& a, const py::object& b) {
+  if (deferred_.empty()) return false;
+  auto may_be_nan = [](py::handle o) { return is_symbolic_float(o) || is_nan(o.ptr()); };
+  return mentions(a, may_be_nan, false) && mentions(b, may_be_nan, false) &&
+         (mentions(a, is_symbolic_float, false) || mentions(b, is_symbolic_float, false));
+}
+
 // `o` with the floats in it as plain ones.
 py::object Numbers::with_plain_floats(const py::object& o) {
   if (deferred_.empty()) return o;

@@ -317,6 +317,13 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                     PyComplex_Check(self.ptr());
   if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, name, " compares tensors");
+  if ((name == "count" || name == "index") && !args.empty() && !text) {
+    const py::object inside = target.attr("__self__");
+    if (numbers().may_share_nan(inside, args[0])) {
+      target = numbers().with_plain_floats(inside).attr(name.c_str());
+      args[0] = numbers().with_plain_floats(args[0]);
+    }
+  }
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
       if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&

@@ -49,6 +49,7 @@ class Numbers : public Part, private FloatOwner {
   py::object read(const py::object& o);
   py::object carried(const py::object& o);
   py::object with_plain_floats(const py::object& o);
+  bool may_share_nan(const py::object& a, const py::object& b);
   py::object typed(const py::object& o);
   void read_arguments(TracedFrame& frame);
   Takes taken_by_next(const TracedFrame& frame) const;

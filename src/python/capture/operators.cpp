@@ -387,6 +387,9 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   const bool by_identity = hashes && heap().is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
+  if (PyIter_Check(inside.ptr()) == 0 && numbers().may_share_nan(inside, item))
+    return contains(numbers().with_plain_floats(inside), numbers().with_plain_floats(item),
+                    generic);
   const bool by_itself = (heap().exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
   if (by_itself && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
@@ -458,6 +461,11 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   }
   if (auto done = ask_operands(name, args)) return *done;
   const bool comparison = std::ranges::find(kComparisons, name) != kComparisons.end();
+  if (comparison && args.size() == 2 && numbers().any_deferred()) {
+    const py::object a = heap().deep_contents(args[0]), b = heap().deep_contents(args[1]);
+    if (numbers().may_share_nan(a, b))
+      return operate(function, {numbers().with_plain_floats(a), numbers().with_plain_floats(b)});
+  }
   if (comparison && std::ranges::any_of(args, mentions_tensor))
     if (auto done = compare_items(name, function, args)) return *done;
   // The result has the items themselves.

@@ -174,7 +174,7 @@ constexpr InPython kInPython[] = {
 };
 
 // Functions that take sizes as plain ints, and the same as Python code (oxyfuel/varying_sizes.py).
-// `keyword`: of the argument that matters, if not any of them; a tensor's sizes as `input`.
+// `keyword`: of the argument that matters, if not any of them; of `input` the sizes of tensors do.
 struct OfSizes {
   std::string_view name;
   const char* function;
@@ -207,12 +207,17 @@ constexpr OfSizes kOfSizes[] = {
     {"torch._C._fft.fft_fftshift", "fftshift", "input", 0},
     {"torch._C._fft.fft_ifftshift", "ifftshift", "input", 0},
     {"torch.kaiser_window", "kaiser_window"},
+    {"torch._C._nn.pad_sequence", "pad_sequence", "input", 0},
     {"torch.arange", "arange", "step", 2},
 };
 
 }  // namespace
 
 static bool is_size(py::handle o) { return is_symbolic_int(o) && has_hint(o); }
+
+static bool is_symbolic_tensor(py::handle o) {
+  return THPVariable_Check(o.ptr()) && bridge::is_symbolic(THPVariable_Unpack(o.ptr()));
+}
 
 bool Numbers::is_within(const py::object& number, double least, double most) {
   auto holds = [&](double bound, int operation) {
@@ -307,9 +312,8 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
     if (row.name != name) return false;
     auto matters = [&](size_t position, std::string_view keyword, const py::object& o) {
       if (!row.keyword.empty() && row.position != position && row.keyword != keyword) return false;
-      return heap().is_tensor(o)
-                 ? row.keyword == "input" && bridge::is_symbolic(THPVariable_Unpack(o.ptr()))
-                 : mentions(o, is_size, false);
+      return row.keyword == "input" ? mentions(heap().deep_contents(o), is_symbolic_tensor, false)
+                                    : !heap().is_tensor(o) && mentions(o, is_size, false);
     };
     for (size_t i = 0; i < args.size(); i++)
       if (matters(i, "", args[i])) return true;
