@@ -549,6 +549,12 @@ def test_a_part_behind_a_break(capsys):
     assert oxyfuel.stats()["recompiles"] == 2  # in front of the print and behind it
 
 
+def _by_name(x, **given):
+    given["k"] = given["k"] + 1
+    given.setdefault("other", 2.0)
+    return x * given.get("rate", 1.0) + given.pop("k"), given, len(given)
+
+
 IN_CONTAINERS = {
     "tuple": (lambda x, o: x * o[0] + math.sqrt(o[0]), lambda v: (v, 3)),
     "unpacked": (lambda x, o: (lambda a, b: F.leaky_relu(x, a) * b)(*o), lambda v: (v, 2.0)),
@@ -557,6 +563,13 @@ IN_CONTAINERS = {
     "nested": (lambda x, o: x * o["lr"][0] - o["decay"], lambda v: {"lr": (v,), "decay": v / 2}),
     "handed_back": (lambda x, o: (x + 1, o, o[0]), lambda v: (v, 3)),
     "sorted": (lambda x, o: x * max(o) + min(o), lambda v: [v, 0.2, 0.7]),
+    "tensor": (lambda x, o: x[:, :3] * torch.tensor(o), lambda v: [v, 2.0, v / 2]),
+    "mean_and_deviation": (
+        lambda x, o: (x[:3] - torch.tensor(o[0])[:, None]) / torch.as_tensor(o[1])[:, None],
+        lambda v: [[v, 0.5, v], [1 + v, 2.0, 3 * v]],
+    ),
+    "get": (lambda x, o: x * o.get("rate", 1.0), lambda v: {"rate": v}),
+    "keywords": (lambda x, o: _by_name(x, **o), lambda v: {"k": int(v * 100), "rate": v}),
     "zipped": (lambda x, o: [x * a + b for a, b in zip(o, o[::-1])], lambda v: (v, 1.0, v)),
 }
 

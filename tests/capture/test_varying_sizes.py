@@ -300,3 +300,23 @@ def test_crops_that_are_resized(mode):
             assert actual.stride() == expected.stride()
         assert oxyfuel.stats()["recompiles"] <= 2
         assert oxyfuel.stats()["fallbacks"] == 0
+
+
+LISTS = {
+    "lengths": lambda x, n: torch.arange(24)[None] >= torch.tensor(n)[:, None],
+    "indices": lambda x, n: x[:, n] * 2,
+    "indices_of_a_tensor": lambda x, n: x[:, torch.tensor(n)],
+    "product": lambda x, n: torch.ones(math.prod(n)),
+    "sum": lambda x, n: torch.arange(sum(n)) * 2,
+    "nested": lambda x, n: torch.tensor([n, [n[0], 2, 1, n[2]]]) + 1,
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_an_argument(name):
+    program = LISTS[name]
+    compiled = oxyfuel.compile(program)
+    for n in ([3, 5, 2, 7], [4, 9, 3, 2], [7, 3, 5, 5], [2, 6, 11, 4], [5, 4, 2, 3]):
+        torch.testing.assert_close(compiled(ROWS, list(n)), program(ROWS, n))
+    assert oxyfuel.stats()["recompiles"] == 1
+    assert oxyfuel.stats()["graph_breaks"] == 0

@@ -154,16 +154,25 @@ py::object Numbers::read(const py::object& o) {
   const Deferred deferred = *find(o);
   takes = Takes::Read;
   if (deferred.of_data) throw Break(BreakId::data_dependent, "Tensor.item");
+  const bool packed = is_packed(o);
   deferred_.at(o.ptr()).taken_apart = true;
   if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
   Arguments values;
-  for (const py::object& part : deferred.parts) values.push_back(read(part));
+  for (const py::object& part : deferred.parts)
+    values.push_back(packed ? carried(part) : read(part));
   if (PyUnicode_CheckExact(deferred.real.ptr())) {
     for (const py::object& value : values) with_numbers(value);
     return deferred.real;
   }
-  if (std::ranges::none_of(values, mentions_symbolic_int)) return deferred.real;
-  return steal(PyObject_Call(deferred.function.ptr(), tuple_of(values).ptr(), nullptr));
+  if (std::ranges::none_of(values, mentions_symbolic_int) &&
+      std::ranges::none_of(values, is_symbolic_float))
+    return deferred.real;
+  py::object made = steal(PyObject_Call(deferred.function.ptr(), tuple_of(values).ptr(), nullptr));
+  if (PyDict_CheckExact(made.ptr())) {  // one, however often it is read: it may be changed
+    deferred_.at(o.ptr()).real = made;
+    deferred_.at(o.ptr()).parts.clear();
+  }
+  return made;
 }
 
 // `o`, or the constant that it stands for, of which only the type is guarded.

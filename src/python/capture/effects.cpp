@@ -100,7 +100,7 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
   if (!check_key(key)) return {};
   const SourceId source = heap().tracked(dict)->source;
   if (const py::object found = item_in(dict, key))
-    return heap().wrap(found, heap().sources.dict_item(source, key));
+    return heap().wrap_item(found, heap().sources.dict_item(source, key));
   heap().guard(GuardKind::LacksKey, source, key);
   return {};
 }

@@ -262,7 +262,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
 // What lies in a container: a float that varies stays one there.
 py::object Heap::wrap_item(py::handle real, SourceId source) {
   const bool varies = PyFloat_CheckExact(real.ptr()) && numbers().is_varying(source);
-  numbers().takes = varies ? Takes::Varying : Takes::Read;
+  if (varies && numbers().takes == Takes::Read) numbers().takes = Takes::Varying;
   return wrap(real, source);
 }
 

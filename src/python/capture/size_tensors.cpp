@@ -65,6 +65,13 @@ py::object filled(Capture& c, const py::object& value, const Keywords& options, 
                          {parts}, {});
 }
 
+size_t numbers_in(py::handle value) {
+  if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return 1;
+  size_t count = 0;
+  for (py::handle item : value) count += numbers_in(item);
+  return count;
+}
+
 // Whether torch makes a tensor of it, and `filled` can: lists that are alike. `floats` becomes
 // true where there are floats among the numbers.
 bool is_regular(Capture& c, const py::object& value, bool& floats) {
@@ -142,6 +149,13 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
         graphs().record(ir::NodeKind::CallFunction, name, callable, args, kwargs);
     numbers().set_constant_number(made, {number, py::list()});
     return made;
+  }
+  if (makes && args.size() == 1 && PyList_CheckExact(args[0].ptr()) && heap().exists(args[0])) {
+    constexpr size_t kMost = 256;  // each is a step of the graph
+    const py::object inside = heap().deep_contents(args[0]);
+    return mentions(inside, is_symbolic, false) && numbers_in(inside) <= kMost
+               ? tensor_of_numbers(name, callable, {inside}, kwargs)
+               : Done();
   }
   if ((!sizes().symbolic() && !numbers().any_deferred()) || name.rfind('.') + 1 != kTorch.size() ||
       !any_argument(args, {}, mentions_symbolic_int))

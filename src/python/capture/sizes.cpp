@@ -125,7 +125,8 @@ py::object Sizes::with_index_tensors(const py::object& key) {
     const py::list items(heap().contents(o));
     if (std::ranges::none_of(items, is_symbolic_int) || !std::ranges::all_of(items, is_whole))
       return o;
-    return calls().call(member_of<"torch", "tensor">(), {o}, {});
+    return calls().call(member_of<"torch", "tensor">(),
+                        {items[py::slice(py::none(), py::none(), py::none())]}, {});
   };
   if (!PyTuple_CheckExact(key.ptr())) return made(key);
   py::tuple out(py::len(key));

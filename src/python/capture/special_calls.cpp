@@ -178,7 +178,9 @@ Meant next(Capture& c, const Arguments& args) {
 }
 
 // math.prod of sizes, and torch.Size.numel.
-Meant product(Capture& c, const py::object& items) {
+Meant product(Capture& c, const py::object& given) {
+  const bool reads = PyList_CheckExact(given.ptr()) || PyTuple_CheckExact(given.ptr());
+  const py::object items = reads ? c.heap.contents(given) : given;
   if (!mentions_symbolic_int(items)) return nothing;
   py::object total = py::int_(1);
   for (py::handle item : items)
