@@ -1,5 +1,5 @@
-"""Functions of itertools, functools, collections, heapq, bisect, torch and texts that are written
-in C, and call what they are given, compare it or put it in containers, in Python.
+"""Functions of itertools, functools, collections, heapq, bisect, re, torch and texts that are
+written in C, and call what they are given, compare it or put it in containers, in Python.
 
 Captures follow them in the place of the originals (src/python/capture/natives.cpp), by the names
 that they have there; CPython itself never runs them. Each takes its iterator at once, as the
@@ -7,6 +7,7 @@ original does.
 """
 
 import _string
+import re
 
 import torch
 
@@ -395,3 +396,29 @@ def istft(
         raise RuntimeError("istft: the windows leave gaps")  # eager says which
     signal = signal / windows
     return signal.squeeze(0) if input.dim() == 2 else signal
+
+
+def sub(pattern, repl, string, count=0, flags=0):
+    """Of the module re, with a function that makes each replacement."""
+    return subn(pattern, repl, string, count, flags)[0]
+
+
+def subn(pattern, repl, string, count=0, flags=0):
+    if not isinstance(pattern, re.Pattern):
+        pattern = re.compile(pattern, flags)
+    return pattern_subn(pattern, repl, string, count)
+
+
+def pattern_sub(pattern, repl, string, count=0):
+    return pattern_subn(pattern, repl, string, count)[0]
+
+
+def pattern_subn(pattern, repl, string, count=0):
+    parts, at, done = [], 0, 0
+    for match in pattern.finditer(string):
+        if count and done >= count:
+            break
+        parts += [string[at : match.start()], repl(match)]
+        at, done = match.end(), done + 1
+    parts.append(string[at:])
+    return string[:0].join(parts), done

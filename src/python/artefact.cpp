@@ -196,6 +196,23 @@ int RunnableGraph::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
+bool Artefact::holds_with_draws(std::span<PyObject* const> locals, Fetched& fetched,
+                                GeneratorStates& before) const {
+  Draws::Arguments drawn;
+  if (draws.draw(locals, before, drawn) && guards->check(drawn.locals.data(), fetched)) return true;
+  before.restore();
+  return false;
+}
+
+void Artefact::with_draws(std::span<PyObject* const> locals,
+                          const std::function<void(PyObject* const*)>& look) const {
+  if (draws.empty()) return look(locals.data());
+  GeneratorStates before;
+  Draws::Arguments drawn;
+  draws.draw(locals, before, drawn);
+  look(drawn.locals.data());
+}
+
 bool Artefact::run(std::span<PyObject* const> fetched, OutputObjects& outputs, NotRun& why) {
   if (!graph) return true;
   const auto given = fetched.first(input_count);
@@ -224,6 +241,7 @@ std::vector<py::object> Artefact::results(OutputObjects& outputs,
 int Artefact::traverse(visitproc visit, void* arg) const {
   Py_VISIT(code.ptr());
   if (int stop = guards->traverse(visit, arg)) return stop;
+  if (int stop = draws.traverse(visit, arg)) return stop;
   if (graph)
     if (int stop = graph->traverse(visit, arg)) return stop;
   if (broken)

@@ -9,6 +9,7 @@
 #include "python/broken_call.h"
 #include "python/capture/rebuild.h"
 #include "python/compile_graph.h"
+#include "python/draws.h"
 #include "python/guards/guard_program.h"
 
 namespace oxy::python {
@@ -58,6 +59,7 @@ struct Artefact {
   GlobalState state;
   py::object code;  // the function's
   std::shared_ptr<GuardProgram> guards;
+  Draws draws;
   size_t input_count = 0;
   std::optional<RunnableGraph> graph;  // null: nothing but Python's own work, done by `rebuild`
   std::vector<NumberInput> numbers;    // the inputs of the graph that are no tensors of the call's
@@ -68,17 +70,27 @@ struct Artefact {
   bool left_to_eager = false;        // because of a break; what it calls is compiled
   bool raises = false;               // the call ends in an exception of the captured code
 
-  // Whether it is for a call like this; then `fetched` has what run() takes.
-  bool holds(const GlobalState& now, PyObject* function_code, PyObject* const* locals,
-             Fetched& fetched) const {
-    return code.ptr() == function_code && state == now && guards->check(locals, fetched);
+  // Whether it is for a call like this; then `fetched` has what run() takes, and `before` how
+  // generators were in front of what was drawn.
+  bool holds(const GlobalState& now, PyObject* function_code, std::span<PyObject* const> locals,
+             Fetched& fetched, GeneratorStates& before) const {
+    if (code.ptr() != function_code || state != now) return false;
+    return draws.empty() ? guards->check(locals.data(), fetched)
+                         : holds_with_draws(locals, fetched, before);
   }
+  // Calls `look` with the arguments of a call as the guards see them.
+  void with_draws(std::span<PyObject* const> locals,
+                  const std::function<void(PyObject* const*)>& look) const;
   // The outputs of the graph for a hit; as RunnableGraph::run.
   bool run(std::span<PyObject* const> fetched, OutputObjects& outputs, NotRun& why);
   // The roots of `rebuild`, with the effects done.
   std::vector<py::object> results(OutputObjects& outputs, std::span<PyObject* const> fetched) const;
 
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
+
+ private:
+  bool holds_with_draws(std::span<PyObject* const> locals, Fetched& fetched,
+                        GeneratorStates& before) const;
 };
 
 // Puts frames of the user's, (file, line, function) with the outermost first, in front of an

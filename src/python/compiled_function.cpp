@@ -22,6 +22,8 @@ namespace {
 // A number in a tensor that is another one so often is no constant: captures break where Python
 // asks for it.
 constexpr size_t kMostNumbers = 3;
+// The same of random numbers.
+constexpr size_t kMostDraws = 3;
 
 struct CompiledFunction {
   // Owned by the function that the user compiled, and known to its resume functions.
@@ -36,6 +38,7 @@ struct CompiledFunction {
   bool limit_said = false, seen = false;  // seen: called before, in eager
   bool has_raised = false;                // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
+  size_t draws_changed = 0;    // ... or a random one
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(function.ptr());
@@ -151,14 +154,29 @@ PyObject* go_on(CompiledFunction* self, Pending pending) {
   return result;
 }
 
-PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArguments& bound) {
+// What the guards of an artefact that fits have found.
+struct Hit {
+  Fetched fetched;
+  GeneratorStates before;  // put back where eager runs
+
+  bool fits(const Artefact& a, const GlobalState& state, const BoundArguments& bound) {
+    return a.holds(state, bound.code, bound.locals, fetched, before);
+  }
+};
+
+PyObject* run_artefact(const Call& c, Artefact& a, Hit& hit, BoundArguments& bound) {
+  Fetched& fetched = hit.fetched;
+  auto eager = [&] {
+    hit.before.restore();
+    return run_eager(c);
+  };
   if (a.eager) {
     std::optional<InnerFrames> compiled;
     if (a.left_to_eager) compiled.emplace(table_of(c.self));
     fetched.clear();
-    return run_eager(c);
+    return eager();
   }
-  if (a.broken && recursion_left() < 1) return run_eager(c);  // its frame is one more than eager's
+  if (a.broken && recursion_left() < 1) return eager();  // its frame is one more than eager's
   OutputObjects outputs;
   NotRun why;
   bool ran = false;
@@ -167,10 +185,11 @@ PyObject* run_artefact(const Call& c, Artefact& a, Fetched& fetched, BoundArgume
     ran = a.run(fetched.objects(), outputs, why);
   }
   if (!ran) {
-    auto result = owned(run_eager(c));
+    auto result = owned(eager());
     if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
     return result.release().ptr();
   }
+  hit.before.forget();
   if (!a.broken && a.rebuild.is_one_output()) {
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();
@@ -187,6 +206,7 @@ struct Captures {
   CompiledFunction* self;
   std::span<const py::object> locals;
   std::map<size_t, std::string> left_alone = {};
+  std::set<size_t> draws_looked_at = {};
   Calls::Answers answers = {};
   bool compiling = true;
   bool found_with_symbols = false;  // a break: the capture in front of it has them too
@@ -205,11 +225,15 @@ struct Captures {
       capture->graphs.hooks_late = hooks_late;
       capture->frames.loop_left = loop_left;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
+      capture->draws.looked_at = draws_looked_at;
+      capture->draws.may_be_looked_at = self->draws_changed < kMostDraws;
       capture->frames.break_at = break_at;
       try {
         return capture->run(self->function.ptr(), locals, stop_at);
       } catch (const StartAgain&) {
         begin_anew();
+      } catch (const DrawLookedAt& d) {
+        draws_looked_at.insert(d.draw);
       } catch (const WithSymbols& w) {
         (w.of_data ? self->shapes.met_data : self->shapes.marked) = true;
       } catch (const WithoutSymbols& w) {
@@ -407,8 +431,10 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   entry->guards =
       std::make_shared<GuardProgram>(capture->heap.sources, capture->heap.guards,
                                      capture->graphs.fetch, capture->sizes.guards(offsets), places);
+  entry->draws = capture->draws.taken();
   entry->input_count = capture->graphs.example_inputs.size();
-  if (GuardProgram::measured) entry->guards->measure(bound.locals.data());
+  if (GuardProgram::measured)
+    entry->with_draws(bound.locals, [&](PyObject* const* all) { entry->guards->measure(all); });
   if (log_enabled(Artifact::dynamic)) {
     for (const std::string& text : entry->guards->dimensions()) say(self, "dimension", text);
     for (const std::string& text : capture->sizes.checks()) say(self, "dimension", text);
@@ -421,11 +447,11 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
 // What a check lets go of may run Python code, and that code, or another thread, may change the
 // list.
 std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
-                               const BoundArguments& bound, Fetched& fetched) {
+                               const BoundArguments& bound, Hit& hit) {
   auto& entries = self->entries;
   for (size_t i = 0; i < entries.size(); i++) {
     std::shared_ptr<Artefact> e = entries[i];
-    if (!e->holds(state, bound.code, bound.locals.data(), fetched)) continue;
+    if (!hit.fits(*e, state, bound)) continue;
     if (i > 0 && i < entries.size() && entries[i] == e)
       std::rotate(entries.begin(), entries.begin() + static_cast<ptrdiff_t>(i),
                   entries.begin() + static_cast<ptrdiff_t>(i) + 1);
@@ -434,11 +460,17 @@ std::shared_ptr<Artefact> find(CompiledFunction* self, const GlobalState& state,
   return nullptr;
 }
 
+std::optional<GuardProgram::Failure> failure(const Artefact& e, const BoundArguments& bound) {
+  std::optional<GuardProgram::Failure> why;
+  e.with_draws(bound.locals, [&](PyObject* const* all) { why = e.guards->why_not(all); });
+  return why;
+}
+
 // Which guard of a capture fails, and who asked for it.
 std::string why_not(const Artefact& e, const GlobalState& state, const BoundArguments& bound) {
   if (e.code.ptr() != bound.code) return "the function has another __code__";
   if (std::string changed = difference(state, e.state); !changed.empty()) return changed;
-  const auto why = e.guards->why_not(bound.locals.data());
+  const auto why = failure(e, bound);
   if (!why) return "nothing that can be named";
   if (why->stack.empty()) return why->text;
   return cat(why->text, "\n", std::string_view(why->stack).substr(0, why->stack.size() - 1));
@@ -459,8 +491,10 @@ std::string at_limit(const CompiledFunction* self, const GlobalState& state,
   const std::shared_ptr<Artefact> e = self->entries.front();
   std::string out = why_not(*e, state, bound);
   if (e->code.ptr() != bound.code || self->shapes.mode == DynamicShapes::Mode::Barred) return out;
-  for (const auto& [source, dims, before, strides] :
-       e->guards->changed_sizes(bound.locals.data())) {
+  std::vector<GuardProgram::ChangedSizes> changed;
+  e->with_draws(bound.locals,
+                [&](PyObject* const* all) { changed = e->guards->changed_sizes(all); });
+  for (const auto& [source, dims, before, strides] : changed) {
     const bool never = self->shapes.mode == DynamicShapes::Mode::Never;
     for (const int64_t d : dims)
       cat_to(out, "\nOne capture may serve all sizes of dimension ", d, " of ", source,
@@ -511,10 +545,10 @@ void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* 
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit and where another thread captures for long.
 std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
-                                  const BoundArguments& bound, Fetched& fetched, Raised& raised) {
+                                  const BoundArguments& bound, Hit& hit, Raised& raised) {
   const CompileLock lock;
   if (lock.waited())
-    if (auto e = find(self, state, bound, fetched)) return e;
+    if (auto e = find(self, state, bound, hit)) return e;
   if (!lock.held()) return nullptr;
   if (self->entries.size() >= self->limit) {
     if (!std::exchange(self->limit_said, true)) say(self, "limit", at_limit(self, state, bound));
@@ -522,10 +556,16 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   }
   if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));
   for (const auto& e : std::vector(self->entries))
-    if (e->code.ptr() == bound.code) note_changes(self, *e->guards, bound.locals.data());
+    if (e->code.ptr() == bound.code)
+      e->with_draws(bound.locals,
+                    [&](PyObject* const* all) { note_changes(self, *e->guards, all); });
   if (!self->entries.empty() && self->entries.front()->code.ptr() == bound.code) {
-    const auto why = self->entries.front()->guards->why_not(bound.locals.data());
+    const auto why = failure(*self->entries.front(), bound);
     self->numbers_changed += why && why->number ? 1 : 0;
+    // Facts about sizes and numbers do not tell of whom they are.
+    const bool drew = why && !self->entries.front()->draws.empty() &&
+                      (why->local < 0 || why->local >= static_cast<int64_t>(bound.locals.size()));
+    self->draws_changed += drew ? 1 : 0;
   }
   self->shapes.assumed = !dynamo_setting("assume_static_by_default", true);
   self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
@@ -534,7 +574,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
                           dynamo_setting("capture_dynamic_output_shape_ops", false)};
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
-  if (e && !e->holds(state, bound.code, bound.locals.data(), fetched))
+  if (e && !hit.fits(*e, state, bound))
     throw InternalError(
         cat("the guards of a new capture do not hold: ", why_another(self, state, bound)));
   return e;
@@ -552,25 +592,25 @@ PyObject* call_checked(const Call& c) {
   BoundArguments bound(as_function(self->function), c.args,
                        static_cast<size_t>(PyVectorcall_NARGS(c.nargsf)), c.kwnames);
   if (!bound.valid) return eager();
-  Fetched fetched;
+  Hit hit;
   const GlobalState state;
   const Stance stance = current_stance();
   if (stance == Stance::ForceEager) return eager();
-  std::shared_ptr<Artefact> entry = find(self, state, bound, fetched);
+  std::shared_ptr<Artefact> entry = find(self, state, bound, hit);
   if (!entry) {
     if (is_finalizing() || is_symbolic()) return eager();
     if (stance == Stance::EagerOnRecompile) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
     if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
     Raised raised;
-    entry = capture(self, state, bound, fetched, raised);
+    entry = capture(self, state, bound, hit, raised);
     if (!entry) {
       auto result = owned(eager());
       if (result && !raised.what.empty()) say(self, raised.kind, raised.what, raised.stack);
       return result.release().ptr();
     }
   }
-  return run_artefact(c, *entry, fetched, bound);
+  return run_artefact(c, *entry, hit, bound);
 }
 
 // `handed`, if not null, holds the arguments.
@@ -648,7 +688,7 @@ PyObject* forget(PyObject* o, PyObject*) {
     self.shapes = {.mode = self.shapes.mode};
     self.own_table.reset();
     self.limit_said = self.seen = self.has_raised = false;
-    self.numbers_changed = 0;
+    self.numbers_changed = self.draws_changed = 0;
     return Py_NewRef(Py_None);
   };
   return boundary(body, nullptr);
@@ -690,8 +730,9 @@ PyObject* guard_nanoseconds(PyObject* o, PyObject* const* args, Py_ssize_t n, Py
     constexpr int kRounds = 100;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < kRounds; ++i) {
-      Fetched fetched;
-      if (!e->guards->check(bound.locals.data(), fetched)) return Py_NewRef(Py_None);
+      Hit hit;
+      if (!e->holds(e->state, e->code.ptr(), bound.locals, hit.fetched, hit.before))
+        return Py_NewRef(Py_None);
     }
     const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
     return PyFloat_FromDouble(spent.count() / kRounds);

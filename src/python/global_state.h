@@ -19,14 +19,15 @@
 
 namespace oxy::python {
 
-// Of this thread, autocast on the CPU.
+// Of this thread, autocast on the CPU; what attention may take is the process's.
 struct TorchModes {
 #define OXY_MODE(type, field, words, read, write) type field = read;
 #include "python/torch_state.def"
   friend bool operator==(const TorchModes&, const TorchModes&) = default;
 
   void set() const {
-#define OXY_MODE(type, field, words, read, write) write(field);
+#define OXY_MODE(type, field, words, read, write) \
+  if (field != (read)) write(field);
 #include "python/torch_state.def"
   }
 };

@@ -78,6 +78,8 @@ class RefusedFrames {
 };
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();
+// What a module of our Python package has by this name; its import runs where frames are refused.
+py::object own_function(const char* module, const char* name);
 
 // In a process that was forked, which has no other threads.
 void forget_frames_of_other_threads();

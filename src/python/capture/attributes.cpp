@@ -264,7 +264,8 @@ py::object Objects::bind(py::handle d, py::handle o, PyTypeObject* type, py::han
     return steal(PyMethod_New(function.ptr(), (PyObject*)type));
   }
   const std::string_view kind = Py_TYPE(p)->tp_name;
-  if (PyFunction_Check(p) || kind == "functools._lru_cache_wrapper")
+  if (PyFunction_Check(p) || kind == "functools._lru_cache_wrapper" ||
+      kind.ends_with(".cython_function_or_method"))
     return steal(PyMethod_New(p, o.ptr()));
   if (is_unbound_native(p)) return steal(Py_TYPE(p)->tp_descr_get(p, o.ptr(), (PyObject*)type));
   if (Py_TYPE(p)->tp_descr_get == nullptr) return borrow(p);
@@ -396,6 +397,22 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
 }
 
+// What this thread has in a threading.local, which each call asks for; null where it is nothing.
+py::object Objects::local_attr(py::handle o, py::handle name) {
+  const py::object& get = member_of<"builtins", "getattr">();
+  if (const py::object now = effects().written(o, name))
+    return now.is(missing()) ? py::object() : now;
+  heap().guard(GuardKind::IdIs, heap().source_of(o), o);
+  const SourceId source =
+      heap().sources.answer(heap().sources.pinned(get, "getattr"), py::make_tuple(o, name));
+  const py::object value = owned(PyObject_GetAttr(o.ptr(), name.ptr()));
+  if (value) return heap().wrap(value, source);
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw py::error_already_set();
+  PyErr_Clear();
+  heap().guard(GuardKind::Missing, source);
+  return {};
+}
+
 // What the class or the object has under the name; null where there is nothing.
 py::object Objects::found_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
@@ -406,6 +423,7 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
     return type_of(o);
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
+  if (old && is_thread_local(p)) return local_attr(o, name);
   if (has_own_lookup(type) && !is_part_of_alias(type, name)) {
     if (old || PyWeakref_CheckProxy(p))
       throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
@@ -499,6 +517,12 @@ void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, p
 // As object.__setattr__ and object.__delattr__.
 void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
+  if (heap().exists(o) && is_thread_local(o.ptr())) {
+    if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
+    heap().guard(GuardKind::IdIs, heap().source_of(o), o);
+    if (!value && !local_attr(o, name)) no_attribute(type, name);
+    return effects().write_attribute(o, name, value);
+  }
   if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
   PyObject* descriptor = type_member(type, name);
@@ -542,6 +566,15 @@ void Objects::delete_member(PyTypeObject* type, py::handle dict, py::handle name
   effects().dict_delete(dict, name);
 }
 
+// A method written in C that a class has under another name than its own; null for all else.
+PyObject* Objects::method_by_other_name(PyTypeObject* type, py::handle name) {
+  PyObject* found = is_changeable_class(type) ? type_member(type, name) : nullptr;
+  return found != nullptr && is_unbound_native(found) &&
+                 PyUnicode_Compare(PyDescr_NAME(found), name.ptr()) != 0
+             ? found
+             : nullptr;
+}
+
 void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   require_name(name);
   PyObject* p = o.ptr();
@@ -553,8 +586,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
     return;
   }
   if (heap().is_tensor(o)) {
-    // As Module.to assigns what has been there before.
-    if (value.is(o) && is_text(name.ptr(), "data")) return;
+    if (is_text(name.ptr(), "data")) return calls().set_data(o, value);
     throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
   }
   if (is_array(o) && !arrays().in_array_code())
@@ -568,8 +600,11 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
     return value ? effects().dict_write(dict, name, value) : delete_member(type, dict, name);
   }
   static const py::str& deleter = *new py::str("__delattr__");
-  if (PyObject* setter = special_method(o, value ? names().setattr_ : deleter.ptr()))
+  const py::handle method = value ? names().setattr_ : deleter.ptr();
+  if (PyObject* setter = special_method(o, method))
     calls().call(setter, with_value({borrow(p), borrow(name)}, value));
+  else if (PyObject* other = method_by_other_name(type, method))  // such as dict.__setitem__
+    calls().call(other, with_value({borrow(p), borrow(name)}, value));
   else
     store_generic_attr(o, name, value);
 }

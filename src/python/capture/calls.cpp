@@ -217,6 +217,7 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     frames().direct = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
+  if (auto done = draws().call(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p))
     if (const py::object ours = control_flow_of(as_function(p))) {
       frames().direct = direct;
@@ -290,9 +291,14 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     if (auto done = call_logging_once(callable, args, kwargs)) return *done;
     return call_cached(callable, args, kwargs);
   }
-  if (type == "numpy.ufunc" && !any_argument(args, kwargs, mentions_tensor)) {
+  const bool of_numpy =
+      type == "numpy.ufunc" || (type == "numpy._ArrayFunctionDispatcher" &&
+                                native_traits("numpy", "", name_of(callable)) & native::Pure);
+  if (of_numpy && !any_argument(args, kwargs, mentions_tensor)) {
     sizes().make_plain(args, kwargs);
+    for (py::object& a : args) a = plain_contents(a, callable);
     require_plain(args, kwargs, callable);
+    const RefusedFrames allowed(nullptr);  // NumPy's own, in Python
     return call_real(callable, args, kwargs);
   }
   if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))

@@ -1,6 +1,8 @@
 // Calls: which function means what, and what is called as it is. Class statements.
 #pragma once
 
+#include <set>
+
 #include "python/capture/frames.h"
 #include "python/capture/heap.h"
 #include "python/global_state.h"
@@ -50,6 +52,7 @@ class Calls : public Part {
   py::object plain_contents(py::handle o, py::handle callable);
   Done call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object tensor_attr(py::handle tensor, py::handle name);
+  void set_data(py::handle tensor, py::handle value);
   void set_gradient(py::handle tensor, py::handle value);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
@@ -59,6 +62,8 @@ class Calls : public Part {
   const auto& behind() const { return behind_; }
   // It is written once all of `behind` has been called.
   static bool is_state_of_warnings(py::handle o);
+  // Of matches and patterns that the capture has made: what has given them.
+  const auto& made_of_texts() const { return made_of_texts_; }
 
   // What torch.compiler's error_on_graph_break says where the capture has ended, if anything.
   std::optional<bool> error_on_break;
@@ -126,13 +131,16 @@ class Calls : public Part {
   Done tensor_like(py::handle tensor, const Arguments& args, const Keywords& kwargs);
   bool reads_objects(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object storage_offset(py::handle tensor);
+  py::object deep_copy(py::handle tensor, const py::object& table);
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void require_harmless_warnings();
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
   Done call_logging_once(py::handle callable, Arguments& args, Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
-  std::unordered_map<size_t, size_t> answered_;           // by step: how many of its calls
+  std::unordered_map<PyObject*, std::pair<py::object, Arguments>> made_of_texts_;
+  std::set<std::pair<PyObject*, const c10::StorageImpl*>> deep_copied_;  // by copy.deepcopy's table
+  std::unordered_map<size_t, size_t> answered_;  // by step: how many of its calls
   // Of caches with a limit, by function: the keys of the entries that the capture relies on.
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
   bool asked_for_hooks_ = false;  // of the caller's, on saved tensors

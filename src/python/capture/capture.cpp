@@ -1,6 +1,8 @@
 // The beginning and the end of a capture: its return, or a place in front of a break.
 #include "python/capture/capture.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
@@ -72,6 +74,8 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
   const TorchModesGuard modes;
   const TransformsGuard transforms;
   frames.begin(stop_at);
+  draws.begin(bound.size());
+  const auto undrawn = c10::make_scope_exit([this] { draws.end(); });
   const NothingHandled alone;  // what the caller deals with is no matter of the captured code's
   TracedFrame frame(function);
   graphs.ir->code = borrow(f->func_code);

@@ -11,6 +11,7 @@
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
 #include "python/capture/objects.h"
+#include "python/capture/random_draws.h"
 #include "python/capture/sizes.h"
 #include "torch_bridge/recorder.h"
 
@@ -37,6 +38,7 @@ class Capture {
   Calls calls{*this};
   Frames frames{*this};
   Graphs graphs{*this};
+  RandomDraws draws{*this};
 };
 
 inline Heap& Part::heap() const { return capture_.heap; }
@@ -50,6 +52,7 @@ inline Arrays& Part::arrays() const { return capture_.arrays; }
 inline Calls& Part::calls() const { return capture_.calls; }
 inline Frames& Part::frames() const { return capture_.frames; }
 inline Graphs& Part::graphs() const { return capture_.graphs; }
+inline RandomDraws& Part::draws() const { return capture_.draws; }
 
 // One attempt at a capture of this thread, from a new Capture to its end.
 struct Attempt {

@@ -127,12 +127,6 @@ CacheEntry cache_entry(py::handle cached, const Arguments& args, const Keywords&
   return found;
 }
 
-// Of a module of ours, which hooks of the user's may import.
-py::object own_function(const char* module, const char* name) {
-  const RefusedFrames allowed(nullptr);
-  return py::module_::import(module).attr(name);
-}
-
 // A constant, a number or a tuple of such: of which nobody sees whether it is another one.
 bool is_value(py::handle o) {
   if (!PyTuple_CheckExact(o.ptr()))

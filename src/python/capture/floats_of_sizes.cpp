@@ -240,6 +240,7 @@ std::optional<py::object> Numbers::rounded(const py::object& function, const py:
 py::object Numbers::guarded_answer(const py::object& function, const Arguments& parts) {
   Arguments reals;
   for (const py::object& part : parts) {
+    draws().note_look(first_source(part));
     if (is_of_data(part) || (is_symbolic_int(part) && !has_hint(part))) return {};
     reals.push_back(typed(part));
     if (!is_number(reals.back().ptr())) return {};

@@ -114,13 +114,8 @@ py::object given(const Arguments& args, const Keywords& kwargs, size_t position,
 
 bool is_none(const py::object& o) { return !o || o.is_none(); }
 
-py::object own_member(const char* module, const char* name) {
-  const RefusedFrames allowed(nullptr);
-  return py::module_::import(module).attr(name);
-}
-
 py::object autograd_member(const char* name) {
-  return own_member("oxyfuel.autograd_function", name);
+  return own_function("oxyfuel.autograd_function", name);
 }
 
 // An input, or a leaf.
@@ -130,16 +125,9 @@ bool is_as_it_came(const at::Tensor& t) {
 }
 
 const py::object& hook_handle() {
-  static const py::object& handle = *new py::object(own_member("oxyfuel.gradients", "HookHandle"));
+  static const py::object& handle =
+      *new py::object(own_function("oxyfuel.gradients", "HookHandle"));
   return handle;
-}
-
-// What there have been of writes to the memory of a tensor of a recording: by its version, which
-// `data` does not share, and by the updates that functionalisation keeps.
-std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
-  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
-      innermost(t).storage().unsafeGetStorageImpl());
-  return {t._version(), storage ? storage->generation() : 0};
 }
 
 // Those that a subclass of Function has, or its bases that are not torch's.
@@ -171,6 +159,12 @@ bool is_own_of_checkpoint(const py::object& name) {
 }
 
 }  // namespace
+
+std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
+  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+      innermost(t).storage().unsafeGetStorageImpl());
+  return {t._version(), storage ? storage->generation() : 0};
+}
 
 // Of the arguments or results of a module: whether one of them, dense, has a gradient.
 bool Graphs::has_one_differentiable(const py::object& tensors) {
@@ -439,6 +433,7 @@ py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
 
 // `inputs`: undefined where all leaves are meant.
 py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs) {
+  refuse_backward_of_data();
   const py::object& function = member_of<"torch.autograd", "grad">();
   auto flag = [&](size_t position, const char* name) {
     const py::object o = given(args, kwargs, position, name);
@@ -457,7 +452,7 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
          {std::pair(3, "retain_graph"), {4, "create_graph"}, {6, "allow_unused"}})
       all.push_back(py::bool_(flag(static_cast<size_t>(position), name)));
     if (is_none(given(args, kwargs, 3, "retain_graph"))) all[3] = all[4];
-    return calls().call(own_member("oxyfuel.gradients", "batched_gradients"), std::move(all), {});
+    return calls().call(own_function("oxyfuel.gradients", "batched_gradients"), std::move(all), {});
   }
   const py::object outputs = given(args, kwargs, 0, "outputs"),
                    inputs = given(args, kwargs, 1, "inputs");
@@ -600,8 +595,8 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
     if (on_arrival) {
       // They may keep what they get and what they make.
       seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
-      gradient =
-          calls().call(own_member("oxyfuel.gradients", "after_hooks"), {on_arrival, gradient}, {});
+      gradient = calls().call(own_function("oxyfuel.gradients", "after_hooks"),
+                              {on_arrival, gradient}, {});
       seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
     }
     const py::object before = calls().tensor_attr(leaves[i], py::str("grad"));
@@ -610,7 +605,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
     else
       calls().call_method(before, "add_", {gradient}, {});
     if (behind)
-      calls().call(own_member("oxyfuel.gradients", "call_behind"), {behind, leaves[i]}, {});
+      calls().call(own_function("oxyfuel.gradients", "call_behind"), {behind, leaves[i]}, {});
   }
   return py::none();
 }
@@ -643,7 +638,10 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
   if (*reentrant && (!rest.empty() || respects_hooks ||
                      (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
     throw Break(BreakId::checkpoint, "use_reentrant, of what requires no gradients");
-  return call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
+  const size_t drawn = draws().count();
+  py::object out = call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
+  if (draws().count() != drawn) throw Break(BreakId::checkpoint, "random numbers of Python's");
+  return out;
 }
 
 // torch.autograd.grad and torch.autograd.backward, and checkpoints.
@@ -658,7 +656,7 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
       graphs().has_one_differentiable(args[2])) {
     objects().guard_code(borrow(reinterpret_cast<PyObject*>(f)));
-    return call(own_member("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
+    return call(own_function("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
   }
   if (module != "torch.autograd") return std::nullopt;
   if (name == "grad") return graphs().record_gradients(args, kwargs);
@@ -688,6 +686,7 @@ bool Calls::rehearse(
   const size_t numbers_met = graphs().number_inputs.size();
   const size_t inputs = graphs().example_inputs.size() - numbers_met;
   const auto begin = graphs().position();
+  const size_t drawn_by_python = this->draws().count();
   size_t draws = bridge::heard().draws;
   std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>> tensors;
   auto add = [&](py::handle o) {
@@ -718,6 +717,8 @@ bool Calls::rehearse(
     why = ": it writes to what it has not made";
   else if (heap().met_written() != met || !effects().no_type_is_written())
     why = ": it reads what was written, which is not done yet";  // torch's calls would not see it
+  else if (this->draws().count() != drawn_by_python)
+    why = ": it draws random numbers of Python's";
   else if (bridge::heard().draws != draws)
     why = ": it draws random numbers in its backward";
   else if (graphs().example_inputs.size() - graphs().number_inputs.size() != inputs)
@@ -831,7 +832,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
     throw Break(BreakId::torch_call, "Tensor.register_hook");
   if (graphs().hooks_late || !PyFunction_Check(hook.ptr())) return register_late_hook(tensor, hook);
   static const py::object& follow =
-      *new py::object(own_member("oxyfuel.gradients", "hook_results"));
+      *new py::object(own_function("oxyfuel.gradients", "hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
                                    {{py::str("requires_grad"), py::bool_(false)}});
   bool vanishes = false;
@@ -846,7 +847,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
     throw;
   }
   static const py::object& function =
-      *new py::object(own_member("oxyfuel.gradients", "register_hook"));
+      *new py::object(own_function("oxyfuel.gradients", "register_hook"));
   graphs().record(ir::NodeKind::CallFunction, "", function, {tensor, hook}, {});
   const py::object handle = call(hook_handle(), {tensor}, {});
   graphs().note_hook(tensor, vanishes, handle);
@@ -857,7 +858,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
 // gradients arrive at the tensor, which the graph hands out.
 py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook) {
   static const py::object& function =
-      *new py::object(own_member("oxyfuel.gradients", "register_with_handle"));
+      *new py::object(own_function("oxyfuel.gradients", "register_with_handle"));
   const py::object handle = call(hook_handle(), {tensor}, {});
   graphs().note_late_hook(tensor);
   behind_.emplace_back(function, Arguments{tensor, hook, handle});
@@ -871,7 +872,7 @@ py::object Calls::retain_gradient(const py::object& tensor) {
       graphs().inner() != nullptr || is_transformed())
     throw Break(BreakId::torch_call, "Tensor.retain_grad");
   static const py::object& function =
-      *new py::object(own_member("oxyfuel.gradients", "retain_gradient"));
+      *new py::object(own_function("oxyfuel.gradients", "retain_gradient"));
   graphs().note_late_hook(tensor);
   behind_.emplace_back(function, Arguments{tensor});
   return py::none();

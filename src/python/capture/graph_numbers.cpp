@@ -20,10 +20,7 @@ namespace {
 
 PyTypeObject* graph_number_class = nullptr;  // once one was made
 
-py::object number_member(const char* name) {
-  const RefusedFrames allowed(nullptr);
-  return py::module_::import("oxyfuel.graph_number").attr(name);
-}
+py::object number_member(const char* name) { return own_function("oxyfuel.graph_number", name); }
 
 bool is_made_number(py::handle o) {
   return graph_number_class != nullptr && Py_TYPE(o.ptr()) == graph_number_class;

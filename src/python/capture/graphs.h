@@ -22,6 +22,10 @@ struct InnerGraph {
   std::vector<py::object> given;                     // to the inputs, in the graph around it
 };
 
+// What there have been of writes to the memory of a tensor of a recording: by its version, which
+// `data` does not share, and by the updates that functionalisation keeps.
+std::pair<uint32_t, size_t> writes_to(const at::Tensor& t);
+
 class Graphs : public Part {
  public:
   explicit Graphs(Capture& capture);
@@ -45,6 +49,8 @@ class Graphs : public Part {
   py::object require_gradient(const py::object& tensor, bool wanted);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
+  bool uses_but_of_data(ir::ValueId tensor) const;
+  void give_data(const py::object& tensor, const py::object& data, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
   // `handle`: what the code has of it.
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
@@ -146,6 +152,8 @@ class Graphs : public Part {
   void refuse_native_hooks(const py::object& leaf);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
+  void refuse_backward_of_data() const;
+  void refuse_shared_data(const std::vector<at::Tensor>& outputs) const;
   void refuse_late_hook(const torch::autograd::Node& node) const;
   void refuse_raising_functions(const std::string& why) const;
   void note_custom_function(CustomFunction f);
@@ -191,6 +199,17 @@ class Graphs : public Part {
       spent_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<CustomFunction> custom_functions_;
+  struct DataGiven {  // by an assignment to `data`
+    py::object value;
+    std::pair<uint32_t, size_t> writes;
+    std::vector<py::object> others;  // that shared memory with the tensor
+    ir::NodeId behind;               // the node
+    bool saved = false;              // a backward may look at what the tensor has held
+    std::vector<ir::Frame> stack;
+    std::vector<size_t> steps;
+  };
+  std::vector<DataGiven> data_given_;
+  [[noreturn]] static void refuse_data(const DataGiven& d);
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id

@@ -156,6 +156,7 @@ bool is_constant(PyObject* p) {
 // Of what the captured code has made itself there is no source, and nothing to guard.
 void Heap::guard(GuardKind kind, SourceId source, py::handle expected, int64_t number) {
   if (!source.valid() || (arrays().in_array_code() && arrays().is_of_array_code(source))) return;
+  if (kind == GuardKind::Equals || kind == GuardKind::Compares) draws().note_look(source);
   guards.add({kind, source, borrow(expected), number, {}, frames().user_stack()});
 }
 
@@ -190,7 +191,8 @@ bool Heap::is_made_here(py::handle function) {
 
 bool Heap::exists(py::handle o) {
   Tracked* k = tracked(o);
-  return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr());
+  return k != nullptr && k->source.valid() && !k->value && !PyTuple_Check(o.ptr()) &&
+         !PySlice_Check(o.ptr());
 }
 
 bool Heap::keeps_attributes(py::handle o) {
@@ -236,13 +238,13 @@ py::object Heap::wrap(py::handle real, SourceId source) {
     out = wrap_tuple(real, source);
   } else if (const py::object array = arrays().wrap_array(real, source)) {
     out = array;
-  } else if (PySlice_Check(p) || PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
+  } else if (PySlice_Check(p)) {
+    out = wrap_slice(real, source);
+  } else if (PyRange_Check(p) || PyFrozenSet_CheckExact(p)) {
     guard(GuardKind::IdIs, source, real);
     fixed_.insert(p);
     if (PyFrozenSet_CheckExact(p))
       for (py::handle item : py::list(out)) wrap_held(item);
-    if (PySlice_Check(p))
-      for (const char* part : {"start", "stop", "step"}) wrap_held(out.attr(part));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
     if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
@@ -414,6 +416,26 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
   return instead_of(real, source, same ? borrow(real) : tuple_like(real, items));
 }
 
+py::object Heap::wrap_slice(py::handle real, SourceId source) {
+  guard(GuardKind::TypeIs, source, py::type::of(real));
+  bool same = true;
+  auto part = [&](const char* name) {
+    const py::object held = real.attr(name);
+    const SourceId at = sources.attribute(source, py::str(name));
+    if (is_numpy_int(held.ptr())) {
+      guard(GuardKind::TypeIs, at, py::type::of(held));
+      guard(GuardKind::Equals, sources.plain_value(at), plain_value(held.ptr()));
+      return held;
+    }
+    const py::object out = wrap(held, at);
+    same &= out.is(held);
+    return out;
+  };
+  const py::object start = part("start"), stop = part("stop"), step = part("step");
+  return instead_of(real, source,
+                    same ? borrow(real) : steal(PySlice_New(start.ptr(), stop.ptr(), step.ptr())));
+}
+
 // The items of a list or deque.
 py::list Heap::items_of(py::handle o) {
   const SourceId source = tracked(o)->source;
@@ -540,7 +562,8 @@ bool may_be_another(PyObject* p) {
   if (PyBytes_CheckExact(p)) return PyBytes_GET_SIZE(p) > 1;
   if (PyTuple_Check(p)) return PyTuple_GET_SIZE(p) > 0 || !PyTuple_CheckExact(p);
   return PyFloat_CheckExact(p) || PyComplex_CheckExact(p) || THPDevice_Check(p) ||
-         PyFunction_Check(p) || is_bound_method(p) || Py_TYPE(p) == &PySuper_Type;
+         PySlice_Check(p) || PyFunction_Check(p) || is_bound_method(p) ||
+         Py_TYPE(p) == &PySuper_Type;
 }
 
 // Where the object comes from, in the order in which it was found: sources, keys of dicts and items

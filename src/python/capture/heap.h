@@ -80,6 +80,7 @@ class Heap : public Part {
   GuardSet guards;
 
  private:
+  py::object wrap_slice(py::handle real, SourceId source);
   py::object wrap_tuple(py::handle real, SourceId source);
   py::object wrap_bound(py::handle real, SourceId source);
   py::object instead_of(py::handle real, SourceId source, const py::object& out);

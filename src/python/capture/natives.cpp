@@ -285,9 +285,13 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
     return py::none();
   }
-  if (py::type::of(self).is(member_of<"re", "Pattern">()) && heap().exists(self)) {
-    heap().guard(GuardKind::IdIs, heap().source_of(self), self);
+  if (is_found_in_text(self)) {
+    if (heap().exists(self)) heap().guard(GuardKind::IdIs, heap().source_of(self), self);
     if (auto done = call_of_texts(callable, args, kwargs)) return *done;
+  }
+  if (name == "__next__" && args.empty() && kwargs.empty() && PyIter_Check(self.ptr())) {
+    if (py::object item = iterators().iter_next(self)) return item;
+    iterators().stop_iteration();
   }
   py::object target = borrow(p);
   const bool of_proxy = Py_TYPE(self.ptr()) == &PyDictProxy_Type && !name.starts_with("__");

@@ -15,6 +15,7 @@ namespace oxy::python {
 
 // One object for all calls: numbers, strings, dtypes; functions, classes, modules; enums, ops.
 bool is_constant(PyObject* p);
+bool is_found_in_text(py::handle o);  // a match or pattern of the module re
 bool is_number(PyObject* p);
 bool is_derived_value(PyObject* p);  // of a class derived from int, float, complex, str or bytes
 bool is_of_python_class(PyObject* p);

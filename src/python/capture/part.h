@@ -65,6 +65,7 @@ class Arrays;
 class Calls;
 class Frames;
 class Graphs;
+class RandomDraws;
 
 class Part {
  public:
@@ -84,6 +85,7 @@ class Part {
   Calls& calls() const;
   Frames& frames() const;
   Graphs& graphs() const;
+  RandomDraws& draws() const;
 
   Capture& capture_;
 };

@@ -144,6 +144,8 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     if (!dict) refuse(o);  // of a mapping that is no dict
     return place_call(o, type_object(type), {dict});
   }
+  if (const auto& made = capture_.calls.made_of_texts(); made.contains(p))
+    return place_call(o, made.at(p).first, made.at(p).second);
   if (name == "functools.partial" || name.starts_with("operator.")) return place_reduced(o);
   if (PyCFunction_Check(p) || is_method_wrapper(p)) {
     PyObject* descriptor = method_descriptor(p);
@@ -219,7 +221,7 @@ uint32_t RebuildPlan::place_iterator(py::handle o) {
 
 // The function that `reduced` names; where that would ask a user's class for its `__iter__`, the
 // one of the class written in C that the iterator is over.
-py::object RebuildPlan::own_function(py::handle o, const py::tuple& reduced) {
+py::object RebuildPlan::made_by(py::handle o, const py::tuple& reduced) {
   static const std::map<std::string, std::pair<PyTypeObject*, const char*>> over = {
       {"list_iterator", {&PyList_Type, "__iter__"}},
       {"list_reverseiterator", {&PyList_Type, "__reversed__"}},
@@ -244,7 +246,7 @@ uint32_t RebuildPlan::place_reduced(py::handle o) {
     reduced = o.attr("__reduce__")();
   }
   kept_.push_back(reduced);
-  const uint32_t at = add(o, {Kind::Call, 0, own_function(o, reduced), place_all(reduced[1])});
+  const uint32_t at = add(o, {Kind::Call, 0, made_by(o, reduced), place_all(reduced[1])});
   if (reduced.size() > 2 && !py::object(reduced[2]).is_none())
     write(Write::State, at, {place(reduced[2])});
   return at;

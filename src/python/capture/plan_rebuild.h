@@ -49,7 +49,7 @@ class RebuildPlan {
   uint32_t place_lazy(py::handle o);
   uint32_t place_generator(py::handle o, const LazyIterator& generator);
   uint32_t place_reduced(py::handle o);
-  py::object own_function(py::handle o, const py::tuple& reduced);
+  py::object made_by(py::handle o, const py::tuple& reduced);
   uint32_t place_exception(py::handle o);
   uint32_t place_traceback(const std::vector<RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);

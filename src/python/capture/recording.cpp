@@ -66,10 +66,15 @@ bool fills_differentiably(const at::Tensor& t, const at::Tensor& value) {
          t.is_floating_point();
 }
 
-bool autocast_differs(const TorchModes& a, TorchModes b) {
-  b.grad = a.grad;
-  return !(a == b);
+bool autocast_differs(const TorchModes& a, const TorchModes& b) {
+  auto of = [](const TorchModes& m) {
+    return std::tuple(m.autocast, m.autocast_dtype, m.autocast_cache);
+  };
+  return of(a) != of(b);
 }
+
+// Of the attention's flags those that count on the CPU are switched in the graph, all behind it.
+bool is_attention_flag(std::string_view name) { return name.starts_with("torch._C._set_sdp_use_"); }
 
 }  // namespace
 
@@ -115,18 +120,15 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     if (!differentiable)
       return record(ir::NodeKind::CallFunction, "oxyfuel._C.power",
                     member_of<"oxyfuel._C", "power">(), {args[0], exponent}, kwargs);
-    const RefusedFrames allowed(nullptr);
     return record(ir::NodeKind::CallFunction, "oxyfuel.gradients.power",
-                  member_of<"oxyfuel.gradients", "power">(), {args[0], exponent}, kwargs);
+                  own_function("oxyfuel.gradients", "power"), {args[0], exponent}, kwargs);
   }
   if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
       args.size() == 4 && kwargs.empty() && heap().is_tensor(args[0]) &&
       heap().is_tensor(args[3]) &&
       fills_differentiably(THPVariable_Unpack(args[0].ptr()), THPVariable_Unpack(args[3].ptr()))) {
-    const RefusedFrames allowed(nullptr);
     return record(ir::NodeKind::CallFunction, cat("oxyfuel.gradients.", word),
-                  py::module_::import("oxyfuel.gradients").attr(std::string(word).c_str()), args,
-                  kwargs);
+                  own_function("oxyfuel.gradients", std::string(word).c_str()), args, kwargs);
   }
   if (any_argument(args, kwargs, mentions_array)) {
     const Arguments numbers = arrays().with_numbers(word, args);
@@ -384,7 +386,7 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
     return py::none();
   }
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
-      name != "torch._C._set_grad_enabled")
+      name != "torch._C._set_grad_enabled" && !is_attention_flag(name))
     return std::nullopt;
   for (const py::object& a : args) objects().truth(a);
   return calls().call_real(callable, args, kwargs);
@@ -438,6 +440,9 @@ void Graphs::bring_graph_to(const TorchModes& modes) {
     add_mode_call<"torch._C", "_set_grad_enabled">({modes.grad});
     turns_grad_on |= !state_.modes.grad && !c10::InferenceMode::is_enabled();
   }
+  if (modes.flash != graph_modes_.flash)
+    add_mode_call<"torch._C", "_set_sdp_use_flash">({modes.flash});
+  if (modes.math != graph_modes_.math) add_mode_call<"torch._C", "_set_sdp_use_math">({modes.math});
   if (other_autocast && left == 0) {
     ir::Arg cache;
     if (modes.autocast_cache != graph_modes_.autocast_cache) cache = modes.autocast_cache;

@@ -271,7 +271,8 @@ bool Sizes::is_static_int(SourceId source) const {
 
 bool Sizes::varies(py::handle real, SourceId source) const {
   return source.valid() && PyLong_CheckExact(real.ptr()) && symbolic() && !policy_->off() &&
-         !is_static_int(source) && policy_->numbers.contains(heap().sources.text(source)) &&
+         !is_static_int(source) &&
+         (draws().is_drawn(source) || policy_->numbers.contains(heap().sources.text(source))) &&
          integer_expr(real);
 }
 

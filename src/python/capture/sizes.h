@@ -80,6 +80,7 @@ class Sizes : public Part {
 
   // Whether the recording may have symbols.
   bool symbolic() const { return symbolic_; }
+  bool may_be_symbolic() const { return policy_ != nullptr && !policy_->off(); }
   // What of data may be symbols.
   bridge::OfData of_data() const;
   // Whether a number of data may be one that is only checked.

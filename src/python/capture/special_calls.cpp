@@ -8,6 +8,7 @@
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
 #include "python/inner_frames.h"
+#include "python/transform_levels.h"
 
 namespace oxy::python {
 namespace {
@@ -414,10 +415,8 @@ Meant super(Capture& c, py::handle callable) {
 // min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
 // Of numbers of the graph.
 const py::object& own_extreme() {
-  static const py::object& function = *[] {
-    const RefusedFrames allowed(nullptr);
-    return new py::object(py::module_::import("oxyfuel.graph_number").attr("extreme"));
-  }();
+  static const py::object& function =
+      *new py::object(own_function("oxyfuel.graph_number", "extreme"));
   return function;
 }
 
@@ -510,7 +509,6 @@ constexpr Special kSpecials[] = {
       [[maybe_unused]] Arguments& args,                                  \
       [[maybe_unused]] Keywords& kwargs) -> Meant { return meaning; }},
 #include "python/capture/special_calls.def"
-#include "python/transform_levels.h"
 #undef OXY_SPECIAL
 };
 
@@ -540,6 +538,11 @@ std::optional<py::object> Calls::call_special(py::handle callable, Arguments& ar
   return special->meaning(capture_, callable, args, kwargs);
 }
 
+bool is_found_in_text(py::handle o) {
+  return py::type::handle_of(o).is(member_of<"re", "Match">()) ||
+         py::type::handle_of(o).is(member_of<"re", "Pattern">());
+}
+
 // A function of the module re, or a method of a pattern, of texts and numbers: what it gives
 // depends on nothing else.
 Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs) {
@@ -547,6 +550,16 @@ Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keyw
     return PyUnicode_CheckExact(o.ptr()) || PyLong_CheckExact(o.ptr()) ||
            py::type::of(o).is(member_of<"re", "RegexFlag">());
   };
+  const std::string name = name_of(callable);
+  const size_t function = PyFunction_Check(callable.ptr()) ? 1 : 0;  // its place, among arguments
+  if ((name == "sub" || name == "subn") && args.size() > function &&
+      (PyFunction_Check(args[function].ptr()) || PyMethod_Check(args[function].ptr()))) {
+    Arguments all = args;
+    if (function == 0) all.insert(all.begin(), borrow(PyCFunction_GET_SELF(callable.ptr())));
+    return call_function(
+        own_function("oxyfuel.polyfills", cat(function == 0 ? "pattern_" : "", name).c_str()),
+        std::move(all), kwargs);
+  }
   Arguments read;
   for (const py::object& a : args)
     if (!is_plain(read.emplace_back(numbers().read(a)))) return std::nullopt;
@@ -555,9 +568,9 @@ Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keyw
     if (!is_plain(named.emplace_back(key, numbers().read(a)).second)) return std::nullopt;
   const RefusedFrames allowed(nullptr);  // re is written in Python
   py::object found = call_real(callable, read, named);
-  if (!is_constant(found.ptr()) && !PyList_CheckExact(found.ptr()) &&
-      !PyTuple_CheckExact(found.ptr()))
-    throw Break(BreakId::builtin_call, name_of(callable), " that finds a match");
+  if (PyIter_Check(found.ptr())) return iterators().iterate(py::list(found));
+  if (is_found_in_text(found) && named.empty())
+    made_of_texts_.emplace(found.ptr(), std::pair(borrow(callable), read));
   return found;
 }
 

@@ -326,9 +326,7 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
   if (name.starts_with(kForEach) && any_argument(args, kwargs, has_float)) {
     Arguments all = args;
     all.insert(all.begin(), py::str(std::string(name.substr(kForEach.size()))));
-    const RefusedFrames allowed(nullptr);
-    return calls().call(py::module_::import("oxyfuel.varying_numbers").attr("for_each"), all,
-                        kwargs);
+    return calls().call(own_function("oxyfuel.varying_numbers", "for_each"), all, kwargs);
   }
   const char *module = nullptr, *word = nullptr;
   if (const auto* row = std::ranges::find_if(kInPython, varies); row != std::end(kInPython))
@@ -337,8 +335,7 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
            sized != std::end(kOfSizes))
     module = "oxyfuel.varying_sizes", word = sized->function;
   if (word == nullptr) return std::nullopt;
-  const RefusedFrames allowed(nullptr);
-  const py::object function = py::module_::import(module).attr(word);
+  const py::object function = own_function(module, word);
   const py::object code = function.attr("__code__");
   const auto parameters =
       code.attr("co_argcount").cast<ssize_t>() + code.attr("co_kwonlyargcount").cast<ssize_t>();

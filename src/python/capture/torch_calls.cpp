@@ -288,6 +288,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
     return std::nullopt;
   if (follows_sizes(name) && any_argument(args, kwargs, mentions_symbolic_int)) return std::nullopt;
+  if (auto done = draws().call_torch(name, callable, args, kwargs)) return done;
   refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
@@ -378,9 +379,39 @@ py::object Calls::storage_offset(py::handle tensor) {
   throw Break(BreakId::tensor_attribute, "Tensor.storage_offset of what may be written");
 }
 
+// copy.deepcopy of a tensor, whose table the interpreted code keeps: a clone, where the tensor lies
+// in memory of its own without gaps and nothing else hangs on it.
+py::object Calls::deep_copy(py::handle tensor, const py::object& table) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  auto refuse = [](const char* why) {
+    throw Break(BreakId::torch_call, "Tensor.__deepcopy__ ", why);
+  };
+  Tracked* k = heap().tracked(tensor);
+  const bool existing = k->source.valid() && k->original;
+  if (!objects().type_of(tensor).is(member_of<"torch", "Tensor">())) refuse("of a parameter");
+  if (t.requires_grad() || is_wrapped(t)) refuse("of what has gradients");
+  if (bridge::is_symbolic(t) || !t.is_non_overlapping_and_dense()) refuse("of these strides");
+  if (t.is_conj() || t.is_neg()) refuse("of a view that conjugates or negates");
+  if (existing) {
+    const py::object dict = k->original.attr("__dict__");
+    if (!gradient(tensor, py::str("grad")).is_none()) refuse("with its gradient");
+    if (PyDict_Size(dict.ptr()) != 0) refuse("with attributes");
+    heap().guard(GuardKind::Length, heap().sources.attribute(k->source, names().dict_), {}, 0);
+  }
+  if (!storage_offset(tensor).equal(py::int_(0))) refuse("of a part of its memory");
+  // Tensors that share memory have copies that share one.
+  heap().hold(table);
+  if (!deep_copied_.emplace(table.ptr(), innermost(t).storage().unsafeGetStorageImpl()).second)
+    refuse("of memory that was copied before");
+  return call_method(tensor, "clone", {}, {});
+}
+
 py::object Calls::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                               const Keywords& kwargs) {
   const uint32_t traits = tensor_traits(name);
+  if (auto done = draws().fill(tensor, name, args, kwargs)) return *done;
+  if (name == "__deepcopy__" && args.size() == 1 && kwargs.empty())
+    return deep_copy(tensor, args[0]);
   if (!(traits & native::NotInGraph)) refuse_objects(args, kwargs, cat("Tensor.", name));
   if (traits & native::ReadsValue)
     if (const py::object value = args.empty() ? numbers().use_number(tensor) : py::object())

@@ -177,9 +177,8 @@ Done Calls::call_of_transforms(py::handle callable, const Arguments& args, const
   PyObject* p = callable.ptr();
   if (PyFunction_Check(p) && is_text(as_function(p)->func_name, "_autograd_grad") &&
       home_of(as_function(p)) == kTransforms) {
-    const RefusedFrames allowed(nullptr);
     static const py::object& ours =
-        *new py::object(py::module_::import("oxyfuel.transforms").attr("vector_jacobian_product"));
+        *new py::object(own_function("oxyfuel.transforms", "vector_jacobian_product"));
     return call_function(ours, args, kwargs);
   }
   const TransformCall* f = transform_call(p);

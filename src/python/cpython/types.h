@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <span>
 #include <string_view>
 
 namespace oxy::python {
@@ -26,6 +27,18 @@ inline bool is_lru_entry(PyObject* o) {
   const PyTypeObject* type = Py_TYPE(o);
   return type->tp_basicsize == sizeof(LruEntry) &&
          std::string_view(type->tp_name) == "functools._lru_list_elem";
+}
+
+// A threading.local, of no derived class.
+inline bool is_thread_local(PyObject* o) {
+  return std::string_view(Py_TYPE(o)->tp_name) == "_thread._local";
+}
+
+// What an instance has in its memory by this one of its types, written in C, which holds no object:
+// the state of a random.Random, by `_random.Random`.
+inline std::span<char> plain_memory_of(PyObject* o, const PyTypeObject* type) {
+  return {reinterpret_cast<char*>(o + 1),
+          static_cast<size_t>(type->tp_basicsize) - sizeof(PyObject)};
 }
 
 // Its iterators warn where they are asked what they hold, or told.

@@ -308,6 +308,12 @@ py::object tensor_of_array(PyObject* o) {
   return out;
 }
 
+bool is_numpy_int(PyObject* o) {
+  const std::string_view name = Py_TYPE(o)->tp_name;
+  return (name.starts_with("numpy.int") || name.starts_with("numpy.uint")) &&
+         !(Py_TYPE(o)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
 py::object plain_value(PyObject* o) {
   const Quiet quiet;
   if (PyLong_Check(o)) return owned(_PyLong_Copy(reinterpret_cast<PyLongObject*>(o)));
@@ -316,6 +322,7 @@ py::object plain_value(PyObject* o) {
   if (PyUnicode_Check(o)) return owned(PyUnicode_FromObject(o));
   if (PyBytes_Check(o))
     return owned(PyBytes_FromStringAndSize(PyBytes_AS_STRING(o), PyBytes_GET_SIZE(o)));
+  if (is_numpy_int(o)) return owned(PyNumber_Index(o));
   return {};
 }
 
@@ -461,6 +468,9 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
     }
     case GuardKind::NumberTruth:
       return number_truth(value, guard.expected) == (guard.number != 0);
+    case GuardKind::Unshared:
+      return THPVariable_Check(value) && THPVariable_Unpack(value).has_storage() &&
+             THPVariable_Unpack(value).storage().use_count() == 1;
     case GuardKind::Compares:
       return compares(guard, value);
     case GuardKind::Length:

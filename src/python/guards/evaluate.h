@@ -34,8 +34,10 @@ py::object tensor_of_array(PyObject* o);
 bool same_constant(PyObject* a, PyObject* b);
 
 // The value of an instance of a class derived from int, float, complex, str or bytes, as one of
-// that type, whatever its class has for it: what code written in C reads. Null for all else.
+// that type, whatever its class has for it: what code written in C reads; of an integer of NumPy's
+// as an int. Null for all else.
 py::object plain_value(PyObject* o);
+bool is_numpy_int(PyObject* o);
 
 // What an entry of the cache of a functools.lru_cache holds where the cache has a limit; null for
 // all else. Borrowed.

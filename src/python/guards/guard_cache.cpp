@@ -129,7 +129,9 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
 // __class__.
 bool GuardCache::covered(const Guard& guard) const {
   // Nothing tells of a write to a tensor.
-  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth) return false;
+  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth ||
+      guard.kind == GuardKind::Unshared)
+    return false;
   if (guard.other) return stable(guard.source) && stable(guard.other);
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);

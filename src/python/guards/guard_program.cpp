@@ -95,8 +95,12 @@ std::optional<GuardProgram::Failure> GuardProgram::why_not(PyObject* const* loca
   for (size_t i = 0; i < walk_.guards().size(); ++i) {
     if (walk_.guard_holds(i, values)) continue;
     const Guard& guard = walk_.guards()[i];
-    return Failure{i, failure_text(walk_, i, values), stack_text(guard.stack),
-                   guard.kind == GuardKind::Number};
+    Failure out{i, failure_text(walk_, i, values), stack_text(guard.stack),
+                guard.kind == GuardKind::Number};
+    SourceId root = guard.source;
+    while (walk_.sources()[root].base.valid()) root = walk_.sources()[root].base;
+    if (walk_.sources()[root].kind == SourceKind::Local) out.local = walk_.sources()[root].index;
+    return out;
   }
   for (const WalkNode& node : walk_.nodes()) {
     if (values[node.id.index] || node.may_miss) continue;

@@ -44,6 +44,7 @@ class GuardProgram {
     std::string text;     // "L['x'] is a float, was an int", with both values
     std::string stack;    // of the user, that asked for the guard: a line a frame
     bool number = false;  // a tensor holds another number
+    int64_t local = -1;   // the argument that its source begins at
   };
   // The first guard that does not hold, for a human. Nothing if all do.
   std::optional<Failure> why_not(PyObject* const* locals) const;

@@ -1,0 +1,99 @@
+// `tensor.data = value`: the tensor gets the value's memory. In a graph it is a copy, which nobody
+// can tell from that as long as nothing else has the memory of either.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <set>
+
+#include "python/capture/capture.h"
+#include "python/cpython/types.h"
+#include "python/transform_levels.h"
+#include "torch_bridge/symbolic_shapes.h"
+
+namespace oxy::python {
+
+void Calls::set_data(py::handle tensor, py::handle value) {
+  if (value.is(tensor)) return;  // as Module.to assigns what has been there before
+  auto refuse = [] { throw Break(BreakId::tensor_attribute, "assignment to data"); };
+  const Tracked* k = heap().tracked(tensor);
+  if (!k->source.valid() || !k->original || !value || !heap().is_tensor(value) ||
+      graphs().inner() != nullptr || is_transformed())
+    refuse();
+  const at::Tensor &t = THPVariable_Unpack(tensor.ptr()), &v = THPVariable_Unpack(value.ptr());
+  const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
+  if (bridge::is_symbolic(t) || bridge::is_symbolic(v) || t.sizes() != v.sizes() ||
+      t.strides() != v.strides() || t.dtype() != v.dtype() || real.is_inference() ||
+      real.storage().use_count() != 1)
+    refuse();
+  for (const auto& [other, fake] : heap().fakes())
+    if (v.is_alias_of(THPVariable_Unpack(fake.ptr()))) refuse();
+  heap().guard(GuardKind::Unshared, k->source);
+  const py::object data = tensor_attr(tensor, py::str("data"));
+  graphs().give_data(borrow(tensor), data, borrow(value));
+}
+
+// Whether a backward may look at what the tensor holds then.
+bool Graphs::uses_but_of_data(ir::ValueId tensor) const {
+  return std::ranges::any_of(ir->graph.order(), [&](ir::NodeId id) {
+    const ir::Node& n = ir->graph.node(id);
+    bool uses = false;
+    ir::for_each_value(n, [&](ir::ValueId v) { uses |= v == tensor; });
+    return uses && !n.dead && n.target != "detach";
+  });
+}
+
+// `data` shares memory with the tensor.
+void Graphs::give_data(const py::object& tensor, const py::object& data, const py::object& value) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  const ir::ValueId own = *heap().tracked(tensor)->value;
+  DataGiven given{.value = value,
+                  .saved = t.requires_grad() && uses_but_of_data(own),
+                  .stack = frames().user_stack().frames(),
+                  .steps = frames().places_to_stop()};
+  for (const py::object& o : heap().held())
+    if (heap().is_tensor(o) && THPVariable_Unpack(o.ptr()).is_alias_of(t) &&
+        *heap().tracked(o)->value != own)
+      given.others.push_back(o);
+  calls().call_method(data, "copy_", {value}, {});
+  given.writes = writes_to(THPVariable_Unpack(value.ptr()));
+  given.behind = ir->graph.order().back();
+  data_given_.push_back(std::move(given));
+}
+
+void Graphs::refuse_backward_of_data() const {
+  for (const DataGiven& d : data_given_)
+    if (d.saved) refuse_data(d);
+}
+
+void Graphs::refuse_data(const DataGiven& d) {
+  Break b(BreakId::tensor_attribute, "assignment to data, of a tensor that is used behind it");
+  b.stack = d.stack;
+  b.steps = d.steps;
+  throw b;
+}
+
+// The value whose memory a tensor has got, where that is written later, or lives on; what shared
+// the tensor's memory before, and would not see the new one; a backward that comes later, of what
+// was computed with the old one.
+void Graphs::refuse_shared_data(const std::vector<at::Tensor>& outputs) const {
+  auto lives_on = [&](const auto& is_one) { return std::ranges::any_of(outputs, is_one); };
+  for (const DataGiven& d : data_given_) {
+    const at::Tensor& t = THPVariable_Unpack(d.value.ptr());
+    bool used = writes_to(t) != d.writes ||
+                (d.saved && lives_on([](const at::Tensor& o) { return o.requires_grad(); })) ||
+                lives_on([&](const at::Tensor& o) { return o.is_alias_of(t); });
+    std::set<ir::ValueId> others;
+    for (const py::object& o : d.others) {
+      others.insert(*heap().tracked(o)->value);
+      used |=
+          lives_on([&](const at::Tensor& out) { return out.is_same(THPVariable_Unpack(o.ptr())); });
+    }
+    for (const ir::NodeId id : ir->graph.order()) {
+      const ir::Node& n = ir->graph.node(id);
+      if (n.dead || id <= d.behind) continue;  // made before
+      ir::for_each_value(n, [&](ir::ValueId v) { used |= others.contains(v); });
+    }
+    if (used) refuse_data(d);
+  }
+}
+
+}  // namespace oxy::python

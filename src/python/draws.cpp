@@ -1,0 +1,161 @@
+#include "python/draws.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <set>
+
+#include "python/cpython/types.h"
+#include "python/inner_frames.h"
+
+namespace oxy::python {
+namespace {
+
+bool is_random(py::handle o) { return py::type::handle_of(o).is(member_of<"random", "Random">()); }
+
+bool is_numpy_generator(py::handle o) {
+  return std::string_view(Py_TYPE(o.ptr())->tp_name) == "numpy.random._generator.Generator";
+}
+
+bool is_numpy_state(py::handle o) {
+  return std::string_view(Py_TYPE(o.ptr())->tp_name) == "numpy.random.mtrand.RandomState";
+}
+
+std::span<char> memory_of(py::handle random) {
+  return plain_memory_of(random.ptr(), as_type(member_of<"_random", "Random">()));
+}
+
+at::Generator torch_generator(py::handle o) {
+  return reinterpret_cast<THPGenerator*>(o.ptr())->cdata;
+}
+
+}  // namespace
+
+bool GeneratorStates::knows(py::handle o) {
+  if (THPGenerator_Check(o.ptr())) return torch_generator(o).device().is_cpu();
+  return is_random(o) || is_numpy_generator(o) || is_numpy_state(o);
+}
+
+GeneratorStates::~GeneratorStates() {
+  try {
+    restore();
+  } catch (py::error_already_set& e) {
+    e.discard_as_unraisable("the state of a generator of random numbers");
+  }
+}
+
+bool GeneratorStates::is_default(py::handle o) {
+  return THPGenerator_Check(o.ptr()) && torch_generator(o) == at::detail::getDefaultCPUGenerator();
+}
+
+void GeneratorStates::keep(py::handle generator) {
+  if (std::ranges::any_of(kept_, [&](const Kept& k) { return k.generator.is(generator); })) return;
+  Kept kept{borrow(generator), {}, {}};
+  if (THPGenerator_Check(generator.ptr())) {
+    at::Generator g = torch_generator(generator);
+    const std::lock_guard lock(g.mutex());
+    kept.state = steal(THPVariable_Wrap(g.get_state()));
+  } else if (is_random(generator)) {  // getstate() would make an int of each of its words
+    const auto memory = memory_of(generator);
+    kept.memory.assign(memory.begin(), memory.end());
+    kept.state = generator.attr("gauss_next");
+  } else if (is_numpy_state(generator)) {
+    kept.state = generator.attr("get_state")(py::arg("legacy") = false);
+  } else {
+    kept.state = generator.attr("bit_generator").attr("state");
+  }
+  kept_.push_back(std::move(kept));
+}
+
+void GeneratorStates::restore() {
+  for (const Kept& k : kept_) {
+    PyObject* generator = k.generator.ptr();
+    if (THPGenerator_Check(generator)) {
+      at::Generator g = torch_generator(generator);
+      const std::lock_guard lock(g.mutex());
+      g.set_state(THPVariable_Unpack(k.state.ptr()));
+    } else if (is_random(k.generator)) {
+      std::ranges::copy(k.memory, memory_of(k.generator).data());
+      k.generator.attr("gauss_next") = k.state;
+    } else if (is_numpy_state(k.generator)) {
+      k.generator.attr("set_state")(k.state);
+    } else {
+      k.generator.attr("bit_generator").attr("state") = k.state;
+    }
+  }
+  kept_.clear();
+}
+
+py::object Draw::value(py::handle of) const {
+  if (!of) return function(*args, **kwargs);
+  if (keyword == nullptr) return function(of, *args, **kwargs);
+  const py::dict named = kwargs.attr("copy")();
+  named[keyword] = of;
+  return function(*args, **named);
+}
+
+// The generators are found before anything else is looked at, by what the guards say of the way to
+// them.
+Draws::Draws(std::vector<Draw> draws, size_t arguments, const SourceTable& sources,
+             const GuardSet& guards)
+    : draws_(std::move(draws)) {
+  std::vector<SourceId> found;
+  std::set<SourceId> way;
+  for (Draw& d : draws_) {
+    if (!d.generator.valid()) continue;
+    const Source& at = sources[d.generator];
+    if (at.kind == SourceKind::Local && at.index >= static_cast<int64_t>(arguments)) {
+      d.maker = static_cast<size_t>(at.index) - arguments;
+      continue;
+    }
+    const auto known = std::ranges::find(found, d.generator);
+    d.place = static_cast<uint32_t>(known - found.begin());
+    if (known != found.end()) continue;
+    found.push_back(d.generator);
+    for (SourceId id = d.generator; id.valid(); id = sources[id].base) way.insert(id);
+  }
+  GuardSet of_way;
+  for (const Guard& g : guards.guards())
+    if (way.contains(g.source) && !g.other.valid() && !is_of_tensor(g.kind)) of_way.add(g);
+  if (!draws_.empty()) generators_ = std::make_shared<GuardProgram>(sources, of_way, found);
+}
+
+bool Draws::draw(std::span<PyObject* const> locals, GeneratorStates& before, Arguments& out) const {
+  out.locals.assign(locals.begin(), locals.end());
+  out.locals.resize(locals.size() + draws_.size());
+  Fetched generators;
+  if (!generators_->check(locals.data(), generators)) return false;
+  const InnerFrames none(nullptr);
+  try {
+    for (const Draw& d : draws_) {
+      PyObject* generator = nullptr;
+      if (d.maker)
+        generator = out.held[*d.maker].ptr();
+      else if (d.generator.valid())
+        generator = generators.objects()[d.place];
+      if (generator && (!GeneratorStates::knows(generator) ||
+                        GeneratorStates::is_default(generator) != d.of_default))
+        return false;
+      if (generator) before.keep(generator);
+      const size_t at = locals.size() + out.held.size();
+      out.locals[at] = out.held.emplace_back(d.value(generator)).ptr();
+    }
+  } catch (const py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;
+    return false;
+  }
+  return true;
+}
+
+int Draws::traverse(visitproc visit, void* arg) const {
+  for (const Draw& d : draws_) {
+    Py_VISIT(d.function.ptr());
+    Py_VISIT(d.args.ptr());
+    Py_VISIT(d.kwargs.ptr());
+  }
+  return generators_ ? generators_->traverse(visit, arg) : 0;
+}
+
+}  // namespace oxy::python
