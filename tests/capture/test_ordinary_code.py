@@ -3,6 +3,7 @@ calls with another state in between."""
 
 import collections
 import copy
+import enum
 import heapq
 import re
 import threading
@@ -417,3 +418,19 @@ def test_other_functions():
     make = lambda: collections.OrderedDict(a=1, b=2)  # noqa: E731
     for _, mine, theirs in agree(others, make, between=lambda o, i: o.update({str(i): i})):
         assert list(mine) == list(theirs)
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 5
+
+
+def plain_values(x, words):
+    table = str.maketrans("ab", "xy", "-")
+    levels = sorted([Level.HIGH, Level.LOW, len(words)])
+    return x * levels[0], [w.translate(table) for w in words], levels
+
+
+def test_functions_of_plain_values():
+    for _ in agree(plain_values, lambda: ["a-b"], between=lambda w, i: w.append("ba" * i)):
+        pass

@@ -330,7 +330,8 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
         is_symbolic(made) || objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own) made = with_numbers(made);
     keys.append(made);
-    if (!own && !function) calls().require_plain(made, sorted);
+    const bool fixed = PyLong_Check(made.ptr()) && is_enum_member(made);  // compares as its int
+    if (!own && !function && !fixed) calls().require_plain(made, sorted);
     compares |= own;
   }
   Comparison comparison;

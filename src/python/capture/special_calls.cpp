@@ -155,6 +155,13 @@ Meant hash(Capture& c, const py::object& o) {
   throw Break(BreakId::builtin_call, "a __hash__ that is no plain number");
 }
 
+// Of a function that depends on its arguments alone, and that no row of natives.def can name.
+Meant of_plain_values(Capture& c, py::handle callable, const Arguments& args) {
+  Arguments plain;
+  for (const py::object& a : args) plain.push_back(c.calls.plain_contents(a, callable));
+  return c.calls.call_real(callable, plain, {});
+}
+
 Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
   py::object list = c.iterators.list_of(items);
   c.effects.sort(list, kwargs);
