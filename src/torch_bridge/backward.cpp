@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "passes/pass_list.h"
 #include "torch_bridge/backward_call.h"
@@ -73,6 +74,18 @@ at::Tensor batched(const std::vector<at::Tensor>& rows, int64_t size, const Batc
                  : at::addBatchDim(std::move(all), as.level, 0);
 }
 
+// Places in `order`; those that are not in it come last.
+std::vector<uint32_t> rank_of(const std::vector<uint32_t>& order, size_t primals) {
+  std::vector<uint32_t> out(primals, static_cast<uint32_t>(order.size()));
+  for (uint32_t i = 0; i < order.size(); i++) out[order[i]] = i;
+  return out;
+}
+
+bool has_hooks(torch_autograd::Node& leaf) {
+  return leaf.tensor_post_acc_grad_hooks() != nullptr || !leaf.tensor_pre_hooks().empty() ||
+         !leaf.pre_hooks().empty() || !leaf.post_hooks().empty();
+}
+
 // A gradient as the plan expects it: in the layout of the result that it is by.
 at::Tensor laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
   const at::Tensor plain = t.layout() == c10::kStrided ? t : t.to_dense();
@@ -98,11 +111,25 @@ class Written : public torch_autograd::Node {
   std::string name() const override { return "OxyfuelBackward"; }
 };
 
+// Between a node and a leaf: those that have come to be ready at once take their turns as in eager,
+// where each is ready as its gradient is computed, and in front of all other nodes.
+class HandsOver : public torch_autograd::Node {
+ public:
+  HandsOver(uint32_t rank, torch_autograd::Edge to, const at::Tensor& leaf)
+      : torch_autograd::Node(std::numeric_limits<uint64_t>::max() - 1 - rank,
+                             torch_autograd::edge_list{std::move(to)}) {
+    add_input_metadata(leaf);
+  }
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  std::string name() const override { return "OxyfuelHandsOver"; }
+};
+
 Backward::Backward(autograd::Partition partition, Gradients gradients,
                    const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make)
     : backward_(std::move(partition.backward)),
       saved_(std::move(partition.saved)),
       results_(partition.results),
+      rank_(rank_of(gradients.order, backward_.outputs.size())),
       rooted_(std::move(gradients.outputs)),
       strict_(strict),
       make_(std::move(make)) {
@@ -126,7 +153,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
     if (std::ranges::find(gradients.shown, rooted_[t]) != gradients.shown.end() &&
         !reached.to_results[t].empty() && !cut_->shows_arriving(t))
       throw Unsupported("a hook of a tensor whose gradient no cut of the backward shows");
-  nodes_ = backward_nodes(*cut_, reached, primals);
+  nodes_ = backward_nodes(*cut_, reached, primals, rank_);
   kept_.resize(cut_->size());
   // Where the engine goes from result to result, it has been at the last one in front of each node.
   bool goes_through = cut_->is_by_results() && cut_->size() > 1;
@@ -178,6 +205,24 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
   }
 }
 
+// To the primals. What has hooks sees what was accumulated in front of it.
+void Backward::add_edges(Node& node, const std::vector<uint32_t>& primals,
+                         std::span<const Input> inputs) const {
+  const size_t first = node.num_outputs();
+  bool hooks = false;
+  for (const uint32_t p : primals) {
+    node.add_next_edge(torch_autograd::impl::gradient_edge(*inputs[p].tensor));
+    hooks |= inputs[p].tensor->is_leaf() && has_hooks(*node.next_edges().back().function);
+  }
+  for (size_t i = 0; hooks && i < primals.size(); i++) {
+    const at::Tensor& t = *inputs[primals[i]].tensor;
+    torch_autograd::Edge edge = node.next_edge(first + i);
+    if (t.is_leaf())
+      node.set_next_edge(
+          first + i, {c10::make_intrusive<HandsOver>(rank_[primals[i]], std::move(edge), t), 0});
+  }
+}
+
 torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
   const auto call = std::make_shared<Call>(shared_from_this());
   c10::SmallVector<c10::intrusive_ptr<Node>, 4> nodes;
@@ -186,8 +231,7 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
     const BackwardNode& like = nodes_.nodes[i];
     Node& node = *nodes.emplace_back(c10::make_intrusive<Node>(call, i));
     for (const uint32_t t : like.results) node.add_next_edge({nodes[nodes_.of_result[t]], 0});
-    for (const uint32_t p : like.primals)
-      node.add_next_edge(torch_autograd::impl::gradient_edge(*inputs[p].tensor));
+    add_edges(node, like.primals, inputs);
     for (const uint32_t later : like.later) node.add_next_edge({nodes[later], 0});
     if (!like.result) {
       node.add_input_metadata(torch_autograd::Node::undefined_input());

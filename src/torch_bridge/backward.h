@@ -89,6 +89,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   };
 
   void save(Call& call, std::span<const Input> inputs, const Outputs& outputs) const;
+  void add_edges(Node& node, const std::vector<uint32_t>& primals,
+                 std::span<const Input> inputs) const;
   // Gradients by primal, and what the next piece gets. What is saved dies behind its last reader,
   // where nobody else holds it.
   Tensors run(const Which& which, Given given);
@@ -106,6 +108,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
   const size_t results_;                // outputs of the forward that the caller gets
+  const std::vector<uint32_t> rank_;    // by primal: in which order eager's engine comes to it
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
   std::vector<uint32_t> written_;       // inputs that the others are
   std::optional<autograd::BackwardCut> cut_;

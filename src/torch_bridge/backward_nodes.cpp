@@ -2,6 +2,7 @@
 #include "torch_bridge/backward_nodes.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace oxy::bridge {
@@ -19,9 +20,10 @@ class Builder {
       before_.push_back(cut_.shows_arriving(t) ? reached.to_results[t] : ResultSet());
   }
 
-  BackwardNodes run(const std::vector<std::vector<uint32_t>>& primals) {
+  BackwardNodes run(const std::vector<std::vector<uint32_t>>& primals,
+                    const std::vector<uint32_t>& rank) {
     if (cut_.is_by_results())
-      add_gradients(primals.back());
+      add_gradients(primals.back(), rank);
     else
       add_buckets(primals);
     for (size_t k = cut_.size(); k-- > 0;) {
@@ -62,13 +64,17 @@ class Builder {
     for (std::vector<uint32_t>& later : later_) later = next;
   }
 
-  // A node for the inputs that are reached from the same results. What is behind all other results
-  // gives gradients itself.
-  void add_gradients(const std::vector<uint32_t>& primals) {
+  // A node for the inputs that are reached from the same results, the last to run first. What is
+  // behind all other results gives gradients itself.
+  void add_gradients(const std::vector<uint32_t>& primals, const std::vector<uint32_t>& rank) {
     std::map<ResultSet, std::vector<uint32_t>> classes;
     for (const uint32_t p : primals) classes[reached_.to_inputs[p]].push_back(p);
-    for (auto& [set, of] : classes) {
-      BackwardNode node{.primals = std::move(of), .last_piece = cut_.size() - 1};
+    std::multimap<uint32_t, const ResultSet*, std::greater<>> order;  // by the first of each
+    for (const auto& [set, of] : classes)
+      order.emplace(rank[std::ranges::min(of, {}, [&](uint32_t p) { return rank[p]; })], &set);
+    for (const auto& [first, behind] : order) {
+      const ResultSet& set = *behind;
+      BackwardNode node{.primals = classes.at(set), .last_piece = cut_.size() - 1};
       const ResultSet last = last_of(set);
       if (last.size() == 1 && before_[last[0]].size() + 1 == count()) {
         own_ = std::move(node);
@@ -117,8 +123,9 @@ class Builder {
 }  // namespace
 
 BackwardNodes backward_nodes(const autograd::BackwardCut& cut, const ReachedResults& reached,
-                             const std::vector<std::vector<uint32_t>>& primals) {
-  return Builder(cut, reached).run(primals);
+                             const std::vector<std::vector<uint32_t>>& primals,
+                             const std::vector<uint32_t>& rank) {
+  return Builder(cut, reached).run(primals, rank);
 }
 
 }  // namespace oxy::bridge

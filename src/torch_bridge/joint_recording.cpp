@@ -6,10 +6,12 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "autograd/compact.h"
 #include "support/check.h"
+#include "torch_bridge/engine_order.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::bridge {
@@ -183,6 +185,18 @@ engine::variable_list run_engine(const engine::edge_list& from,
   }
 }
 
+// Inputs as the engine comes to them.
+std::vector<uint32_t> order_of_arrival(const engine::edge_list& from,
+                                       const engine::edge_list& of_inputs) {
+  std::unordered_map<const engine::Node*, uint32_t> inputs;
+  for (uint32_t i = 0; i < of_inputs.size(); ++i)
+    if (of_inputs[i].is_valid()) inputs.emplace(of_inputs[i].function.get(), i);
+  std::vector<uint32_t> out;
+  for (const engine::Node* node : in_engine_order(from))
+    if (const auto it = inputs.find(node); it != inputs.end()) out.push_back(it->second);
+  return out;
+}
+
 ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& primal,
                            const at::Tensor& gradient) {
   ir::OutputSpec out;
@@ -240,6 +254,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   r.graph.stage = ir::Stage::Joint;
   r.begin_backward();
   gradients.reached = reached_results(start.from, of_inputs);
+  gradients.order = order_of_arrival(start.from, of_inputs);
   start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);

@@ -32,6 +32,8 @@ struct Gradients {
   // Results are numbered as the tangents. What comes to one by others is added to its tangent, by
   // the only reader of that.
   ReachedResults reached;
+  // Inputs, in the order in which the engine of eager's graph comes to where their gradients go.
+  std::vector<uint32_t> order;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
   std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen
