@@ -90,8 +90,8 @@ class HookHandle:
         self.real: Any = None
 
     def remove(self) -> None:
-        """No graph has this: the capture stops in front of `register_hook`. Behind the graph it is
-        that of the real tensor."""
+        """A graph has this behind a backward of the code that has called the hook; else the capture
+        stops in front of `register_hook`. Behind the graph it is that of the real tensor."""
         if self.real is not None:
             self.real.remove()
 
@@ -196,6 +196,11 @@ def after_hooks(hooks: dict[int, Callable[[torch.Tensor], Any]], gradient: Any) 
             raise RuntimeError("a hook has changed the type or the size of a gradient")
         gradient = made
     return gradient
+
+
+def call_in_backward(hooks: dict[int, Callable[[torch.Tensor], Any]], gradient: Any) -> Any:
+    """The same of a tensor, with as many frames between as in eager: a warning counts them."""
+    return after_hooks(hooks, gradient)
 
 
 def call_behind(hooks: dict[int, Callable[[torch.Tensor], Any]], leaf: torch.Tensor) -> None:

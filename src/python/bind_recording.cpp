@@ -10,6 +10,7 @@
 #include "python/artefact.h"
 #include "python/replay.h"
 #include "support/check.h"
+#include "torch_bridge/backward_pieces.h"
 #include "torch_bridge/fake_tensor.h"
 
 namespace oxy::python {
@@ -306,6 +307,28 @@ void bind_recording(py::module_& m) {
       },
       py::arg("base"), py::arg("exponent"),
       "base ** the number that `exponent` holds, with eager's short cuts for some numbers.");
+  m.def(
+      "backward_piece",
+      [](const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& stops,
+         const std::vector<at::Tensor>& by, size_t piece, bool frees,
+         const std::vector<std::optional<at::Tensor>>& given) {
+        auto edges = [](const std::vector<at::Tensor>& tensors) {
+          torch::autograd::edge_list out;
+          for (const at::Tensor& t : tensors)
+            out.push_back(torch::autograd::impl::gradient_edge(t));
+          return out;
+        };
+        bridge::BackwardPieces::Tensors arrived;
+        for (const auto& t : given) arrived.push_back(t.value_or(at::Tensor()));
+        bridge::BackwardPieces pieces(edges(roots), edges(stops), edges(by));
+        const auto out = pieces.run(piece, std::move(arrived), frees);
+        py::tuple found(out.size());
+        for (size_t i = 0; i < out.size(); i++)
+          found[i] = out[i].defined() ? py::cast(out[i]) : py::object(py::none());
+        return found;
+      },
+      py::arg("roots"), py::arg("stops"), py::arg("by"), py::arg("piece"), py::arg("frees"),
+      py::arg("given"), "A piece of a backward between hooks: see torch_bridge/backward_pieces.h.");
   m.def(
       "plain_float", [](const at::Tensor& number) { return bridge::stand_in_of(number.item()); },
       py::arg("number"), "The float that a tensor holds; while a graph is recorded one like it.");

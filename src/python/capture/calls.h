@@ -89,6 +89,7 @@ class Calls : public Part {
   static py::object control_flow_of(PyFunctionObject* f);
   Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  void leave_no_frame_in_level(bool enters);
   Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);

@@ -101,6 +101,7 @@ Break::Break(BreakId id, const std::string& detail)
 // A frame can be left unless it is a generator's or the body of a class, and its callers as well,
 // if the frame's result is just what their call gives.
 std::vector<size_t> Frames::places_to_stop() const {
+  if (closed_ > 0) return closed_steps_;
   std::vector<size_t> out;
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
@@ -117,10 +118,23 @@ std::vector<size_t> Frames::places_to_stop() const {
   return out;
 }
 
+void Frames::close() {
+  if (closed_ == 0) closed_steps_ = places_to_stop();
+  closed_++;
+}
+
+void Frames::refuse_closed_end() const {
+  if (closed_ == 0) return;
+  Break b(BreakId::torch_call, "a mode of torch that does not end with the function");
+  b.steps = closed_steps_;
+  throw b;
+}
+
 // Where the code stands and what could be done there.
 void Frames::place(Break& b) const {
   b.stack = user_stack().frames();
-  if (b.id != BreakId::frame_access && b.id != BreakId::too_long) b.steps = places_to_stop();
+  if (b.id != BreakId::frame_access && (b.id != BreakId::too_long || closed_ > 0))
+    b.steps = places_to_stop();
   // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
   const TracedFrame& f = *frames_.back();
   if (!b.of_sizes || b.steps.empty() || b.steps.front() != f.step || f.next == 0) return;

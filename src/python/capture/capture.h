@@ -7,6 +7,7 @@
 
 #include "python/capture/calls.h"
 #include "python/capture/graphs.h"
+#include "python/capture/inference.h"
 #include "python/capture/iterators.h"
 #include "python/capture/numbers.h"
 #include "python/capture/object_kinds.h"
@@ -39,6 +40,7 @@ class Capture {
   Frames frames{*this};
   Graphs graphs{*this};
   RandomDraws draws{*this};
+  Inference inference{*this};
 };
 
 inline Heap& Part::heap() const { return capture_.heap; }
@@ -53,6 +55,7 @@ inline Calls& Part::calls() const { return capture_.calls; }
 inline Frames& Part::frames() const { return capture_.frames; }
 inline Graphs& Part::graphs() const { return capture_.graphs; }
 inline RandomDraws& Part::draws() const { return capture_.draws; }
+inline Inference& Part::inference() const { return capture_.inference; }
 
 // One attempt at a capture of this thread, from a new Capture to its end.
 struct Attempt {

@@ -415,6 +415,7 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
     if (in_jvp()) Graphs::refuse_in_transform("an autograd.Function of forward AD");
     return call_differentiable(type, args, kwargs);
   }
+  Graphs::refuse_in_transform("an autograd.Function");
   for (const py::object& a : args)
     if (at::GradMode::is_enabled() && heap().is_tensor(a) &&
         THPVariable_Unpack(a.ptr()).requires_grad()) {

@@ -98,6 +98,11 @@ class Frames : public Part {
   FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
                         std::vector<py::object>& values, std::vector<int>& with_finalizer);
 
+  // No frame is left between the two: where a capture may stop is in front of the outermost close.
+  void close();
+  void open() { closed_--; }
+  void refuse_closed_end() const;
+
   // At the start of a capture.
   void begin(size_t stop_at);
   const std::vector<TracedFrame*>& stack() const { return frames_; }
@@ -125,6 +130,8 @@ class Frames : public Part {
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<size_t> raised_steps_;
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
+  size_t closed_ = 0;
+  std::vector<size_t> closed_steps_;
   bool traces_source_ = false;
 };
 

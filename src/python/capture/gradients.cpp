@@ -16,6 +16,7 @@
 #include "python/cpython/boundary.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
+#include "torch_bridge/engine_order.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
@@ -68,26 +69,13 @@ std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>
   return out;
 }
 
-// The leaves in the order in which the engine comes to them: of the nodes that are ready it takes
-// the one that was made last, and leaves at once.
 std::vector<const at::TensorImpl*> leaves_as_reached(const std::vector<at::Tensor>& roots) {
-  const std::vector<c10::intrusive_ptr<Node>> nodes = nodes_behind(roots);
-  std::unordered_map<const Node*, size_t> awaited;
-  for (const auto& node : nodes)
-    for (const engine::Edge& e : node->next_edges()) awaited[e.function.get()]++;
-  std::vector<const Node*> ready;
-  for (const auto& node : nodes)
-    if (awaited[node.get()] == 0) ready.push_back(node.get());
+  engine::edge_list from;
+  for (const at::Tensor& root : roots) from.push_back(engine::impl::gradient_edge(root));
   std::vector<const at::TensorImpl*> out;
-  while (!ready.empty()) {
-    const auto last = std::ranges::max_element(ready, {}, [](auto* n) { return n->sequence_nr(); });
-    const Node& node = **last;
-    ready.erase(last);
-    if (const auto* leaf = dynamic_cast<const engine::AccumulateGrad*>(&node))
+  for (const Node* node : bridge::in_engine_order(from))
+    if (const auto* leaf = dynamic_cast<const engine::AccumulateGrad*>(node))
       out.push_back(leaf->variable.unsafeGetTensorImpl());
-    for (const engine::Edge& e : node.next_edges())
-      if (e.function && --awaited[e.function.get()] == 0) ready.push_back(e.function.get());
-  }
   return out;
 }
 
@@ -118,16 +106,39 @@ py::object autograd_member(const char* name) {
   return own_function("oxyfuel.autograd_function", name);
 }
 
+// One, or those in a list or tuple; none of None.
+Arguments items_in(const py::object& inside) {
+  if (is_none(inside)) return {};
+  if (!PyTuple_Check(inside.ptr()) && !PyList_Check(inside.ptr())) return {inside};
+  Arguments out;
+  for (py::handle item : inside) out.push_back(borrow(item));
+  return out;
+}
+
+// What `hooks` make of a gradient. They may keep what they get and what they make.
+py::object seen_by(std::unordered_set<const c10::StorageImpl*>& seen, const py::object& gradient,
+                   const std::function<py::object()>& hooks) {
+  auto add = [&](const py::object& t) {
+    if (!t.is_none()) seen.insert(THPVariable_Unpack(t.ptr()).storage().unsafeGetStorageImpl());
+  };
+  add(gradient);
+  py::object out = hooks();
+  add(out);
+  return out;
+}
+
 // An input, or a leaf.
 bool is_as_it_came(const at::Tensor& t) {
   const auto edge = engine::impl::gradient_edge(t);
   return is_accumulation(*edge.function) || is_entrance(*edge.function);
 }
 
-const py::object& hook_handle() {
-  static const py::object& handle =
-      *new py::object(own_function("oxyfuel.gradients", "HookHandle"));
-  return handle;
+// What there have been of writes to the memory of a tensor of a recording: by its version, which
+// `data` does not share, and by the updates that functionalisation keeps.
+std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
+  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+      innermost(t).storage().unsafeGetStorageImpl());
+  return {t._version(), storage ? storage->generation() : 0};
 }
 
 // Those that a subclass of Function has, or its bases that are not torch's.
@@ -193,6 +204,12 @@ std::vector<at::Tensor> Graphs::tensors_given(const py::object& o) {
   return out;
 }
 
+Arguments Graphs::items(const py::object& tensors) {
+  return items_in(!tensors || tensors.is_none() || !heap().exists(tensors)
+                      ? tensors
+                      : heap().contents(tensors));
+}
+
 // Notes what a backward from `roots` frees; by `inputs` alone, where there are some.
 void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
   std::unordered_set<Node*> needed;
@@ -221,6 +238,7 @@ const py::object& spent_function() {
 // cannot have.
 void Graphs::note_leaf(const py::object& made) {
   const at::Tensor& t = THPVariable_Unpack(made.ptr());
+  if (t.requires_grad()) inference().refuse_inside("a leaf");
   if (!t.requires_grad() || !t.is_leaf() || inner_ != nullptr || is_wrapped(t) ||
       heap().tracked(made)->source.valid())
     return;
@@ -259,24 +277,6 @@ void Graphs::note_custom_function(const py::object& results, bool vanishes) {
     differentiable++;
   }
   f.has_several = differentiable > 1;
-  note_custom_function(std::move(f));
-}
-
-void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
-  CustomFunction f;
-  f.handle = handle;
-  f.node = engine::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
-  f.vanishes = vanishes;
-  f.hooked = tensor;
-  note_custom_function(std::move(f));
-}
-
-void Graphs::note_late_hook(const py::object& tensor) {
-  CustomFunction f;
-  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  f.node = engine::impl::gradient_edge(t).function;
-  f.hooked = tensor;
-  f.late = t._version();
   note_custom_function(std::move(f));
 }
 
@@ -388,39 +388,12 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   }
 }
 
-// Who has such a hook gets its gradients as a result of the graph, with a node of its own. That
-// knows all of them where the memory is nobody else's.
-void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
-  for (const CustomFunction& f : custom_functions_) {
-    if (!f.late) continue;
-    const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
-    const at::Tensor taker = taker_of_gradients(t, outputs);
-    if (!taker.defined() || !taker.is_same(t))
-      refuse_function(f, BreakId::torch_call, "a hook of what shares memory");
-    if (t._version() != *f.late || engine::impl::gradient_edge(t).function != f.node)
-      refuse_function(f, BreakId::torch_call, "a hook of what is written");
-  }
-}
-
-void Graphs::refuse_late_hook(const Node& node) const {
-  for (const CustomFunction& f : custom_functions_)
-    if (f.late && f.node.get() == &node)
-      refuse_function(f, BreakId::torch_call, "a hook with effects in a backward of the code");
-}
-
-// The handle of a hook that was recorded.
-void Graphs::refuse_removal(const py::object& tensor) const {
-  for (const CustomFunction& f : custom_functions_)
-    if (f.hooked.is(tensor))
-      refuse_function(f, BreakId::torch_call, "a hook that is removed, or whose handle is used");
-}
-
 // `tensor.requires_grad_(wanted)`
 py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   if (THPVariable_Unpack(tensor.ptr()).requires_grad() == wanted) return tensor;
+  inference().refuse_inside("a change of requires_grad");
   if (inner_ != nullptr || heap().tracked(tensor)->source.valid() ||
-      inference_memory.contains(
-          innermost(THPVariable_Unpack(tensor.ptr())).storage().unsafeGetStorageImpl()))
+      inference().is_inference(THPVariable_Unpack(tensor.ptr())))
     throw Break(BreakId::tensor_attribute, "a change of requires_grad");
   py::object out =
       record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
@@ -431,9 +404,32 @@ py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   return out;
 }
 
-// `inputs`: undefined where all leaves are meant.
-py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs) {
+// What the hooks of tensors from before the call make of gradients by them.
+py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object& gradients,
+                                      bool creates_graph) {
+  Arguments out = items(gradients);
+  bool changed = false;
+  const c10::AutoGradMode mode(creates_graph);
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (out[i].is_none() || heap().tracked(inputs[i]) == nullptr) continue;
+    const auto first = std::ranges::find_if(inputs, [&](auto& t) { return t.is(inputs[i]); });
+    if (const auto at = static_cast<size_t>(first - inputs.begin()); at < i) {
+      out[i] = out[at];
+      continue;
+    }
+    const py::object hooks = hooks_of(inputs[i], "_backward_hooks");
+    if (!hooks) continue;
+    out[i] = calls().call(own_function("oxyfuel.gradients", "after_hooks"), {hooks, out[i]}, {});
+    changed = true;
+  }
+  return changed ? py::object(tuple_of(out)) : gradients;
+}
+
+// `hooks`: those of `inputs` are called as well.
+py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs, bool hooks) {
   refuse_backward_of_data();
+  inference().refuse_inside("torch.autograd.grad");
+  if (!is_transformed()) refuse_in_transform("torch.autograd.grad");
   const py::object& function = member_of<"torch.autograd", "grad">();
   auto flag = [&](size_t position, const char* name) {
     const py::object o = given(args, kwargs, position, name);
@@ -461,19 +457,35 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by) wanted.insert(engine::impl::gradient_edge(t).function.get());
+  // One may be behind the other in front of the call.
+  const auto is_input = [](const Node* n) { return is_entrance(*n) || is_accumulation(*n); };
+  if (std::ranges::count_if(wanted, is_input) > 1 &&
+      std::ranges::any_of(wanted, [](const Node* n) { return is_entrance(*n); }))
+    throw Break(BreakId::torch_call, "gradients by an input that was computed, and by another one");
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
-    refuse_late_hook(*node);
     if (is_entrance(*node) && !wanted.contains(node.get()))
       throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
     if (bridge::gives_complex_vectors(*node))
       throw Break(BreakId::torch_call, "a gradient of complex vectors");
   }
-  py::object out =
-      record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
   const py::object retain = given(args, kwargs, 3, "retain_graph");
   const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
+  py::object out;
+  if (const Arguments stops = late_hooked(roots); stops.empty()) {
+    out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
+  } else {
+    if (flag(4, "create_graph") || flag(8, "materialize_grads"))
+      throw Break(BreakId::torch_call, "torch.autograd.grad where a hook has effects");
+    out = record_in_pieces(
+        items(outputs), items(given(args, kwargs, 2, "grad_outputs")), items(inputs), !kept, stops,
+        [this](const py::object& t, const py::object& g) { return call_late_hooks(t, g); });
+    if (!flag(6, "allow_unused") &&
+        std::ranges::any_of(items(out), [](const py::object& g) { return g.is_none(); }))
+      throw Break(BreakId::torch_call, "torch.autograd.grad by what is not used");
+    if (!kept) end_late_hooks(stops);
+  }
   if (!kept) spend(roots, by);
-  return out;
+  return hooks ? behind_input_hooks(items(inputs), out, flag(4, "create_graph")) : out;
 }
 
 // Leaves that a backward from `roots` comes to, by their fakes.
@@ -573,40 +585,59 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
       return std::ranges::find(order, THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl());
     });
   }
+  const bool grad_mode = c10::GradMode::is_enabled();
   std::unordered_set<const c10::StorageImpl*> seen;
   for (const py::object& held : heap().held())
     if (heap().is_tensor(held))
       seen.insert(THPVariable_Unpack(held.ptr()).storage().unsafeGetStorageImpl());
-  py::list by;
-  for (const py::object& leaf : leaves) by.append(leaf);
-  Keywords named{{py::str("allow_unused"), py::bool_(true)}};
-  if (!is_none(gradients)) named.emplace_back(py::str("grad_outputs"), gradients);
-  if (!is_none(retain)) named.emplace_back(py::str("retain_graph"), retain);
-  const py::object found = record_gradients({tensors, by}, named);
   const c10::AutoGradMode off(false);
-  for (size_t i = 0; i < leaves.size(); i++) {
-    py::object gradient = borrow(PySequence_Fast_GET_ITEM(found.ptr(), i));
-    const auto its = hooks.find(THPVariable_Unpack(leaves[i].ptr()).unsafeGetTensorImpl());
+  std::unordered_set<PyObject*> reached;
+  // Behind its hooks, a gradient is the leaf's, or is added to what that has.
+  auto accumulate = [&](const py::object& leaf, py::object gradient) {
+    reached.insert(leaf.ptr());
+    const auto its = hooks.find(THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl());
     const auto [on_arrival, behind] =
         its == hooks.end() ? std::array<py::object, 2>() : its->second;
     if (gradient.is_none() && (on_arrival || behind))
       throw Break(BreakId::torch_call, "hooks of a leaf that no gradient comes to");
-    if (gradient.is_none()) continue;
-    if (on_arrival) {
-      // They may keep what they get and what they make.
-      seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
-      gradient = calls().call(own_function("oxyfuel.gradients", "after_hooks"),
-                              {on_arrival, gradient}, {});
-      seen.insert(THPVariable_Unpack(gradient.ptr()).storage().unsafeGetStorageImpl());
-    }
-    const py::object before = calls().tensor_attr(leaves[i], py::str("grad"));
+    if (gradient.is_none()) return;
+    if (on_arrival)
+      gradient = seen_by(seen, gradient, [&] {
+        return calls().call(own_function("oxyfuel.gradients", "after_hooks"), {on_arrival, gradient},
+                            {});
+      });
+    const py::object before = calls().tensor_attr(leaf, py::str("grad"));
     if (before.is_none())
-      calls().set_gradient(leaves[i], as_gradient_of(leaves[i], gradient, seen));
+      calls().set_gradient(leaf, as_gradient_of(leaf, gradient, seen));
     else
       calls().call_method(before, "add_", {gradient}, {});
-    if (behind)
-      calls().call(own_function("oxyfuel.gradients", "call_behind"), {behind, leaves[i]}, {});
+    if (behind) calls().call(own_function("oxyfuel.gradients", "call_behind"), {behind, leaf}, {});
+  };
+  Arguments stops = late_hooked(roots);
+  py::object found;
+  if (stops.empty()) {
+    Keywords named{{py::str("allow_unused"), py::bool_(true)}};
+    if (!is_none(gradients)) named.emplace_back(py::str("grad_outputs"), gradients);
+    if (!is_none(retain)) named.emplace_back(py::str("retain_graph"), retain);
+    const c10::AutoGradMode as_before(grad_mode);
+    found = record_gradients({tensors, tuple_of(leaves)}, named, /*hooks=*/false);
+  } else {
+    for (const py::object& leaf : leaves)
+      if (hooks.contains(THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl()))
+        stops.push_back(leaf);
+    const bool frees = is_none(retain) || !objects().truth(retain);
+    found = record_in_pieces(items(tensors), items(gradients), leaves, frees, stops,
+                             [&](const py::object& t, const py::object& g) {
+                               if (!THPVariable_Unpack(t.ptr()).is_leaf())
+                                 return seen_by(seen, g, [&] { return call_late_hooks(t, g); });
+                               accumulate(t, g);
+                               return g;
+                             });
+    if (frees) end_late_hooks(stops), spend(roots, {});
   }
+  for (size_t i = 0; i < leaves.size(); i++)
+    if (!reached.contains(leaves[i].ptr()))
+      accumulate(leaves[i], borrow(PySequence_Fast_GET_ITEM(found.ptr(), i)));
   return py::none();
 }
 
@@ -650,7 +681,8 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
     return call_checkpoint(args, kwargs);
   if (module == "oxyfuel.gradients" && (name == "remove" || name == "real_handle"))
-    graphs().refuse_removal(objects().load_attr(args[0], py::str("tensor")));
+    graphs().remove_hook(name == "remove" ? args[0] : py::object(),
+                         objects().load_attr(args[0], py::str("tensor")));
   if (module == "oxyfuel.gradients" && name == "register_late")
     return register_late_hook(args[0], args[1]);
   if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
@@ -822,60 +854,6 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   graphs().recorder().note_grad_mode();  // its ops ran without it
   graphs().note_custom_function(out, vanishes);
   return out;
-}
-
-// `tensor.register_hook(hook)` of what the code has made.
-py::object Calls::register_hook(const py::object& tensor, const py::object& hook) {
-  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
-      graphs().inner() != nullptr || is_transformed())
-    throw Break(BreakId::torch_call, "Tensor.register_hook");
-  if (graphs().hooks_late || !PyFunction_Check(hook.ptr())) return register_late_hook(tensor, hook);
-  static const py::object& follow =
-      *new py::object(own_function("oxyfuel.gradients", "hook_results"));
-  const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
-                                   {{py::str("requires_grad"), py::bool_(false)}});
-  bool vanishes = false;
-  try {
-    vanishes = rehearse("a hook", {tensor, gradient}, {hook}, [&](size_t& draws) {
-      const py::object found = call(follow, {hook, gradient}, {});
-      draws = bridge::heard().draws;
-      return std::pair(py::object(py::make_tuple(gradient)), found);
-    });
-  } catch (const Break& b) {
-    if (b.id == BreakId::autograd_function) throw HooksLate();
-    throw;
-  }
-  static const py::object& function =
-      *new py::object(own_function("oxyfuel.gradients", "register_hook"));
-  graphs().record(ir::NodeKind::CallFunction, "", function, {tensor, hook}, {});
-  const py::object handle = call(hook_handle(), {tensor}, {});
-  graphs().note_hook(tensor, vanishes, handle);
-  return handle;
-}
-
-// Of one that has effects, or is none of Python's functions: it is called as in eager, when
-// gradients arrive at the tensor, which the graph hands out.
-py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook) {
-  static const py::object& function =
-      *new py::object(own_function("oxyfuel.gradients", "register_with_handle"));
-  const py::object handle = call(hook_handle(), {tensor}, {});
-  graphs().note_late_hook(tensor);
-  behind_.emplace_back(function, Arguments{tensor, hook, handle});
-  return handle;
-}
-
-// `tensor.retain_grad()`, in the same way.
-py::object Calls::retain_gradient(const py::object& tensor) {
-  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
-      graphs().inner() != nullptr || is_transformed())
-    throw Break(BreakId::torch_call, "Tensor.retain_grad");
-  static const py::object& function =
-      *new py::object(own_function("oxyfuel.gradients", "retain_gradient"));
-  graphs().note_late_hook(tensor);
-  behind_.emplace_back(function, Arguments{tensor});
-  return py::none();
 }
 
 }  // namespace oxy::python

@@ -1,6 +1,8 @@
 // The graphs that a capture makes, with their recordings; what goes into them and what comes out.
 #pragma once
 
+#include <functional>
+
 #include "python/capture/break.h"
 #include "python/capture/heap.h"
 #include "python/capture/rebuild.h"
@@ -42,7 +44,7 @@ class Graphs : public Part {
   // values.
   void finish(std::span<const py::object> values);
   // torch.autograd.grad and backward() (gradients.cpp).
-  py::object record_gradients(const Arguments& args, const Keywords& kwargs);
+  py::object record_gradients(const Arguments& args, const Keywords& kwargs, bool hooks = true);
   py::object record_backward(const py::object& tensors, const py::object& gradients,
                              const py::object& retain, const py::object& create,
                              const py::object& inputs);
@@ -55,19 +57,17 @@ class Graphs : public Part {
   // `handle`: what the code has of it.
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
   // Of a hook that is registered with the real tensor, once the graph has run.
-  void note_late_hook(const py::object& tensor);
-  void refuse_removal(const py::object& tensor) const;
+  void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle);
+  void remove_hook(const py::object& handle, const py::object& tensor);
+  bool is_done_hook(const py::object& handle) const;
   bool has_one_differentiable(const py::object& tensors);
-  void refuse_inference(const Arguments& args, const Keywords& kwargs) const;
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
                    const py::object& results);
   // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
-  bool hooks_late = false;  // of tensors: once the graph has run
-  // Of fakes of inference tensors, where the code runs outside of inference mode.
-  std::unordered_set<const c10::StorageImpl*> inference_memory;
+  bool hooks_late = false;                   // of tensors: once the graph has run
   bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
   uint32_t fetched(SourceId source);         // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
@@ -131,9 +131,13 @@ class Graphs : public Part {
   struct CustomFunction {
     c10::intrusive_ptr<torch::autograd::Node> node;  // null: none that the outermost level has
     py::object hooked, handle;
-    std::optional<uint32_t> late;  // its version, where the hook comes once the graph has run
-    bool vanishes = true;          // what it gives is undefined where all it gets is
-    bool has_several = false;      // results with gradients
+    // Its version, where the hook comes once the graph has run. `hook`: null for retain_grad.
+    std::optional<uint32_t> late;
+    py::object hook, late_handle;
+    bool done = false;  // a backward of the code has called it, and used its graph up
+    bool removed = false;
+    bool vanishes = true;      // what it gives is undefined where all it gets is
+    bool has_several = false;  // results with gradients
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
@@ -145,16 +149,25 @@ class Graphs : public Part {
 
   bridge::Recorder& recorder_now();
   std::vector<at::Tensor> tensors_given(const py::object& o);
+  Arguments items(const py::object& tensors);
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
   void note_leaf(const py::object& made);
   py::object hooks_of(const py::object& leaf, const char* kind);
+  py::object behind_input_hooks(const Arguments& inputs, const py::object& gradients,
+                                bool creates_graph);
   void refuse_native_hooks(const py::object& leaf);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
   void refuse_backward_of_data() const;
   void refuse_shared_data(const std::vector<at::Tensor>& outputs) const;
-  void refuse_late_hook(const torch::autograd::Node& node) const;
+  Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
+  py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
+  void end_late_hooks(const Arguments& tensors);
+  py::object record_in_pieces(
+      const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
+      const Arguments& stops,
+      const std::function<py::object(const py::object&, const py::object&)>& at_stop);
   void refuse_raising_functions(const std::string& why) const;
   void note_custom_function(CustomFunction f);
   [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,

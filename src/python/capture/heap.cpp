@@ -378,9 +378,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
-  if (of_inference)
-    graphs().inference_memory.insert(
-        THPVariable_Unpack(fake.ptr()).storage().unsafeGetStorageImpl());
+  if (of_inference) inference().note_input(THPVariable_Unpack(fake.ptr()));
   Tracked k;
   k.source = source;
   k.original = borrow(real);

@@ -388,6 +388,8 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
 
 // What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
+  inference().refuse_inside("a branch or loop");
+  if (!is_transformed()) refuse_in_transform("a branch or loop");
   if (name == "choose" && !heap().is_tensor(args[0]) && !is_symbolic_bool(args[0]))
     return py::none();
   refuse_in_transform("a branch or loop that depends on a tensor");

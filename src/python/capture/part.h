@@ -66,6 +66,7 @@ class Calls;
 class Frames;
 class Graphs;
 class RandomDraws;
+class Inference;
 
 class Part {
  public:
@@ -86,6 +87,7 @@ class Part {
   Frames& frames() const;
   Graphs& graphs() const;
   RandomDraws& draws() const;
+  Inference& inference() const;
 
   Capture& capture_;
 };

@@ -170,10 +170,12 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
     return place_call(o, spent_function(), {alone});
   }
   if (k.source.valid()) return place_existing(o, k.source);
+  const bool of_inference = capture_.inference.is_result(THPVariable_Unpack(o.ptr()));
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
   outputs.push_back(*k.value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
-  return add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
+  const uint32_t made = add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
+  return of_inference ? add(o, {Kind::Call, 0, inference_function(), {made}}) : made;
 }
 
 uint32_t RebuildPlan::place_existing(py::handle o, SourceId source) {
@@ -312,7 +314,9 @@ void RebuildPlan::add_effects() {
     else
       add_effects_on(o);
   for (const auto& [callable, args] : capture_.calls.behind())
-    add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+    if (args.size() < 3 || !capture_.graphs.is_done_hook(args[2]) || makes(args[0]) ||
+        makes(args[2]))
+      add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
   for (const py::object& o : last) add_effects_on(o);
 }
 
@@ -403,6 +407,8 @@ uint32_t Graphs::fetched(SourceId source) {
 }
 
 void Graphs::finish(std::span<const py::object> values) {
+  frames().refuse_closed_end();
+  inference().refuse_writes();
   end_modes();
   RebuildPlan plan(capture_);
   effects().guard_distinct();

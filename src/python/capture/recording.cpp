@@ -89,25 +89,6 @@ Graphs::Graphs(Capture& capture)
 }
 Graphs::~Graphs() = default;
 
-// Eager raises where an inference tensor would be saved for a backward.
-void Graphs::refuse_inference(const Arguments& args, const Keywords& kwargs) const {
-  if (inference_memory.empty() || !c10::GradMode::is_enabled()) return;
-  bool inference = false, differentiable = false;
-  const std::function<void(py::handle)> look = [&](py::handle o) {
-    if (is_tensor_object(o.ptr())) {
-      const at::Tensor& t = THPVariable_Unpack(o.ptr());
-      differentiable |= t.requires_grad();
-      inference |= inference_memory.contains(innermost(t).storage().unsafeGetStorageImpl());
-    } else if (PyTuple_Check(o.ptr()) || PyList_Check(o.ptr())) {
-      for (py::handle item : heap().contents(o)) look(item);
-    }
-  };
-  for (const py::object& a : args) look(a);
-  for (const auto& [key, a] : kwargs) look(a);
-  if (inference && differentiable)
-    throw Break(BreakId::input_kind, "an inference tensor where a gradient is needed");
-}
-
 py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::handle callable,
                           const Arguments& args, const Keywords& kwargs) {
   // Eager has short cuts for some exponents, which are no tensors.
@@ -143,7 +124,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     Tracked* k = heap().tracked(o);
     return k ? k->value : std::nullopt;
   };
-  refuse_inference(args, kwargs);
+  inference().refuse_saved(target, args, kwargs);
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a, size_t position, std::string_view keyword) {
     if (takes_numbers && numbers().is_deferred(a))
@@ -247,6 +228,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
+  if (inference().is_open()) inference().note_results(result, seen, named);
   if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
   return result;
@@ -388,7 +370,9 @@ std::optional<py::object> Graphs::set_mode(const std::string& name, py::handle c
   if (!of_device && name != "torch.set_autocast_cache_enabled" &&
       name != "torch._C._set_grad_enabled" && !is_attention_flag(name))
     return std::nullopt;
-  for (const py::object& a : args) objects().truth(a);
+  for (const py::object& a : args)
+    if (objects().truth(a) && name == "torch._C._set_grad_enabled")
+      inference().refuse_inside("grad mode");
   return calls().call_real(callable, args, kwargs);
 }
 

@@ -322,6 +322,18 @@ Meant least_multiple(Capture& c, const Arguments& args) {
   return absolute(c, {c.objects.compute(member_of<"operator", "mul">(), {parts, args[1]})});
 }
 
+Meant enter_inference(Capture& c, py::handle callable, const py::object& context) {
+  c.objects.guard_code(callable);
+  c.inference.enter(c.objects.truth(c.objects.load_attr(context, py::str("mode"))));
+  return py::none();
+}
+
+Meant leave_inference(Capture& c, py::handle callable) {
+  c.objects.guard_code(callable);
+  c.inference.leave();
+  return py::none();
+}
+
 // Of the captured code: a call in one runs in eager.
 Meant in_transform() { return is_transformed() ? Meant(py::bool_(true)) : nothing; }
 

@@ -465,8 +465,7 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
       return py::bool_(THPVariable_Unpack(k->original.ptr()).is_inference());
     if (c10::InferenceMode::is_enabled())
       throw Break(BreakId::torch_call, "Tensor.is_inference in inference mode");
-    const at::Tensor t = innermost(THPVariable_Unpack(tensor.ptr()));
-    return py::bool_(graphs().inference_memory.contains(t.storage().unsafeGetStorageImpl()));
+    return py::bool_(inference().is_inference(THPVariable_Unpack(tensor.ptr())));
   }
   if (name == "retain_grad" && args.empty() && kwargs.empty())
     return retain_gradient(borrow(tensor));

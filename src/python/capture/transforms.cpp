@@ -104,7 +104,7 @@ const TransformCall* transform_call(PyObject* p) {
 bool is_of_transforms(PyFunctionObject* f) { return home_of(f).starts_with("torch._functorch."); }
 
 void Graphs::refuse_in_transform(const char* what) {
-  if (is_transformed()) throw Break(BreakId::functional_transform, what, " in one");
+  if (is_transformed() || in_jvp()) throw Break(BreakId::functional_transform, what, " in one");
 }
 
 // A tensor that a transform has wrapped lives on where it has ended.
@@ -118,9 +118,10 @@ void Graphs::refuse_wrapped(const at::Tensor& t) const {
 
 // A level begins. Inside of the outermost one no frame is left.
 void Graphs::enter_transform() {
-  if (c10::InferenceMode::is_enabled())
+  if (inference().is_open() || c10::InferenceMode::is_enabled())
     throw Break(BreakId::functional_transform, "in inference mode");
   if (is_transformed()) return;
+  refuse_in_transform("a level of forward AD");
   const std::vector<size_t> steps = frames().places_to_stop();
   transform_steps_.insert(transform_steps_.begin(), steps.begin(), steps.end());
   transform_stack_ = frames().user_stack().frames();
@@ -172,6 +173,17 @@ py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
   return call_real(callable, args, kwargs);
 }
 
+// A level of forward AD that no transform has entered. A tensor of it is a value of its own outside.
+void Calls::leave_no_frame_in_level(bool enters) {
+  if (enters == in_jvp() || graphs().inner() != nullptr || inference().is_open() ||
+      c10::InferenceMode::is_enabled())
+    throw Break(BreakId::functional_transform, "a level of forward AD");
+  if (enters)
+    frames().close();
+  else
+    frames().open();
+}
+
 // What torch.func's Python code calls of torch; nullopt for all else.
 Done Calls::call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   PyObject* p = callable.ptr();
@@ -194,9 +206,13 @@ Done Calls::call_of_transforms(py::handle callable, const Arguments& args, const
     case Means::Switch:
       break;
     case Means::DualLevel:
-      if (!is_transformed()) throw Break(BreakId::torch_call, target);
+      if (!is_transformed())
+        leave_no_frame_in_level(std::string_view(f->name).starts_with("_enter"));
       break;
     case Means::Node: {
+      // A result of the graph would be without its tangent.
+      if (std::string_view(f->name) == "_make_dual" && !is_transformed() && !in_jvp())
+        throw Break(BreakId::functional_transform, "a tangent of a level entered before");
       Arguments given;
       for (const py::object& a : args) given.push_back(numbers().read(a));
       return graphs().record(ir::NodeKind::CallFunction, target, function, given, kwargs);

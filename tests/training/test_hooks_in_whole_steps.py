@@ -1,0 +1,275 @@
+"""Hooks with effects, of tensors and modules, where the code that registers them calls backward()
+itself: they are called where autograd's engine would, and the step is one graph."""
+
+import warnings
+
+import pytest
+import torch
+from model_check import first_difference
+from torch import nn
+
+import oxyfuel
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.first, self.last = nn.LayerNorm(6), nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x):
+        return x + self.last(self.first(self.norm(x)).relu())
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """The first module has no argument with gradients: torch says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def whole_step(prepare, on, steps=3, optimizer=torch.optim.SGD):
+    torch.manual_seed(0)
+    model, heard = Model(), []
+    optimizer = optimizer(model.parameters(), 0.05)
+    prepare(model, heard)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    f = oxyfuel.compile(step) if on else step
+    out = []
+    for i in range(steps):
+        heard.clear()
+        out += [f(torch.full((3, 6), i + 1.0) + torch.arange(6)), list(heard)]
+    return out, list(model.parameters()), [p.grad for p in model.parameters()]
+
+
+def full_backward(model, heard):
+    for n, m in model.named_modules():
+        if n:
+            m.register_full_backward_hook(
+                lambda _, gi, go, n=n: heard.append((n, gi[0], go[0].norm()))
+            )
+
+
+def pre(model, heard):
+    for n, m in model.named_modules():
+        if n:
+            m.register_full_backward_pre_hook(lambda _, go, n=n: heard.append((n, go[0].sum())))
+
+
+def replacing(model, heard):
+    def clipped(_, gi, go):
+        heard.append(gi[0].abs().max())
+        return tuple(g.clamp(-0.1, 0.1) for g in gi)
+
+    for block in model.blocks[1:]:
+        block.register_full_backward_hook(clipped)
+        block.first.register_full_backward_pre_hook(lambda _, go: (go[0] * 0.5,))
+
+
+def with_leaves(model, heard):
+    full_backward(model, heard)
+    for n, p in model.named_parameters():
+        p.register_hook(lambda g, n=n: (heard.append((n, g.sum())), g * 2)[1])
+        p.register_post_accumulate_grad_hook(lambda p, n=n: heard.append((n, p.grad.norm())))
+
+
+def of_activations(model, heard):
+    def look(m, args, out):
+        out.register_hook(lambda g: heard.append(g.sum()))
+        out.register_hook(lambda g: g * 2)
+
+    for block in model.blocks:
+        block.first.register_forward_hook(look)
+
+
+def counted(model, heard):
+    calls = {}
+
+    for n, m in model.named_modules():
+
+        def count(m, gi, go, n=n):
+            calls[n] = calls.get(n, 0) + 1
+            heard.append(sum(calls.values()))
+
+        m.register_full_backward_hook(count)
+
+
+@pytest.mark.parametrize(
+    "prepare", [full_backward, pre, replacing, with_leaves, of_activations, counted]
+)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_whole_steps(prepare, optimizer):
+    found = whole_step(prepare, True, optimizer=optimizer)
+    assert not first_difference(found, whole_step(prepare, False, optimizer=optimizer))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == stats["grad_fallbacks"] == 0
+
+
+def kept(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g))
+    (h * h).sum().backward()
+
+
+def by_grad(x, w, heard):
+    h = (x * w).sin()
+    k = h.exp()
+    h.register_hook(lambda g: (heard.append(("h", g)), g * 2)[1])
+    k.register_hook(lambda g: heard.append(("k", g)))
+    heard.extend(torch.autograd.grad((k * h).sum(), [w, h]))
+
+
+def not_behind(x, w, heard):
+    h = (x * w).sin()
+    k = (w * 2).exp()
+    h.register_hook(lambda g: heard.append("h"))
+    k.register_hook(lambda g: heard.append("k"))
+    heard.extend(torch.autograd.grad(k.sum() + h.detach().sum(), [w]))
+    k = (w * 2).exp()
+    k.register_hook(lambda g: heard.append("again"))
+    heard.extend(torch.autograd.grad((k + h).sum(), [h]))
+
+
+def removed(x, w, heard):
+    h = (x * w).sin()
+    handle = h.register_hook(lambda g: heard.append(g))
+    (h * h).sum().backward()
+    handle.remove()
+
+
+def pieces(x, w, heard):
+    a, b, c = (x * w).unbind()
+    a.register_hook(lambda g: heard.append(("a", g)))
+    c.register_hook(lambda g: (heard.append(("c", g)), g + 1)[1])
+    (a * b * c).sum().backward()
+
+
+def two_roots(x, w, heard):
+    h = x * w
+    h.register_hook(lambda g: heard.append(g))
+    torch.autograd.backward([h.sum(), h], [None, torch.ones_like(h)])
+
+
+def twice(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g.sum()))
+    loss = (h * h).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def custom(x, w, heard):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return a * a
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 2 * ctx.saved_tensors[0]
+
+    h = Double.apply(x * w)
+    h.register_hook(lambda g: heard.append(g))
+    Double.apply(h).sum().backward()
+
+
+def lives_on(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g.clone()))
+    (h * h).sum().backward()
+    return h
+
+
+def written(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g.clone()))
+    h.add_(1)
+    h.sum().backward()
+
+
+def retained(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g.clone()))
+    h.retain_grad()
+    h.sum().backward()
+    heard.append(h.grad.clone())
+
+
+def goes_on(x, w, heard):
+    h = (x * w).sin()
+    h.register_hook(lambda g: heard.append(g.clone()))
+    h.sum().backward(retain_graph=True)
+    return h * 2
+
+
+ONE_GRAPH = [kept, by_grad, not_behind, removed, pieces, two_roots, twice, custom, lives_on]
+
+
+@pytest.mark.parametrize("f", [*ONE_GRAPH, written, retained, goes_on], ids=lambda f: f.__name__)
+def test_tensors(f):
+    def run(on):
+        torch.manual_seed(0)
+        w, heard, out = torch.randn(3, 4, requires_grad=True), [], []
+        g = oxyfuel.compile(f) if on else f
+        for _ in range(3):
+            heard.clear()
+            found = g(torch.randn(3, 4), w, heard)
+            out += [found, list(heard), w.grad]
+            if f is goes_on:
+                found.sum().backward()
+                out += [list(heard), w.grad]
+        return out
+
+    assert not first_difference(run(True), run(False))
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == stats["grad_fallbacks"] == 0
+    if f in ONE_GRAPH:
+        assert stats["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_hooks_of_what_gradients_are_by(made):
+    """torch.autograd.grad calls the hooks of its inputs, and none behind an accumulation."""
+
+    def run(on):
+        heard, out = [], []
+        leaf = torch.ones(3, requires_grad=True)
+        w = leaf * 1 if made else leaf
+        handle = w.register_hook(lambda g: (heard.append(g), g * 2)[1])
+        if not made:
+            w.register_post_accumulate_grad_hook(lambda _: heard.append("accumulated"))
+
+        def f(x):
+            return torch.autograd.grad((x * w).sum() + (x * leaf).sum(), [w, leaf])
+
+        f = oxyfuel.compile(f) if on else f
+        for i in range(4):
+            if i == 2:
+                handle.remove()
+            try:
+                out += [f(torch.arange(3.0)), list(heard)]
+            except RuntimeError as e:
+                out.append(str(e))
+        return out
+
+    assert not first_difference(run(True), run(False))
