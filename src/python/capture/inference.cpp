@@ -80,7 +80,7 @@ void Inference::enter(bool mode) {
     open_ = blocks_.size() + 1;
   }
   frames().close();  // behind it the context that was entered is another one than eager's
-  blocks_.push_back({now, c10::GradMode::is_enabled()});
+  blocks_.push_back(c10::GradMode::is_enabled());
   c10::GradMode::set_enabled(!mode);
 }
 
@@ -94,7 +94,7 @@ void Inference::leave() {
     }
     open_ = 0;
   }
-  c10::GradMode::set_enabled(blocks_.back().grad);
+  c10::GradMode::set_enabled(blocks_.back());
   blocks_.pop_back();
   frames().open();
 }

@@ -41,14 +41,10 @@ class Inference : public Part {
     bool made;             // in a block
   };
 
-  struct Block {
-    bool inference, grad;  // in front of it
-  };
-
   [[noreturn]] void refuse_block(const char* why) const;
   static size_t writes_to(const c10::Storage& storage);
 
-  std::vector<Block> blocks_;
+  std::vector<bool> blocks_;  // that stand around the code: grad mode in front of each
   size_t open_ = 0;  // the block that switches inference mode on, from 1
   bool was_entered_ = false;
   std::vector<size_t> first_steps_;  // in front of the first one that there was
