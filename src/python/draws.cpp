@@ -33,8 +33,13 @@ at::Generator torch_generator(py::handle o) {
 
 }  // namespace
 
+// By its type: `__class__`, which THPGenerator_Check asks, is the user's code.
+bool GeneratorStates::is_of_torch(py::handle o) {
+  return PyObject_TypeCheck(o.ptr(), as_type(THPGeneratorClass));
+}
+
 bool GeneratorStates::knows(py::handle o) {
-  if (THPGenerator_Check(o.ptr())) return torch_generator(o).device().is_cpu();
+  if (is_of_torch(o)) return torch_generator(o).device().is_cpu();
   return is_random(o) || is_numpy_generator(o) || is_numpy_state(o);
 }
 
@@ -47,13 +52,13 @@ GeneratorStates::~GeneratorStates() {
 }
 
 bool GeneratorStates::is_default(py::handle o) {
-  return THPGenerator_Check(o.ptr()) && torch_generator(o) == at::detail::getDefaultCPUGenerator();
+  return is_of_torch(o) && torch_generator(o) == at::detail::getDefaultCPUGenerator();
 }
 
 void GeneratorStates::keep(py::handle generator) {
   if (std::ranges::any_of(kept_, [&](const Kept& k) { return k.generator.is(generator); })) return;
   Kept kept{borrow(generator), {}, {}};
-  if (THPGenerator_Check(generator.ptr())) {
+  if (is_of_torch(generator)) {
     at::Generator g = torch_generator(generator);
     const std::lock_guard lock(g.mutex());
     kept.state = steal(THPVariable_Wrap(g.get_state()));
@@ -72,7 +77,7 @@ void GeneratorStates::keep(py::handle generator) {
 void GeneratorStates::restore() {
   for (const Kept& k : kept_) {
     PyObject* generator = k.generator.ptr();
-    if (THPGenerator_Check(generator)) {
+    if (is_of_torch(generator)) {
       at::Generator g = torch_generator(generator);
       const std::lock_guard lock(g.mutex());
       g.set_state(THPVariable_Unpack(k.state.ptr()));

@@ -18,6 +18,7 @@ class GeneratorStates {
 
   // Whether the state of such an object can be kept.
   static bool knows(py::handle generator);
+  static bool is_of_torch(py::handle generator);
   static bool is_default(py::handle generator);
   void keep(py::handle generator);
   void restore();

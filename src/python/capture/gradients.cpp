@@ -133,14 +133,6 @@ bool is_as_it_came(const at::Tensor& t) {
   return is_accumulation(*edge.function) || is_entrance(*edge.function);
 }
 
-// What there have been of writes to the memory of a tensor of a recording: by its version, which
-// `data` does not share, and by the updates that functionalisation keeps.
-std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
-  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
-      innermost(t).storage().unsafeGetStorageImpl());
-  return {t._version(), storage ? storage->generation() : 0};
-}
-
 // Those that a subclass of Function has, or its bases that are not torch's.
 Arguments functions_of(py::handle type) {
   Arguments out;

@@ -111,7 +111,7 @@ Done RandomDraws::call(py::handle callable, const Arguments& args, const Keyword
     const py::object own = py::getattr(member_of<"random", "Random">(), name.c_str(), py::none());
     if ((!known && !by_python) || !own.is(draw.function)) return std::nullopt;
     if (by_python) throw Break(BreakId::random_number, name);
-  } else if (!has_word(THPGenerator_Check(generator.ptr()) ? kOfTorch : kOfNumPy, name)) {
+  } else if (!has_word(GeneratorStates::is_of_torch(generator) ? kOfTorch : kOfNumPy, name)) {
     return std::nullopt;
   }
   if (PyFunction_Check(p)) objects().guard_code(callable);
@@ -154,7 +154,7 @@ py::object RandomDraws::seed_torch(const Arguments& args, const Keywords& kwargs
 // itself; null where there is none.
 py::object RandomDraws::generator_in(Keywords& kwargs) {
   const auto found = std::ranges::find_if(kwargs, [this](const auto& item) {
-    return is_text(item.first.ptr(), "generator") && THPGenerator_Check(item.second.ptr()) &&
+    return is_text(item.first.ptr(), "generator") && GeneratorStates::is_of_torch(item.second) &&
            heap().exists(item.second);
   });
   if (found == kwargs.end()) return {};
