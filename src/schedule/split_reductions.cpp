@@ -23,6 +23,25 @@ struct Cut {
   Expr piece = 0;
 };
 
+// The axes that are folded, those first that take the longest steps through memory: a part is then
+// one piece of it.
+std::vector<size_t> folded_axes(const Nest& n) {
+  auto step = [&](size_t i) {
+    int64_t longest = 0;
+    for (const Inst& load : n.body) {
+      if (load.op != LoopOp::Load) continue;
+      const auto c = coefficient(load.index[0], n.axes[i].var);
+      longest = std::max(longest, c ? hinted(*c).value_or(0) : 0);
+    }
+    return longest;
+  };
+  std::vector<size_t> out;
+  for (size_t i = 0; i < n.axes.size(); ++i)
+    if (n.axes[i].reduction) out.push_back(i);
+  std::ranges::stable_sort(out, std::greater<>(), step);
+  return out;
+}
+
 std::optional<Cut> choose_cut(const Nest& n) {
   int64_t results = 1, folded = 1;
   for (const Axis& a : n.axes) {
@@ -41,9 +60,9 @@ std::optional<Cut> choose_cut(const Nest& n) {
   if (iterations >= tuning::split_enough_iterations) return std::nullopt;
   int64_t wanted = std::min((tuning::split_wanted_iterations + iterations - 1) / iterations,
                             results * folded / (tuning::split_piece * iterations));
-  for (size_t i = 0; i < n.axes.size(); ++i) {
+  for (size_t i : folded_axes(n)) {
     int64_t size = *hinted(n.axes[i].size);
-    if (!n.axes[i].reduction || wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
+    if (wanted < 2 || size < std::min<int64_t>(wanted, 8)) continue;
     Cut c{i, parts_for(size, wanted), 0};
     if (c.parts < 2) continue;
     const int64_t piece = (size + c.parts - 1) / c.parts;
