@@ -63,6 +63,38 @@ Loop copy_loop(Program& p, const ExternStep& e, size_t number) {
   return loop;
 }
 
+// Memory that a copy was made into, and nobody reads by now. What only such calls read may stay in
+// registers.
+void remove_unread_memory(Program& p) {
+  auto reads = [&](bool loops) {
+    std::vector<bool> read(p.buffers.size(), false);
+    for (BufferId b : escaping(p)) read[b.index] = true;
+    for (const loops::Step& s : p.steps) {
+      if (const loops::Call* call = call_of(s)) {
+        for (BufferId b : call->reads) read[memory_of(p, b).index] = true;
+      } else if (loops) {
+        for (const Inst& i : std::get<Loop>(s).body)
+          if (i.buffer.valid()) read[memory_of(p, i.buffer).index] = true;
+      }
+    }
+    return read;
+  };
+  const std::vector<bool> before = reads(true);
+  const size_t removed = std::erase_if(p.steps, [&](const loops::Step& s) {
+    const auto* e = std::get_if<ExternStep>(&s);
+    return e && e->node.valid() &&
+           p.graph->node(e->node).target == "aten.new_empty_strided.default" &&
+           !before[memory_of(p, e->writes[0]).index];
+  });
+  if (removed == 0) return;
+  const std::vector<bool> by_calls = reads(false);
+  for (uint32_t b = 0; b < p.buffers.size(); ++b) {
+    Buffer& buffer = p.buffers[BufferId(b)];
+    if (buffer.kind == Buffer::Kind::Output && !by_calls[memory_of(p, BufferId(b)).index])
+      buffer.kind = Buffer::Kind::Temp;
+  }
+}
+
 }  // namespace
 
 void copies_to_loops(Program& p) {
@@ -72,6 +104,7 @@ void copies_to_loops(Program& p) {
     const auto* e = std::get_if<ExternStep>(&p.steps[i]);
     if (e && is_loop(p, *e, seen)) p.steps[i] = copy_loop(p, ExternStep(*e), i);
   }
+  remove_unread_memory(p);
 }
 
 }  // namespace oxy::schedule
