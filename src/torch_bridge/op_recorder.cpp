@@ -214,6 +214,10 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   const bool conj = f.target == "aten._conj.default";
   if (conj || f.target == "aten._neg_view.default") {
     const at::Tensor t = s.back().toTensor();
+    if (t.unsafeGetTensorImpl()->is_wrapped_number() && !r_.find(t.unsafeGetTensorImpl())) {
+      s.back() = conj ? t.conj().resolve_conj() : t.neg();  // a tensor, as in eager
+      return lift(s);
+    }
     LazyMarks marks = marks_of(t);
     (conj ? marks.conj : marks.neg) ^= true;
     s.back() = r_.marked(t, marks);
