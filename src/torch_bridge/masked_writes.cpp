@@ -9,7 +9,8 @@
 namespace oxy::bridge {
 
 std::optional<at::Tensor> chosen_by_mask(c10::ArrayRef<c10::IValue> args) {
-  const at::Tensor &self = args[0].toTensor(), &values = args[2].toTensor();
+  const at::Tensor& self = args[0].toTensor();
+  at::Tensor values = args[2].toTensor();
   if (!c10::GradMode::is_enabled() || !values.requires_grad()) return {};
   const auto indices = args[1].toOptionalTensorVector();
   // Whole dimensions, then a mask of some dimensions.
@@ -26,6 +27,9 @@ std::optional<at::Tensor> chosen_by_mask(c10::ArrayRef<c10::IValue> args) {
   for (int64_t d = 0; d < mask.dim(); ++d)
     if (mask.sym_size(d) != self.sym_size(whole + d)) return {};
   const int64_t rest = self.dim() - whole - mask.dim();
+  // One for all that the mask picks.
+  if (values.dim() == rest + 1 && values.sym_size(0).maybe_as_int() == 1)
+    values = values.squeeze(0);
   if (values.dim() > rest) return {};
   for (int64_t d = 1; d <= values.dim(); ++d)
     if (values.sym_size(-d) != 1 && values.sym_size(-d) != self.sym_size(-d)) return {};

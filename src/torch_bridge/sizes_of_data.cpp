@@ -138,8 +138,8 @@ Expr OpRecorder::count_in(const at::Tensor& mask) {
   return r_.shapes->facts()->simplify(known->second);
 }
 
-// Behind `t[mask] = values` with several values, as many elements of the mask hold: what it indexes
-// from then on, the gradient by the values above all, has a known size.
+// Behind `t[mask] = values` with several values or none, as many elements of the mask hold: what it
+// indexes from then on, the gradient by the values above all, has a known size.
 bool OpRecorder::index_by_counted_mask(const c10::OperatorHandle& op, const OpFacts& f,
                                        torch::jit::Stack& s, size_t base) {
   if (f.target != kPut && f.target != kIndex) return false;
@@ -160,7 +160,7 @@ bool OpRecorder::index_by_counted_mask(const c10::OperatorHandle& op, const OpFa
     if (values.dim() <= rest) return false;
     const c10::SymInt count = values.sym_size(-rest - 1);
     const Expr e = expr_of(count);
-    if (e.is_const() ? e.value() > 1
+    if (e.is_const() ? e.value() != 1
                      : sym::origin_of(e) == sym::Origin::Hinted &&
                            r_.shapes->facts()->decide(sym::at_most(2, e)))
       counted_[value] = count;
