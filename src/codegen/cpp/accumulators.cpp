@@ -58,11 +58,24 @@ const For* loop_of_position(const Block& block, uint32_t acc) {
 
 bool is_heavy(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Erfc; }
 
+// Whether its lanes are moved one by one.
+bool is_strided(const Compute& c, Expr var) {
+  if (!schedule::touches_memory(c.op)) return false;
+  const auto along = sym::linear_in(c.index, var);
+  if (!along || !along->first.is_const()) return along.has_value();
+  const int64_t stride = along->first.value();
+  return stride > 2 || stride < -1;
+}
+
 }  // namespace
 
-// Long bodies and several sums hide the latency of an addition by themselves.
+// Long bodies and several sums hide the latency of an addition by themselves; as many instructions
+// as a strided vector has lanes do so too, and take long to compile.
 int KernelWriter::copies_of(const For& loop) const {
-  const bool heavy = std::ranges::any_of(all<Compute>(loop.body), is_heavy, &Compute::op);
+  auto computes = all<Compute>(loop.body);
+  if (std::ranges::any_of(computes, [&](const Compute& c) { return is_strided(c, loop.var); }))
+    return 1;
+  const bool heavy = std::ranges::any_of(computes, is_heavy, &Compute::op);
   return heavy || std::ranges::distance(all<Accumulate>(loop.body)) >= 4 ? 2 : 4;
 }
 

@@ -445,7 +445,7 @@ void KernelWriter::write_vector_reduce(const For& loop) {
     }
   }
   names_[loop.var] = var;
-  if (!constant || n % step >= lanes_) {
+  if (copies > 1 && (!constant || n % step >= lanes_)) {
     out_.open("for (; ", var, " + ", lanes_, " <= ", to, "; ", var, " += ", lanes_, ") ");
     write_block(loop.body, Scope{lanes_, loop.var, var});
     out_.close();

@@ -143,6 +143,10 @@ std::string Prelude::expand(const Piece& piece, std::string_view text, std::stri
         out += seconds(lanes);
       else if (word == "LOWSPREAD" || word == "HIGHSPREAD")
         out += spread(lanes, word[0] == 'H');
+      else if (word == "LOADS")
+        out += list(lanes, [](int l) { return cat("p[s * ", l, ']'); });
+      else if (word == "STORES")
+        out += list(lanes, [](int l) { return cat("p[s * ", l, "] = v[", l, ']'); });
       else if (word == "u")
         out += type(cat('u', 8 * element_bytes(element)), lanes);
       else

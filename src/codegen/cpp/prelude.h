@@ -10,6 +10,7 @@
 //   $IOTA 0, 1, .. N-1                                   $REV   N-1, .. 1, 0
 //   $SECOND  every second element of two vectors that overlap by one; $LOWSPREAD, $HIGHSPREAD its
 //            lanes in either
+//   $LOADS  p[s * 0], p[s * 1], ..; $STORES the same = v[0], = v[1], ..
 //   $[table]  the numbers of a table of src/ops, with commas between them
 //   $f    the C library's suffix of $t: f for f32        $NAME  the piece's name; $OP its operation
 //   @@    the piece's own name
