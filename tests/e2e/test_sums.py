@@ -129,3 +129,39 @@ def test_infinities_have_neither_mean_nor_variance():
     x = torch.tensor([[float("inf"), 1.0, 2.0], [1.0, 2.0, 3.0], [float("nan"), 0.0, 0.0]])
     fn = lambda x: (*torch.var_mean(x, 1), *torch.std_mean(x, 0), x.mean(1))
     torch.testing.assert_close(oxyfuel.compile(fn)(x), fn(x), equal_nan=True)
+
+
+STRIDED = {
+    "sum": lambda x: x.sum(1),
+    "sums": lambda x: (x.exp().sum(1), (x * 2).sum(1), x.mean(1)),
+    "extremes": lambda x: (x.amax(1), x.argmin(1)),
+    "norm": lambda x: torch.linalg.vector_norm(x, dim=1),
+    "stored beside": lambda x: (x.exp() + 1, x.exp().sum(1)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("step", [2, 3, -1])
+@pytest.mark.parametrize("name", STRIDED)
+def test_along_strides(name, step, dtype):
+    fn = STRIDED[name]
+    if name in ("norm", "sums") and not dtype.is_floating_point:
+        pytest.skip("of floats")
+    static, dynamic = (oxyfuel.compile(fn, dynamic=d) for d in (False, True))
+    for n in (1, 15, 16, 17, 33, 255, 256, 257, 1000):
+        x = torch.linspace(-3, 4, 3 * n * abs(step)).reshape(3, -1).to(dtype)
+        x = x[:, ::step] if step > 0 else x.t().contiguous().t()
+        for compiled in (dynamic,) if n not in (17, 257) else (static, dynamic):
+            torch.testing.assert_close(compiled(x), fn(x))
+
+
+def test_many_strided_columns():
+    """More addresses than loops are reduced in strength for."""
+
+    def fn(x):
+        return [(x[:, i] * x[:, i + 1]).sum() for i in range(12)], x.t().exp().sum(1)
+
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    for n in (2, 16, 100, 1000):
+        x = torch.randn(n, 13)
+        torch.testing.assert_close(compiled(x), fn(x), atol=1e-4, rtol=1e-5)

@@ -63,6 +63,25 @@ TEST_P(CompilerTest, RunsAVectorLoop) {
   for (int i = 8; i < 24; i++) EXPECT_EQ(out[i], (i + 1) * 2);
 }
 
+TEST_P(CompilerTest, ManyAddressesInALoop) {
+  std::string copies;
+  for (int k = 0; k < 150; k++)
+    copies += "out[150 * i + " + std::to_string(k) + "] = in[i + " + std::to_string(k) + "];\n";
+  auto code = compile(R"(
+    extern "C" int kernel(void* const* buffers, long begin, long end, void*, void* const*) {
+      const float* in = (const float*)buffers[0];
+      float* out = (float*)buffers[1];
+      for (long i = begin; i < end; i++) {)" +
+                      copies + "} return 0; }");
+  std::vector<float> in(200), out(150 * 20);
+  for (size_t i = 0; i < in.size(); i++) in[i] = static_cast<float>(i);
+  void* buffers[] = {in.data(), out.data()};
+  EXPECT_EQ(code->entry()(buffers, 1, 20, nullptr, nullptr), 0);
+  EXPECT_EQ(out[149], 0);
+  for (size_t i = 150; i < out.size(); i++)
+    ASSERT_EQ(out[i], static_cast<float>(i / 150 + i % 150));
+}
+
 TEST_P(CompilerTest, CallsThroughTheMathTable) {
   auto code = compile(R"(
     extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
