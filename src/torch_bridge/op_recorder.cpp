@@ -105,6 +105,14 @@ void check_group_norm(const OpFacts& f, const at::Tensor& input) {
     throw Unsupported(cat(f.target, ": a tensor that is not contiguous"));
 }
 
+// Unsupported for an observer of channels that has seen nothing: its state gets another shape.
+void check_observer(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
+  constexpr size_t kMinimum = 3, kByChannel = 11;
+  if (f.target == "aten._fused_moving_avg_obs_fq_helper_functional.default" &&
+      s[base + kByChannel].toBool() && s[base + kMinimum].toTensor().sym_numel() == 0)
+    throw Unsupported(cat(f.target, ": the first call of an observer"));
+}
+
 // "operator.iadd", "Tensor.__iadd__"
 bool is_augmented_assignment(std::string_view function) {
   std::string_view word = function.substr(function.rfind('.') + 1);
@@ -198,6 +206,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
+  check_observer(f, s, base);
   if (f.target == kReadNumber && read_number(s)) return;
   if (index_by_counted_mask(op, f, s, base)) return;
   const OfDataOp of_data = of_data_op(f, s, base);
