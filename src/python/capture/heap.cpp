@@ -26,12 +26,6 @@ py::list values_of(py::handle dict) {
   return out;
 }
 
-// A tuple of these items, of the class of `like`.
-py::object tuple_like(py::handle like, const py::object& items) {
-  if (PyTuple_CheckExact(like.ptr())) return py::tuple(items);
-  return steal(PyTuple_Type.tp_new(Py_TYPE(like.ptr()), py::make_tuple(items).ptr(), nullptr));
-}
-
 constexpr long kLeastShared = -5, kMostShared = 256;  // of these CPython has one object each
 
 bool is_shared_int(PyObject* p) {
@@ -63,6 +57,22 @@ bool is_callable_constant(PyObject* p) {
   return PyFunction_Check(p) || PyType_Check(p) || PyCFunction_Check(p) || PyModule_Check(p) ||
          is_unbound_native(p) || Py_TYPE(p) == &PyGetSetDescr_Type ||
          Py_TYPE(p) == &PyMemberDescr_Type;
+}
+
+py::dict hidden_fields(py::handle tuple) {
+  PyTypeObject* type = Py_TYPE(tuple.ptr());
+  if (!PyTuple_Check(tuple.ptr()) || PyType_HasFeature(type, Py_TPFLAGS_BASETYPE) ||
+      !py::hasattr(type_object(type), "n_sequence_fields"))
+    return {};
+  return py::tuple(tuple.attr("__reduce__")())[1].cast<py::tuple>()[1];
+}
+
+py::object tuple_like(py::handle like, const py::object& items, const py::dict& hidden) {
+  PyTypeObject* type = Py_TYPE(like.ptr());
+  if (type == &PyTuple_Type) return py::tuple(items);
+  // Its memory holds the hidden fields, too.
+  if (!hidden.empty()) return type_object(type)(py::tuple(items), hidden);
+  return steal(PyTuple_Type.tp_new(type, py::make_tuple(items).ptr(), nullptr));
 }
 
 bool is_enum_member(py::handle o) {
@@ -411,7 +421,13 @@ py::object Heap::wrap_tuple(py::handle real, SourceId source) {
     same &= w.ptr() == item;
     items[i] = w;
   }
-  return instead_of(real, source, same ? borrow(real) : tuple_like(real, items));
+  const py::dict hidden = hidden_fields(real);
+  for (auto [name, value] : hidden) {
+    const py::object w = wrap(value, sources.attribute(source, name));
+    same &= w.is(value);
+    hidden[name] = w;
+  }
+  return instead_of(real, source, same ? borrow(real) : tuple_like(real, items, hidden));
 }
 
 py::object Heap::wrap_slice(py::handle real, SourceId source) {
@@ -512,7 +528,7 @@ py::object Heap::deep_contents(py::handle o, int depth) {
   }
   if (same) return inside;
   if (PyList_Check(p)) return std::move(items);
-  if (PyTuple_Check(p)) return tuple_like(o, items);
+  if (PyTuple_Check(p)) return tuple_like(o, items, hidden_fields(o));
   if (is_changeable_class(Py_TYPE(inside.ptr())))
     throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name, " of containers");
   py::object out = inside.attr("copy")();

@@ -25,6 +25,12 @@ inline py::dict dict_of(const Keywords& kwargs) {
   return out;
 }
 
+// The fields of a structseq behind those of its tuple, by name: the tm_zone of a time.
+py::dict hidden_fields(py::handle tuple);
+
+// A tuple of the class of `like`, of these items and hidden fields.
+py::object tuple_like(py::handle like, const py::object& items, const py::dict& hidden);
+
 // A list, tuple, dict or slice with `each` of its items instead; itself where all are the same.
 template <class Each>
 py::object with_items(const py::object& o, const Each& each) {
@@ -47,10 +53,15 @@ py::object with_items(const py::object& o, const Each& each) {
     same &= now.is(item);
     items.append(now);
   }
+  const py::dict hidden = hidden_fields(o);
+  for (auto [name, value] : hidden) {
+    const py::object now = each(borrow(value));
+    same &= now.is(value);
+    hidden[name] = now;
+  }
   if (same) return o;
   if (PyList_Check(p)) return std::move(items);
-  if (PyTuple_CheckExact(p)) return py::tuple(items);
-  return steal(PyTuple_Type.tp_new(Py_TYPE(p), py::make_tuple(items).ptr(), nullptr));
+  return tuple_like(o, items, hidden);
 }
 
 class Capture;

@@ -201,8 +201,11 @@ uint32_t RebuildPlan::place_made(py::handle o) {
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
   if (capture_.heap.is_fixed(o.ptr())) return constant(o);  // of the code
-  if (py::hasattr(py::type::of(o), "n_sequence_fields"))    // torch.return_types
-    return place_call(o, py::type::of(o), {py::tuple(plain_list(o))});
+  if (py::hasattr(py::type::of(o), "n_sequence_fields")) {  // a structseq
+    std::vector<py::object> parts{py::tuple(plain_list(o))};
+    if (const py::dict hidden = hidden_fields(o); !hidden.empty()) parts.push_back(hidden);
+    return place_call(o, py::type::of(o), parts);
+  }
   return add_instance(o, {Kind::Tuple, 0, py::type::of(o), place_all(plain_list(o))});
 }
 
