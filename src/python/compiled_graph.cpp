@@ -134,6 +134,7 @@ Entry* compile_entry(CompiledGraph* self, const Arguments& a, const GlobalState&
   entry.state = state;
   for (const Slot& s : self->slots)
     entry.attributes.push_back(borrow(PyDict_GetItemWithError(s.dict.ptr(), s.key.ptr())));
+  const WithoutDefaultDevice none;
   py::object made = self->compile(args, self->thaws.freezing());
   if (py::isinstance<py::tuple>(made)) {
     std::tie(entry.kind, entry.why) = made.cast<std::pair<std::string, std::string>>();

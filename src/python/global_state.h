@@ -84,6 +84,25 @@ struct ModesAfter {
   }
 };
 
+// A function mode is on that changes no op on the CPU: torch.set_default_device("cpu"), or `with
+// torch.device("cpu")`.
+bool default_device_is_cpu();
+
+// Captures and compiles without that mode, which would only slow it down. GlobalState still has it.
+class WithoutDefaultDevice {
+ public:
+  WithoutDefaultDevice();
+  ~WithoutDefaultDevice();
+  WithoutDefaultDevice(const WithoutDefaultDevice&) = delete;
+
+  // Whether there is a default device, also where it is left out for now.
+  static bool is_set();
+
+ private:
+  const at::impl::PythonTorchFunctionTLS modes_;
+  const bool was_left_out_;
+};
+
 // Settings of torch that the recording may have read; a plan holds for one state of them.
 struct GlobalState {
   TorchModes modes;
@@ -107,7 +126,8 @@ inline bool is_observed() {
        c10::DispatchKey::PreDispatch, c10::DispatchKey::PythonDispatcher,
        c10::DispatchKey::Tracer});
   return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-         at::impl::torch_function_mode_enabled() || bridge::has_node_creation_hooks() ||
+         (at::impl::torch_function_mode_enabled() && !default_device_is_cpu()) ||
+         bridge::has_node_creation_hooks() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 
