@@ -422,3 +422,16 @@ def pattern_subn(pattern, repl, string, count=0):
         at, done = match.end(), done + 1
     parts.append(string[at:])
     return string[:0].join(parts), done
+
+
+def reversed_sequence(sequence):
+    return _reversed_sequence(sequence, len(sequence))
+
+
+def _reversed_sequence(sequence, length):
+    for i in range(length - 1, -1, -1):
+        try:
+            item = sequence[i]
+        except (IndexError, StopIteration):
+            return
+        yield item

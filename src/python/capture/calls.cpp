@@ -542,6 +542,9 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   if (t == &PyReversed_Type && args.size() == 1 && kwargs.empty()) {
     if (PyObject* own = objects().special_method(args[0], py::str("__reversed__")))
       return call(own, {args[0]});
+    if (_PyType_Lookup(Py_TYPE(args[0].ptr()), py::str("__reversed__").ptr()) == nullptr &&
+        objects().special_method(args[0], names().getitem_) != nullptr)
+      return call(polyfill("reversed_sequence"), std::move(args));
     if (PyTuple_Check(args[0].ptr()) && answers_itself(args[0])) require_plain(args[0], type);
   }
   if (t == &PyBytes_Type && args.size() == 1 && kwargs.empty())

@@ -163,6 +163,11 @@ py::object polyfill_of(py::handle callable) {
   return it == table.end() ? py::object() : it->second;
 }
 
+py::object polyfill(const char* name) {
+  const RefusedFrames allowed(nullptr);  // the import runs
+  return py::module_::import(kPolyfills).attr(name);
+}
+
 bool is_polyfill(py::handle function) {
   return is_text(PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__"),
                  kPolyfills);

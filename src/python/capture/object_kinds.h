@@ -64,6 +64,8 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
 
 // What the interpreter follows instead of a function written in C; null for most (natives.cpp).
 py::object polyfill_of(py::handle callable);
+// Of oxyfuel.polyfills.
+py::object polyfill(const char* name);
 bool is_polyfill(py::handle function);
 
 // The items of a set in an order in which they make one that lies as it does, as far as they are
