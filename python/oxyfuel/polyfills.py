@@ -435,3 +435,12 @@ def _reversed_sequence(sequence, length):
         except (IndexError, StopIteration):
             return
         yield item
+
+
+def tensor_of_class(dtype, *args):
+    if len(args) == 1 and isinstance(args[0], (list, tuple)):
+        (items,) = args
+        if not isinstance(items, torch.Size):
+            return torch.tensor(items, dtype=dtype)
+        args = items
+    return torch.empty(args or (0,), dtype=dtype)

@@ -93,6 +93,19 @@ Meant process_dataclass(Capture& c, py::handle callable, const Arguments& args,
   return c.classes.make_dataclass(callable, args, kwargs);
 }
 
+// torch.FloatTensor and the like, of sizes or of the items of a list.
+Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
+  auto is_int = [](const py::object& o) {
+    return PyLong_CheckExact(o.ptr()) || is_symbolic_int(o);
+  };
+  const bool of_items =
+      args.size() == 1 && (PyList_CheckExact(args[0].ptr()) || PyTuple_Check(args[0].ptr()));
+  if (!of_items && !std::ranges::all_of(args, is_int)) return nothing;
+  Arguments all{callable.attr("dtype")};
+  all.insert(all.end(), args.begin(), args.end());
+  return c.calls.call(polyfill("tensor_of_class"), std::move(all));
+}
+
 Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
   if (args.size() == 3) return c.classes.make_class(callable, args, kwargs);
   if (args.size() != 1 || !kwargs.empty()) return nothing;
