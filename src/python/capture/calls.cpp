@@ -51,6 +51,40 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
   return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
 }
 
+// Whether torch.jit.script's function takes it as it is: an int for a float would become one.
+bool is_of_script_type(const py::object& o, const std::string& type) {
+  if (type == "Tensor") return is_tensor_object(o.ptr());
+  if (type == "bool") return PyBool_Check(o.ptr());
+  if (type == "int") return PyLong_CheckExact(o.ptr()) || is_symbolic_int(o);
+  if (type == "float") return PyFloat_CheckExact(o.ptr()) || is_symbolic_float(o);
+  if (type == "str") return PyUnicode_CheckExact(o.ptr());
+  if (!type.starts_with("Optional[")) return false;
+  return o.is_none() || is_of_script_type(o, type.substr(9, type.size() - 10));
+}
+
+// The Python function that torch.jit.script has compiled; null where it may do something else than
+// what has been compiled, as what torch.jit.trace was given does.
+py::object scripted_function(py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  if (!py::type::of(callable).is(member_of<"torch.jit", "ScriptFunction">()) ||
+      !py::hasattr(callable, "__name__"))
+    return {};
+  const py::object function = py::getattr(callable, "_torchdynamo_inline", py::none());
+  if (!PyFunction_Check(function.ptr())) return {};
+  const py::object names = borrow(code_of(as_function(function))->co_names);
+  if (names.contains("is_scripting")) return {};
+  const py::list parameters = callable.attr("schema").attr("arguments");
+  if (args.size() > parameters.size()) return {};
+  auto takes = [](py::handle parameter, const py::object& given) {
+    return is_of_script_type(given, py::str(parameter.attr("type")).cast<std::string>());
+  };
+  for (size_t i = 0; i < args.size(); i++)
+    if (!takes(parameters[i], args[i])) return {};
+  for (const auto& [name, given] : kwargs)
+    for (py::handle parameter : parameters)
+      if (py::object(parameter.attr("name")).equal(name) && !takes(parameter, given)) return {};
+  return function;
+}
+
 // What `function.__get__(object, type)` gives; null where it is no such call.
 py::object bound_by_get(PyObject* callable, const Arguments& args, const Keywords& kwargs) {
   if (!is_method_wrapper(callable) || !kwargs.empty() || args.empty() || args.size() > 2 ||
@@ -309,6 +343,10 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (is_operator_object(Py_TYPE(p))) {
     if (!kwargs.empty()) type_error(Py_TYPE(p)->tp_name, " takes no keyword arguments");
     return call_operator_object(callable, args);
+  }
+  if (const py::object function = scripted_function(callable, args, kwargs)) {
+    heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
+    return call(function, std::move(args), std::move(kwargs));
   }
   PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
