@@ -582,3 +582,74 @@ def test_a_cache_made_inside_that_leaves():
     for Weight.k in STATES:
         y, weight = compiled(torch.ones(1))
         assert type(weight) is type(cached(None)) and y.item() == weight(2) == 2 * Weight.k
+
+
+def unwrapped(o):
+    if isinstance(o, Wrapped):
+        return o.t
+    return type(o)(unwrapped(a) for a in o) if isinstance(o, (list, tuple)) else o
+
+
+class Wrapped:
+    def __init__(self, t):
+        self.t, self.calls = t, []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        kwargs = {name: unwrapped(a) for name, a in (kwargs or {}).items()}
+        made = Wrapped(function(*unwrapped(args), **kwargs))
+        made.calls = [cls.__name__, *(t.__name__ for t in types), function.__name__]
+        return made
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.t}, {self.calls})"
+
+
+class Derived(Wrapped):
+    pass
+
+
+class Other(Derived):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+class OfInstance:
+    def __init__(self, k):
+        self.k = k
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(args[0] * 0 + self.k, *args[2:], **(kwargs or {}))
+
+
+def many(x, o):
+    return torch.cat([Wrapped(x), o, Derived(x)]), torch.stack((o, o), dim=1)
+
+
+GIVEN_TO_TORCH = {
+    "add": lambda x, o: torch.add(Wrapped(x), o.t),
+    "existing": lambda x, o: torch.add(x, o),
+    "stack": lambda x, o: torch.stack([Wrapped(x), Wrapped(x)]),
+    "existing_in_list": lambda x, o: torch.stack([o, Wrapped(x), x]),
+    "derived": lambda x, o: torch.maximum(Wrapped(x), Derived(x * 2)),
+    "derived_first": lambda x, o: torch.maximum(Derived(x * 2), Wrapped(x)),
+    "where": lambda x, o: torch.where(x > 2, Wrapped(x), o),
+    "keywords": lambda x, o: torch.add(x, other=Wrapped(x), alpha=2),
+    "many": many,
+    "used": lambda x, o: torch.mul(torch.sin(torch.add(Wrapped(x), 1)), 2).t + 1,
+    "refused": lambda x, o: torch.add(Other(x), x),
+    "refused_first": lambda x, o: torch.add(Wrapped(x), Other(x)),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_TO_TORCH)
+def test_objects_that_torch_asks(name):
+    same(GIVEN_TO_TORCH[name], lambda k: Wrapped(torch.full((4,), float(k))))
+    if "refused" not in name:
+        assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["fallbacks"] == 0
+
+
+def test_an_instance_that_torch_asks():
+    same(lambda x, o: torch.add(x, o), OfInstance, change=set_k)
+    assert oxyfuel.stats()["fallbacks"] == 0

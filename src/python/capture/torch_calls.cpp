@@ -261,6 +261,46 @@ void Calls::refuse_object(py::handle o, const std::string& target, int depth) {
   }
 }
 
+// The objects that a function of torch in C asks for its result, a tensor's place taken by each or
+// by the items of a list: of each class the first, a derived class in front of its bases.
+static Arguments asked_objects(Objects& objects, Heap& heap, const Arguments& args,
+                               const Keywords& kwargs) {
+  Arguments out;
+  auto add = [&](const py::object& o) {
+    if (!objects.has_torch_function(o)) return;
+    PyTypeObject* type = Py_TYPE(o.ptr());
+    if (std::ranges::any_of(out, [&](const py::object& a) { return Py_TYPE(a.ptr()) == type; }))
+      return;
+    auto derives = [&](const py::object& a) { return PyType_IsSubtype(type, Py_TYPE(a.ptr())); };
+    out.insert(std::ranges::find_if(out, derives), o);
+  };
+  auto add_all = [&](const py::object& o) {
+    add(o);
+    if (PyList_CheckExact(o.ptr()) || PyTuple_CheckExact(o.ptr()))
+      for (py::handle item : heap.contents(o)) add(borrow(item));
+  };
+  for (const py::object& a : args) add_all(a);
+  for (const auto& [name, a] : kwargs) add_all(a);
+  return out;
+}
+
+// What the objects' __torch_function__ makes of the call; nothing where there are none.
+static Done ask_objects(Capture& c, py::handle function, const Arguments& args,
+                        const Keywords& kwargs) {
+  const Arguments asked = asked_objects(c.objects, c.heap, args, kwargs);
+  if (asked.empty()) return std::nullopt;
+  py::tuple types(asked.size());
+  for (size_t i = 0; i < types.size(); i++) types[i] = py::type::of(asked[i]);
+  for (const py::object& o : asked) {
+    Arguments all{borrow(function), types, tuple_of(args)};
+    if (!kwargs.empty()) all.push_back(dict_of(kwargs));
+    const py::object method = c.objects.load_attr(o, py::str("__torch_function__"));
+    const py::object result = c.calls.call(method, std::move(all));
+    if (result.ptr() != Py_NotImplemented) return result;
+  }
+  return std::nullopt;
+}
+
 std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args,
                                             Keywords& kwargs) {
   PyObject* p = callable.ptr();
@@ -289,6 +329,8 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     return std::nullopt;
   if (follows_sizes(name) && any_argument(args, kwargs, mentions_symbolic_int)) return std::nullopt;
   if (auto done = draws().call_torch(name, callable, args, kwargs)) return done;
+  if (PyCFunction_Check(p))
+    if (auto done = ask_objects(capture_, callable, args, kwargs)) return done;
   refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})
