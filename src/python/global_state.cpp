@@ -13,38 +13,56 @@ namespace {
 
 using FunctionModes = at::impl::PythonTorchFunctionTLS;
 
-thread_local bool default_device_left_out = false;
-
 std::string text(bool on) { return on ? "on" : "off"; }
+std::string text(int number) { return std::to_string(number); }
 std::string text(uint32_t number) { return std::to_string(number); }
 std::string text(at::ScalarType dtype) { return std::string(c10::getDtypeNames(dtype).first); }
 std::string text(caffe2::TypeMeta dtype) { return text(c10::typeMetaToScalarType(dtype)); }
 
 }  // namespace
 
+bool is_plain_cpu(py::handle device) {
+  if (!THPDevice_Check(device.ptr())) return false;
+  const at::Device held = reinterpret_cast<THPDevice*>(device.ptr())->device;
+  return held.is_cpu() && !held.has_index();
+}
+
 bool default_device_is_cpu() {
   if (FunctionModes::stack_len() != 1) return false;
   const py::handle mode = FunctionModes::get_stack_at(0)->ptr(getPyInterpreter());
   if (!py::type::of(mode).is(member_of<"torch.utils._device", "DeviceContext">())) return false;
-  const py::object held = py::getattr(mode, "device", py::none());
-  if (!THPDevice_Check(held.ptr())) return false;
-  const at::Device device = reinterpret_cast<THPDevice*>(held.ptr())->device;
-  return device.is_cpu() && !device.has_index();
+  return is_plain_cpu(py::getattr(mode, "device", py::none()));
 }
+
+thread_local WithoutDefaultDevice::LeftOut WithoutDefaultDevice::left_out_;
 
 WithoutDefaultDevice::WithoutDefaultDevice()
     : modes_(FunctionModes::get_state()),
-      was_left_out_(std::exchange(default_device_left_out, is_set())) {
+      before_(std::exchange(left_out_, {.captures = true, .set = is_set()})) {
   while (FunctionModes::stack_len() > 0) FunctionModes::pop_stack();
 }
 
 WithoutDefaultDevice::~WithoutDefaultDevice() {
   FunctionModes::set_state(modes_);
-  default_device_left_out = was_left_out_;
+  left_out_ = before_;
 }
 
 bool WithoutDefaultDevice::is_set() {
-  return default_device_left_out || at::impl::torch_function_mode_enabled();
+  return left_out_.set || at::impl::torch_function_mode_enabled();
+}
+
+int default_devices() { return WithoutDefaultDevice::left_out_.entered; }
+
+void set_default_devices(int number) {
+  if (WithoutDefaultDevice::left_out_.captures) {
+    WithoutDefaultDevice::left_out_.entered = number;
+    return;
+  }
+  for (; number > 0; number--)
+    py::object(member_of<"torch", "device">()("cpu")).attr("__enter__")();
+  for (; number < 0; number++)
+    py::object(member_of<"torch", "device">()("cpu"))
+        .attr("__exit__")(py::none(), py::none(), py::none());
 }
 
 std::string difference(const GlobalState& now, const GlobalState& before) {

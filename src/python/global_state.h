@@ -19,6 +19,12 @@
 
 namespace oxy::python {
 
+// How many contexts of the CPU as the default device captured code has entered, less those that it
+// has left: none where nothing is captured.
+int default_devices();
+// Of a capture, which enters none for real; behind its graph so many more are entered, or left.
+void set_default_devices(int number);
+
 // Of this thread, autocast on the CPU; what attention may take is the process's.
 struct TorchModes {
 #define OXY_MODE(type, field, words, read, write) type field = read;
@@ -84,6 +90,9 @@ struct ModesAfter {
   }
 };
 
+// The CPU as a torch.device that has no index; tensors are made there without it as well.
+bool is_plain_cpu(py::handle device);
+
 // A function mode is on that changes no op on the CPU: torch.set_default_device("cpu"), or `with
 // torch.device("cpu")`.
 bool default_device_is_cpu();
@@ -99,8 +108,16 @@ class WithoutDefaultDevice {
   static bool is_set();
 
  private:
+  struct LeftOut {
+    bool captures = false, set = false;
+    int entered = 0;
+  };
+  static thread_local LeftOut left_out_;
+  friend int default_devices();
+  friend void set_default_devices(int number);
+
   const at::impl::PythonTorchFunctionTLS modes_;
-  const bool was_left_out_;
+  const LeftOut before_;
 };
 
 // Settings of torch that the recording may have read; a plan holds for one state of them.

@@ -69,6 +69,7 @@ def test_programs(program, default):
     check(oxyfuel.compile(program), program)
     stats = oxyfuel.stats()
     assert stats["graphs"] > 0 and stats["fallbacks"] == stats["recompiles"] == 0, stats
+    assert stats["graph_breaks"] == (program in (broken, in_place)), stats
 
 
 @pytest.mark.parametrize("program", (new, random))
@@ -162,3 +163,97 @@ def test_a_block_inside(strict):
     before = torch._C._len_torch_function_stack()
     check(oxyfuel.compile(block), block)
     assert torch._C._len_torch_function_stack() == before
+
+
+def inside(x):
+    with torch.device("cpu"):
+        y = torch.ones(4) + torch.arange(4.0)
+    return (x + y).sin()
+
+
+def nested(x):
+    with torch.device("cpu"), torch.no_grad():
+        y = torch.ones(4)
+        with torch.device("cpu"):
+            y = y + torch.ones(4)
+            if torch.get_default_device().type == "cpu":
+                return x + y
+
+
+def raising(x):
+    try:
+        with torch.device("cpu"):
+            y = torch.ones(4)
+            raise ValueError("no")
+    except ValueError:
+        return x + y
+
+
+@pytest.mark.parametrize("program", (inside, nested, raising))
+@pytest.mark.parametrize("around", (None, "cpu"))
+def test_blocks(program, around, strict):
+    torch.set_default_device(around)
+    try:
+        check(oxyfuel.compile(program), program)
+    finally:
+        torch.set_default_device(None)
+    assert torch._C._len_torch_function_stack() == 0
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == stats["recompiles"] == 0, stats
+
+
+@oxyfuel.disable
+def depth():
+    modes = torch.overrides._get_current_function_mode_stack()
+    return [(mode.device.type, mode.prev_mode is not None) for mode in modes]
+
+
+def around_breaks(x):
+    seen = [depth()]
+    with torch.device("cpu"):
+        y = torch.ones(4)
+        seen.append(depth())
+        with torch.device("cpu"):
+            y = y + torch.ones(4)
+            seen.append(depth())
+        seen.append(depth())
+    return x + y, *seen, depth()
+
+
+def raises_behind_a_break(x):
+    with torch.device("cpu"):
+        y = x + torch.ones(4)
+        seen = depth()
+        if seen:
+            raise ValueError(str(y.sum() > 0))
+
+
+def stays(x):
+    torch.device("cpu").__enter__()
+    return x + torch.ones(4)
+
+
+def another(x):
+    with torch.device("meta"):
+        y = torch.ones(4)
+    with torch.device("cpu", 0):
+        z = torch.ones(4)
+    return x + z, y.device
+
+
+@pytest.mark.parametrize("around", (None, "cpu"))
+@pytest.mark.parametrize("program", (around_breaks, raises_behind_a_break, stays, another))
+def test_blocks_around_breaks(program, around, strict):
+    compiled, found = oxyfuel.compile(program), []
+    for f in (compiled, program, compiled):
+        torch.set_default_device(around)
+        try:
+            found.append(f(X))
+        except ValueError as e:
+            found.append(str(e))
+        found.append(torch._C._len_torch_function_stack())
+        if program is stays:
+            torch.device("cpu").__exit__(None, None, None)
+        torch.set_default_device(None)
+        assert torch._C._len_torch_function_stack() == 0
+    assert str(found[:2]) == str(found[2:4]) == str(found[4:])

@@ -188,6 +188,11 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                        std::move(kwargs));
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
+  if (is_plain_cpu(self)) {
+    if (name == "__enter__") return set_default_devices(default_devices() + 1), self;
+    if (name == "__exit__" && default_devices() + (WithoutDefaultDevice::is_set() ? 1 : 0) > 0)
+      return set_default_devices(default_devices() - 1), py::none();
+  }
   if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (is_symbolic_int(self) && name == "bit_length") return call_real(callable, args, kwargs);

@@ -106,6 +106,14 @@ Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
   return c.calls.call(polyfill("tensor_of_class"), std::move(all));
 }
 
+Meant default_device(Capture& c, py::handle callable) {
+  const RefusedFrames allowed(nullptr);  // it is written in Python
+  py::object device = callable();
+  const SourceId function = c.heap.sources.pinned(callable, "torch.get_default_device");
+  c.heap.guard(GuardKind::Equals, c.heap.sources.answer(function, py::tuple()), device);
+  return device;
+}
+
 Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
   if (args.size() == 3) return c.classes.make_class(callable, args, kwargs);
   if (args.size() != 1 || !kwargs.empty()) return nothing;
