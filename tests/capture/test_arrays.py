@@ -509,3 +509,21 @@ def test_sequences_times_scalars(sequence, left, reduce):
 
     x = torch.tensor([0.5, 0.25, 2.0])
     assert oxyfuel.compile(f)(x) == f(x)
+
+
+def test_records():
+    """They find their attributes by code in Python, also their class."""
+
+    def caught(x, t):
+        try:
+            return x + 1, t + t
+        except TypeError as e:
+            return x + 1, type(e).__name__
+
+    given = np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f4")])
+    for program in (lambda x, t: (x + 1, t == t), lambda x, t: (x + 1, t != t), caught):
+        compiled = oxyfuel.compile(program)
+        for _ in range(2):
+            x = torch.ones(2)
+            assert repr(compiled(x, given)) == repr(program(x, given))
+    assert oxyfuel.stats()["fallbacks"] == 0

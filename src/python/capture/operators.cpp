@@ -300,7 +300,7 @@ namespace {
 
 // Of all elements of a tensor of floats.
 bool is_mask_of(py::handle tensor, py::handle key) {
-  if (!THPVariable_Check(key.ptr())) return false;
+  if (!is_tensor_object(key.ptr())) return false;
   const at::Tensor &t = THPVariable_Unpack(tensor.ptr()), &mask = THPVariable_Unpack(key.ptr());
   return at::isFloatingType(t.scalar_type()) && mask.scalar_type() == at::kBool &&
          mask.dim() == t.dim() && mask.sym_sizes() == t.sym_sizes();
@@ -308,7 +308,7 @@ bool is_mask_of(py::handle tensor, py::handle key) {
 
 // Indexing by tensors, or by what becomes one.
 bool is_index_list(py::handle key) {
-  return THPVariable_Check(key.ptr()) || PyList_Check(key.ptr());
+  return is_tensor_object(key.ptr()) || PyList_Check(key.ptr());
 }
 
 }  // namespace
@@ -437,7 +437,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
                    {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});
   }
   for (const auto& a : args) {
-    if (THPVariable_Check(a.ptr())) {
+    if (is_tensor_object(a.ptr())) {
       if (is_torch_patched())
         if (auto done = ask_operands(name, args)) return *done;
       if (auto done = ask_beside_tensor(name, function, args)) return *done;
