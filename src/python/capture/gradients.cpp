@@ -595,8 +595,8 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
     if (gradient.is_none()) return;
     if (on_arrival)
       gradient = seen_by(seen, gradient, [&] {
-        return calls().call(own_function("oxyfuel.gradients", "after_hooks"), {on_arrival, gradient},
-                            {});
+        return calls().call(own_function("oxyfuel.gradients", "after_hooks"),
+                            {on_arrival, gradient}, {});
       });
     const py::object before = calls().tensor_attr(leaf, py::str("grad"));
     if (before.is_none())

@@ -45,7 +45,7 @@ class Inference : public Part {
   static size_t writes_to(const c10::Storage& storage);
 
   std::vector<bool> blocks_;  // that stand around the code: grad mode in front of each
-  size_t open_ = 0;  // the block that switches inference mode on, from 1
+  size_t open_ = 0;           // the block that switches inference mode on, from 1
   bool was_entered_ = false;
   std::vector<size_t> first_steps_;  // in front of the first one that there was
   std::vector<ir::Frame> first_stack_;
