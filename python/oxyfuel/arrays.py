@@ -419,6 +419,23 @@ class Array:
         return self.tensor.item()
 
 
+def as_number(convert: Any) -> Any:
+    """What Python asks a scalar for: of one that came with the call its number, which is guarded."""
+
+    def method(self) -> Any:
+        if not self.scalar:
+            raise Unsupported("the number in an array")
+        return convert(self.tensor.item())
+
+    return method
+
+
+def index_of(number: Any) -> int:
+    if type(number) is not int:
+        raise Unsupported("an index that is no integer")
+    return number
+
+
 def add_methods(methods: dict[str, Any]) -> None:
     for name, function in methods.items():
         function.__name__ = name  # by which NumPy's own is found behind a break
@@ -440,11 +457,7 @@ REFUSED = [
     "repr",
     "str",
     "format",
-    "bool",
-    "int",
-    "float",
     "complex",
-    "index",
     "contains",
     "array",
     "divmod",
@@ -460,6 +473,8 @@ add_methods({f"__{name}__": operator_of(ufunc) for name, ufunc in (BINARY | COMP
 add_methods({f"__r{name}__": operator_of(ufunc, True) for name, ufunc in BINARY.items()})
 add_methods({f"__i{name}__": in_place(ufunc) for name, ufunc in BINARY.items()})
 add_methods({"__matmul__": operator_of("matmul"), "__rmatmul__": operator_of("matmul", True)})
+NUMBERS = {"bool": bool, "int": int, "float": float, "index": index_of}
+add_methods({f"__{name}__": as_number(convert) for name, convert in NUMBERS.items()})
 add_methods({f"__{name}__": refused(f"{name} of an array") for name in REFUSED})
 
 

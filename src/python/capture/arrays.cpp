@@ -156,7 +156,12 @@ py::object Arrays::wrap_array(py::handle real, SourceId source) {
   array_code();
   heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object out = steal(PyType_GenericAlloc(array_class, 0));
-  out.attr("tensor") = heap().wrap_tensor(tensor, heap().sources.array_tensor(source));
+  const SourceId place = heap().sources.array_tensor(source);
+  const py::object inside = heap().wrap_tensor(tensor, place);
+  const bool is_constant = scalar && !numbers().is_varying(place);
+  if (const py::object number = is_constant ? number_in(tensor.ptr()) : py::object())
+    numbers().set_constant_number(inside, {number, py::list(py::make_tuple(inside))});
+  out.attr("tensor") = inside;
   out.attr("scalar") = scalar;
   array_sources_.emplace(out.ptr(), source);
   heap().stand_ins().emplace(real.ptr(), out);

@@ -248,8 +248,11 @@ py::object Objects::with_indices(const py::object& key) {
   PyObject* p = key.ptr();
   if (PyTuple_CheckExact(p) || PySlice_Check(p))
     return with_items(key, [this](const py::object& part) { return with_indices(part); });
-  if (is_constant(p) || is_derived_value(p) || !is_of_python_class(p) || is_tensor_object(p) ||
-      is_array(key) || PySequence_Check(p) || PySet_Check(p) || has_torch_function(key))
+  const bool number =  // a scalar of NumPy that came with the call
+      is_array(key) && arrays().source_of_array(key).valid() && key.attr("scalar").cast<bool>();
+  if (!number &&
+      (is_constant(p) || is_derived_value(p) || !is_of_python_class(p) || is_tensor_object(p) ||
+       is_array(key) || PySequence_Check(p) || PySet_Check(p) || has_torch_function(key)))
     return key;
   PyObject* own = special_method(key, py::str("__index__"));
   if (own == nullptr) return key;

@@ -378,6 +378,8 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   const py::object& o = args[0];
   if (c.heap.is_tensor(o)) return c.calls.call_method(o, method, {}, {});
   if (args.size() != 1) return nothing;
+  if (PyObject* own = is_array(o) ? c.objects.special_method(o, py::str(method)) : nullptr)
+    return c.calls.call(own, {o});
   // Its value is guarded where it was found.
   if (std::string_view(method) == "__int__" && PyLong_Check(o.ptr()) &&
       !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()) &&

@@ -123,6 +123,11 @@ std::vector<std::pair<std::string, bool>> GuardProgram::changed_numbers(
   for (size_t i = 0; i < walk_.guards().size(); ++i) {
     const Guard& g = walk_.guards()[i];
     const PyObject* has = values[g.source.index];
+    // A scalar of NumPy's is a tensor.
+    const bool scalar =
+        g.kind == GuardKind::Number && walk_.sources()[g.source].kind == SourceKind::ArrayTensor;
+    if (scalar && has != nullptr && !walk_.guard_holds(i, values))
+      out.emplace_back(walk_.sources().text(g.source), false);
     if (g.kind != GuardKind::Equals || has == nullptr || walk_.guard_holds(i, values)) continue;
     const bool number = PyLong_CheckExact(has) || PyFloat_CheckExact(has);
     if (number && Py_TYPE(has) == Py_TYPE(g.expected.ptr()))

@@ -1,0 +1,114 @@
+"""NumPy scalars of before the call, where Python asks for their number: it is guarded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+X = torch.linspace(-1, 1, 16).view(2, 8)
+
+
+class Config:
+    pass
+
+
+c = Config()
+
+
+def choice(x):
+    return x.sin() if c.flag else x.cos()
+
+
+def compared(x):
+    return x.sin() if c.hop > 3 else x.cos()
+
+
+def counted(x):
+    for i in range(c.hop):
+        x = x + i
+    return x
+
+
+PROGRAMS = {
+    "slice": lambda x: x[..., : c.hop].sin(),
+    "item": lambda x: x[0, c.hop - 1] + x[:, c.hop - 1],
+    "view": lambda x: x.view(-1, c.hop).sin(),
+    "times": lambda x: x * c.hop + c.scale,
+    "int": lambda x: x.sin() + int(c.hop),
+    "int_of_float": lambda x: x.sin() + int(c.scale),
+    "float": lambda x: x.sin() * float(c.scale) + float(c.hop),
+    "bool": lambda x: x.sin() + bool(c.flag) + bool(c.hop),
+    "sqrt": lambda x: x.sin() * math.sqrt(c.hop),
+    "choice": choice,
+    "compared": compared,
+    "not": lambda x: (x + 1, not c.flag),
+    "range": counted,
+    "item_of": lambda x: x.sin() * c.hop.item() + c.scale.item(),
+    "repeated": lambda x: (x.sin(), [0] * c.hop),
+    "pad": lambda x: F.pad(x, (0, c.hop)).sin(),
+    "quotient": lambda x: x.sin().reshape(8 // c.hop, -1),
+    "index_of_float": lambda x: x[: c.scale],
+    "in_c": lambda x: (x + 1, round(c.scale), f"{c.hop}", max(c.hop, 3)),
+    "key": lambda x: x + {4: 1, 2: 3}[c.hop],
+    "type": lambda x: (x + 1, type(c.hop), c.hop, int(c.hop), type(int(c.hop))),
+    "array": lambda x: x + int(np.array([1, 2])[0]),
+}
+VALUES = ((4, 2.5, True), (4, 2.5, True), (2, 3.5, False), (4, 1.5, True))
+
+
+def run(f, x):
+    try:
+        return f(x)
+    except Exception as e:
+        return type(e)
+
+
+def plain(o):
+    return repr(o) if not isinstance(o, torch.Tensor) else o
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "kinds", ((np.int64, np.float64), (np.int32, np.float32), (np.uint8, np.float16))
+)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_eager(name, kinds, strict):
+    program, compiled = PROGRAMS[name], oxyfuel.compile(PROGRAMS[name])
+    for hop, scale, flag in VALUES:
+        c.hop, c.scale, c.flag = kinds[0](hop), kinds[1](scale), np.bool_(flag)
+        actual, expected = run(compiled, X), run(program, X)
+        if isinstance(expected, tuple):
+            torch.testing.assert_close(actual[0], expected[0])
+            assert [plain(o) for o in actual[1:]] == [plain(o) for o in expected[1:]]
+        elif isinstance(expected, type):
+            assert actual is expected
+        else:
+            torch.testing.assert_close(actual, expected)
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+WITHOUT_BREAKS = ("int", "int_of_float", "float", "bool", "choice", "item_of")
+
+
+@pytest.mark.parametrize("name", WITHOUT_BREAKS)
+def test_in_one_graph(name, strict):
+    c.hop, c.scale, c.flag = np.int64(4), np.float64(2.5), np.bool_(True)
+    torch.testing.assert_close(oxyfuel.compile(PROGRAMS[name])(X), PROGRAMS[name](X))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_that_varies(strict):
+    """From its second value on it is another graph that takes it."""
+    program, compiled = PROGRAMS["float"], oxyfuel.compile(PROGRAMS["float"])
+    c.hop = np.int64(4)
+    for i in range(20):
+        c.scale = np.float64(i / 4)
+        torch.testing.assert_close(compiled(X), program(X))
+    assert oxyfuel.stats()["recompiles"] <= 4
