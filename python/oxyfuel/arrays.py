@@ -420,7 +420,7 @@ class Array:
 
 
 def as_number(convert: Any) -> Any:
-    """What Python asks a scalar for: of one that came with the call its number, which is guarded."""
+    """What Python asks a scalar for: its number, which is guarded, if it came with the call."""
 
     def method(self) -> Any:
         if not self.scalar:

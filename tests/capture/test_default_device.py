@@ -1,4 +1,4 @@
-"""A default device that is the CPU: it changes nothing, and code under it is captured all the same."""
+"""A default device that is the CPU: it changes nothing, and code under it is captured, too."""
 
 from __future__ import annotations
 
