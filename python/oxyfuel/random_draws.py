@@ -1,4 +1,4 @@
-"""What calls draw in front of their graphs (src/python/draws.h), where one function does not say it."""
+"""What calls draw in front of their graphs (src/python/draws.h), where no one function says it."""
 
 from __future__ import annotations
 

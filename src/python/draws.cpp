@@ -1,3 +1,4 @@
+// States of generators that are kept and put back, and the draws themselves.
 #include "python/draws.h"
 
 #include <ATen/CPUGeneratorImpl.h>

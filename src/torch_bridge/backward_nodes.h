@@ -31,8 +31,8 @@ struct BackwardNodes {
   std::vector<size_t> piece;        // by result: where gradients by it arrive
 };
 
-// `primals`, by piece: whose gradients it has. `rank`, by primal: in which order the engine of eager's
-// graph comes to them.
+// `primals`, by piece: whose gradients it has. `rank`, by primal: in which order the engine of
+// eager's graph comes to them.
 BackwardNodes backward_nodes(const autograd::BackwardCut& cut, const ReachedResults& reached,
                              const std::vector<std::vector<uint32_t>>& primals,
                              const std::vector<uint32_t>& rank);

@@ -1,3 +1,4 @@
+// Runs the engine up to the tensors at which a piece ends, and on from there.
 #include "torch_bridge/backward_pieces.h"
 
 #include <c10/core/GradMode.h>

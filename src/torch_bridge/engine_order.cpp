@@ -1,3 +1,4 @@
+// As the engine does: what has been made last first, once all that leads to it has been.
 #include "torch_bridge/engine_order.h"
 
 #include <torch/csrc/autograd/function.h>

@@ -1,5 +1,5 @@
-"""Ordinary Python around tensors that is one graph, against eager: results, what is changed, several
-calls with another state in between."""
+"""Ordinary Python around tensors that is one graph, against eager: results, what is changed,
+several calls with another state in between."""
 
 import collections
 import copy
@@ -62,7 +62,7 @@ class Holder:
         self.__dict__.update(members)
 
 
-# ------------------------------------------------------------------------------- modes of attention
+# ---- modes of attention ----
 
 
 def flags():
@@ -122,7 +122,7 @@ def test_kernels_of_attention(f, grad, backend):
     assert breaks_of(oxyfuel.compile(in_context), Q) == 0
 
 
-# --------------------------------------------------------------------------------- copies of tensors
+# ---- copies of tensors ----
 
 
 def deep(x, h):
@@ -186,7 +186,7 @@ def test_a_tensor_gets_a_gradient_or_an_attribute():
     torch.testing.assert_close(compiled(X, t)[1], torch.ones(3))
 
 
-# ------------------------------------------------------------------------------ assignments to data
+# ---- assignments to data ----
 
 
 def module():
@@ -303,7 +303,7 @@ def test_gradients_behind_an_assignment():
     same(*found)
 
 
-# --------------------------------------------------------------------------------------- other code
+# ---- other code ----
 
 
 def texts(x, words):

@@ -125,7 +125,9 @@ NEW = {
     "fftfreq": lambda x, n: torch.fft.fftfreq(n, 0.5),
     "rfftfreq": lambda x, n: torch.fft.rfftfreq(n),
     "gaussian": lambda x, n: torch.exp(-((torch.arange(2 * n + 1) - n) ** 2) / (2 * (n / 3) ** 2)),
-    "quotients": lambda x, n: (torch.arange(2 * n) / (n / 3)) + (n / 7) / torch.arange(1, 2 * n + 1),
+    "quotients": lambda x, n: (
+        torch.arange(2 * n) / (n / 3) + (n / 7) / torch.arange(1, 2 * n + 1)
+    ),
 }  # fmt: skip
 
 

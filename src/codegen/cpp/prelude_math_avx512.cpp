@@ -58,8 +58,8 @@ constexpr Piece kMathOfAvx512[] = {
   return __builtin_ia32_fixupimmpd512_mask(y, x, (classes){} + 0x03530422, 0, -1, 4);
 }
 )"},
-    // e^x = 2^n e^r. The bound of x above keeps n and r numbers; where the result is 0, 0 is scaled,
-    // which, unlike what rounds to 0, is as fast as other numbers: a mask's lanes are such.
+    // e^x = 2^n e^r. The bound of x keeps n and r numbers. Where the result is 0, 0 is scaled:
+    // that, unlike what rounds to 0, is as fast as other numbers, and a mask's lanes are such.
     {"exp", "f32", 2, 64, R"(OXY_INLINE $T @@($T x) {
   $T high = @splat(89.0f), magic = @splat(12582912.0f);
   $T c = x > high ? high : x;

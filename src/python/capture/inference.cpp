@@ -1,3 +1,4 @@
+// Blocks of inference mode: what goes in, what comes out, and writes in between.
 #include "python/capture/inference.h"
 
 #include <ATen/FunctionalTensorWrapper.h>

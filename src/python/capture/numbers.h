@@ -184,7 +184,7 @@ class Numbers : public Part, private FloatOwner {
   bool is_runtime_number(const py::object& o) const;
   NumberDtype input_dtype(const py::object& o, NumberDtype met) const;
   bool is_computed_anew(const Arguments& parts) const;  // what is made of them, by each call
-  // The sizes in it are numbered in `sizes`, or where there is none, among those that a hit computes.
+  // The sizes in it are numbered in `sizes`; where there is none, among those that a hit computes.
   NumberTree number_tree(const py::object& o, std::vector<sym::Expr>* sizes = nullptr);
   ConstantNumber constant_number(py::handle tensor);
   ConstantNumber computed_number(const std::string& target, py::handle function,

@@ -173,7 +173,7 @@ py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
   return call_real(callable, args, kwargs);
 }
 
-// A level of forward AD that no transform has entered. A tensor of it is a value of its own outside.
+// A level of forward AD that no transform has entered: outside, its tensors are other values.
 void Calls::leave_no_frame_in_level(bool enters) {
   if (enters == in_jvp() || graphs().inner() != nullptr || inference().is_open() ||
       c10::InferenceMode::is_enabled())
