@@ -1,4 +1,4 @@
-"""docs/sweep.md from the rows of a sweep: the one writer of that page."""
+"""A page (docs/sweep.md) from the rows of a sweep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUNDS = (0.1, 0.25, 0.5, 0.75, 0.95, 1.05, 1.5, 2, math.inf)
 WORST = 10
 HEADING = """# The sweep: what nobody chose, against eager
 
-Written by `./dev sweep --write docs/sweep.md` of the rows in `build/sweep.jsonl`. A row is a name:
+Written by `./dev sweep --write {page}` of the rows in `build/sweep.jsonl`. A row is a name:
 `./dev sweep NAME` runs it again. `ops` and `modules` are torch's op_db and module_db, `drawn`
 programs that a seed draws, `models` small models (bench/sweep_models.py); `/step` behind a name is
 forward and backward. Times are the least of many calls, eager's and ours in turn in one process.
@@ -154,4 +154,4 @@ def write(path: pathlib.Path, found: list[Row], limits: Row) -> None:
         "\n## Without a time\n",
         *left_out(found),
     ]
-    path.write_text(HEADING + "\n".join(sections) + "\n")
+    path.write_text(HEADING.format(page=path) + "\n".join(sections) + "\n")
