@@ -35,13 +35,13 @@ def test_gemms(rows, inner, columns):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("rows", [17, 100, 259])
-@pytest.mark.parametrize("inner", [1, 3, 16, 70, 300])
+@pytest.mark.parametrize("rows", [17, 259])
+@pytest.mark.parametrize("inner", [1, 16, 300])
 def test_few_columns(dtype, rows, inner):
     """By each kernel that may be chosen, from any layout; the gradients are gemms of few rows."""
     torch.manual_seed(0)
     draw = lambda *sizes: torch.randn(*sizes).to(dtype)
-    for columns in (1, 2, 3, 8, 9, 16, 17):
+    for columns in (1, 3, 9, 16):
         x, w, bias = draw(rows, inner), draw(columns, inner), draw(columns)
         layouts = [(x, w.t()), (x, w.t().contiguous()), (draw(inner, rows).t(), w.t())]
         layouts.append(
