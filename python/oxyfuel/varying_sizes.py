@@ -186,106 +186,56 @@ def avg_pool1d(
     )
 
 
-def avg_pool2d(
-    input: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> torch.Tensor:
-    """`F.avg_pool2d`."""
-    return _avg_pool(
-        F.avg_pool2d, 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override,
-    )  # fmt: skip
+def _avg_pool_with_divisor(function: Any, dims: int) -> Any:
+    def avg_pool(
+        input: torch.Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> torch.Tensor:
+        return _avg_pool(
+            function, dims, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
+            divisor_override,
+        )  # fmt: skip
+
+    return avg_pool
 
 
-def avg_pool3d(
-    input: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> torch.Tensor:
-    """`F.avg_pool3d`."""
-    return _avg_pool(
-        F.avg_pool3d, 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override,
-    )  # fmt: skip
+avg_pool2d = _avg_pool_with_divisor(F.avg_pool2d, 2)
+avg_pool3d = _avg_pool_with_divisor(F.avg_pool3d, 3)
 
 
-def _max_pool(
-    function: Any,
-    dims: int,
-    input: torch.Tensor,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil: bool,
-    indices: bool,
-) -> Any:
-    windows = _Windows(input, dims, kernel, stride, padding, dilation)
-    if ceil or indices or not windows.fit(True):
-        stride = None if stride is None else _constant(stride)
-        return function(
-            input, _constant(kernel), stride, _constant(padding), _constant(dilation), ceil, indices
-        )
-    values = input if windows.are_one() else windows.values(-math.inf)
-    last = list(range(-dims, 0))
-    if not (input.requires_grad and torch.is_grad_enabled()):
-        return values.amax(last, values is input)
-    out = values.flatten(-dims).max(-1).values  # with the gradient of the first of the largest
-    return out.view(*out.shape, *[1 for _ in last]) if values is input else out
+def _max_pool(function: Any, dims: int) -> Any:
+    def max_pool(
+        input: torch.Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        windows = _Windows(input, dims, kernel_size, stride, padding, dilation)
+        if ceil_mode or return_indices or not windows.fit(True):
+            stride = None if stride is None else _constant(stride)
+            numbers = _constant(kernel_size), stride, _constant(padding), _constant(dilation)
+            return function(input, *numbers, ceil_mode, return_indices)
+        values = input if windows.are_one() else windows.values(-math.inf)
+        last = list(range(-dims, 0))
+        if not (input.requires_grad and torch.is_grad_enabled()):
+            return values.amax(last, values is input)
+        out = values.flatten(-dims).max(-1).values  # with the gradient of the first of the largest
+        return out.view(*out.shape, *[1 for _ in last]) if values is input else out
+
+    return max_pool
 
 
-def max_pool1d(
-    input: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`F.max_pool1d`."""
-    return _max_pool(
-        F.max_pool1d, 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
-
-
-def max_pool2d(
-    input: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`F.max_pool2d`."""
-    return _max_pool(
-        F.max_pool2d, 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
-
-
-def max_pool3d(
-    input: torch.Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """`F.max_pool3d`."""
-    return _max_pool(
-        F.max_pool3d, 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
+max_pool1d = _max_pool(F.max_pool1d, 1)
+max_pool2d = _max_pool(F.max_pool2d, 2)
+max_pool3d = _max_pool(F.max_pool3d, 3)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:

@@ -1,7 +1,8 @@
 // Writes a gemm with one row as a broadcast multiplication and a sum, and one with few columns as
 // the transposed gemm, whose few rows read the large matrix once, as it lies.
-#include "ops/contraction.h"
 #include "passes/pass_list.h"
+
+#include "ops/contraction.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {

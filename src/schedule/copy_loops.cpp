@@ -63,35 +63,28 @@ Loop copy_loop(Program& p, const ExternStep& e, size_t number) {
   return loop;
 }
 
-// Memory that a copy was made into, and nobody reads by now. What only such calls read may stay in
-// registers.
+// By the caller or a call, and `by_loops` too.
+bool is_read(const Program& p, BufferId memory, bool by_loops) {
+  auto is_it = [&](BufferId b) { return b.valid() && memory_of(p, b) == memory; };
+  return escaping(p).contains(memory) || std::ranges::any_of(p.steps, [&](const loops::Step& s) {
+           if (const loops::Call* call = call_of(s)) return std::ranges::any_of(call->reads, is_it);
+           return by_loops && std::ranges::any_of(std::get<Loop>(s).body, is_it, &Inst::buffer);
+         });
+}
+
+// Memory that a copy was made into, and nobody reads by now. What was read to make it, its layout
+// alone, may stay in registers where no other call reads it.
 void remove_unread_memory(Program& p) {
-  auto reads = [&](bool loops) {
-    std::vector<bool> read(p.buffers.size(), false);
-    for (BufferId b : escaping(p)) read[b.index] = true;
-    for (const loops::Step& s : p.steps) {
-      if (const loops::Call* call = call_of(s)) {
-        for (BufferId b : call->reads) read[memory_of(p, b).index] = true;
-      } else if (loops) {
-        for (const Inst& i : std::get<Loop>(s).body)
-          if (i.buffer.valid()) read[memory_of(p, i.buffer).index] = true;
-      }
-    }
-    return read;
-  };
-  const std::vector<bool> before = reads(true);
-  const size_t removed = std::erase_if(p.steps, [&](const loops::Step& s) {
-    const auto* e = std::get_if<ExternStep>(&s);
-    return e && e->node.valid() &&
-           p.graph->node(e->node).target == "aten.new_empty_strided.default" &&
-           !before[memory_of(p, e->writes[0]).index];
-  });
-  if (removed == 0) return;
-  const std::vector<bool> by_calls = reads(false);
-  for (uint32_t b = 0; b < p.buffers.size(); ++b) {
-    Buffer& buffer = p.buffers[BufferId(b)];
-    if (buffer.kind == Buffer::Kind::Output && !by_calls[memory_of(p, BufferId(b)).index])
-      buffer.kind = Buffer::Kind::Temp;
+  for (size_t i = p.steps.size(); i-- > 0;) {
+    const auto* e = std::get_if<ExternStep>(&p.steps[i]);
+    if (!e || !e->node.valid() ||
+        p.graph->node(e->node).target != "aten.new_empty_strided.default" ||
+        is_read(p, memory_of(p, e->writes[0]), true))
+      continue;
+    const BufferId like = memory_of(p, e->reads[0]);
+    p.steps.erase(p.steps.begin() + static_cast<ptrdiff_t>(i));
+    if (p.buffers[like].kind == Buffer::Kind::Output && !is_read(p, like, false))
+      p.buffers[like].kind = Buffer::Kind::Temp;
   }
 }
 

@@ -29,6 +29,8 @@ inline int gemm_panel_vectors(const Machine& m) { return m.vector_bytes == 64 ? 
 inline int64_t gemm_panel_columns(const Machine& m) {
   return m.vector_bytes / 4 * gemm_panel_vectors(m);
 }
+// The most columns of a gemm of f32 that has one vector of them.
+inline int64_t narrow_most_columns(const Machine& m) { return m.vector_bytes / 4; }
 // Rows of a gemm of few rows whose sums are in registers, two vectors of each.
 inline int row_tile_rows(const Machine& m) { return m.vector_bytes == 64 ? 12 : gemm_tile_rows; }
 inline int64_t local_bytes(const Machine& m) { return m.l2.bytes / local_part_of_l2; }

@@ -160,8 +160,9 @@ Size blocks_of_rows(const Gemm& p) { return ceil_div(p.m, kBlockRows); }
 }  // namespace
 
 bool is_narrow_gemm(const Gemm& p, const Machine& target) {
-  return p.dtype == ir::DType::F32 && p.n.is_constant() && p.n.hint() <= target.vector_bytes / 4 &&
-         !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && !is_dot_gemm(p, target);
+  return p.dtype == ir::DType::F32 && p.n.is_constant() &&
+         p.n.hint() <= tuning::narrow_most_columns(target) && !p.is_convolution() && !p.packed &&
+         p.a_k.is_constant(1) && !is_dot_gemm(p, target);
 }
 
 std::string emit_narrow_gemm(const Machine& target) { return NarrowEmitter(target).text(); }

@@ -26,6 +26,7 @@
 #include <llvm/TargetParser/X86TargetParser.h>
 
 #include "support/fork_mutex.h"
+#include "support/tuning.h"
 
 namespace oxy::jit::clang_library {
 namespace {
@@ -164,11 +165,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.run(module, modules);
 }
 
-// Loop strength reduction takes most of the code generator's time where a kernel has many addresses
-// (more than linear in them: five sixths at 1,500), and the kernels are as fast without it. Short
-// ones keep it.
-constexpr size_t kAddressesToReduce = 100;
-
+// For kernels of many addresses.
 struct WithoutStrengthReduction final : llvm::OptPassGate {
   bool isEnabled() const override { return true; }
   bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
@@ -188,7 +185,8 @@ size_t count_addresses(const llvm::Module& module) {
 bool emit_object(llvm::Module& module, llvm::TargetMachine& machine,
                  llvm::SmallVectorImpl<char>& object, std::string& error) {
   static WithoutStrengthReduction gate;
-  if (count_addresses(module) > kAddressesToReduce) module.getContext().setOptPassGate(gate);
+  if (count_addresses(module) > tuning::strength_reduced_most)
+    module.getContext().setOptPassGate(gate);
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager passes;
   llvm::MCContext* context = nullptr;

@@ -163,10 +163,14 @@ bool is_own_of_checkpoint(const py::object& name) {
 
 }  // namespace
 
+size_t writes_to_memory(const c10::Storage& storage) {
+  const auto* functional = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+      storage.unsafeGetStorageImpl());
+  return functional ? functional->generation() : 0;
+}
+
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
-  const auto* storage = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
-      innermost(t).storage().unsafeGetStorageImpl());
-  return {t._version(), storage ? storage->generation() : 0};
+  return {t._version(), writes_to_memory(innermost(t).storage())};
 }
 
 // Of the arguments or results of a module: whether one of them, dense, has a gradient.

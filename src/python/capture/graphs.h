@@ -27,6 +27,7 @@ struct InnerGraph {
 // What there have been of writes to the memory of a tensor of a recording: by its version, which
 // `data` does not share, and by the updates that functionalisation keeps.
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t);
+size_t writes_to_memory(const c10::Storage& storage);  // the updates
 
 class Graphs : public Part {
  public:

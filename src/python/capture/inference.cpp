@@ -50,12 +50,6 @@ const py::object& inference_function() {
   return function;
 }
 
-size_t Inference::writes_to(const c10::Storage& storage) {
-  const auto* functional = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
-      storage.unsafeGetStorageImpl());
-  return functional ? functional->generation() : 0;
-}
-
 void Inference::refuse_block(const char* why) const {
   Break b(BreakId::torch_call, "torch.inference_mode, ", why);
   b.stack = first_stack_;
@@ -89,7 +83,7 @@ void Inference::leave() {
   if (blocks_.empty()) throw Break(BreakId::torch_call, "the end of an inference mode");
   if (blocks_.size() == open_) {
     for (auto& [address, memory] : memory_) {
-      const size_t writes = writes_to(memory.storage);
+      const size_t writes = writes_to_memory(memory.storage);
       if (!memory.made && writes != memory.writes) refuse_block("which writes to its tensors");
       memory.writes = writes;
     }
@@ -111,7 +105,7 @@ void Inference::refuse_inside(const char* what) const {
 
 void Inference::note_input(const at::Tensor& fake) {
   memory_.try_emplace(fake.storage().unsafeGetStorageImpl(),
-                      Memory{fake.storage(), writes_to(fake.storage()), false});
+                      Memory{fake.storage(), writes_to_memory(fake.storage()), false});
 }
 
 void Inference::note_results(const py::object& result, const Arguments& given,
@@ -167,7 +161,7 @@ void Inference::refuse_saved(const std::string& target, const Arguments& args,
 void Inference::refuse_writes() const {
   if (!was_entered_) return;  // of inputs alone, which the recording refuses
   for (const auto& [address, memory] : memory_)
-    if (writes_to(memory.storage) != memory.writes)
+    if (writes_to_memory(memory.storage) != memory.writes)
       refuse_block("a tensor of which is written behind it");
 }
 

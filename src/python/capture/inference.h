@@ -42,7 +42,6 @@ class Inference : public Part {
   };
 
   [[noreturn]] void refuse_block(const char* why) const;
-  static size_t writes_to(const c10::Storage& storage);
 
   std::vector<bool> blocks_;  // that stand around the code: grad mode in front of each
   size_t open_ = 0;           // the block that switches inference mode on, from 1

@@ -57,6 +57,11 @@ bool makes_generator(py::handle callable) {
          name_of(callable) == "default_rng";
 }
 
+Keywords without_generator(Keywords kwargs) {
+  std::erase_if(kwargs, [](const auto& item) { return is_text(item.first.ptr(), "generator"); });
+  return kwargs;
+}
+
 bool is_array_result(py::handle o) {
   return std::string_view(Py_TYPE(o.ptr())->tp_name).starts_with("numpy.");
 }
@@ -88,6 +93,15 @@ py::object RandomDraws::plain_argument(const std::string& name, const py::object
   return out;
 }
 
+// Behind those that it has.
+void RandomDraws::give(Draw& draw, const std::string& name, std::span<const py::object> args,
+                       const Keywords& kwargs) {
+  py::list all(draw.args);
+  for (const py::object& a : args) all.append(plain_argument(name, a));
+  draw.args = py::tuple(all);
+  for (const auto& [key, value] : kwargs) draw.kwargs[key] = plain_argument(name, value);
+}
+
 Done RandomDraws::call(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (seeds_torch(p)) return seed_torch(args, kwargs);
@@ -115,10 +129,7 @@ Done RandomDraws::call(py::handle callable, const Arguments& args, const Keyword
     return std::nullopt;
   }
   if (PyFunction_Check(p)) objects().guard_code(callable);
-  py::list given;
-  for (size_t i = first; i < args.size(); i++) given.append(plain_argument(name, args[i]));
-  draw.args = py::tuple(given);
-  for (const auto& [key, value] : kwargs) draw.kwargs[key] = plain_argument(name, value);
+  give(draw, name, std::span(args).subspan(first), kwargs);
   if (draw.args.empty() && draw.kwargs.empty() && name == "seed")
     throw Break(BreakId::random_number, "seed() by the system's entropy");
   py::object out = this->draw(name, std::move(draw), generator);
@@ -130,10 +141,7 @@ py::object RandomDraws::make(py::handle type, const Arguments& args, const Keywo
   const std::string name = name_of(type);
   Draw draw;
   draw.function = borrow(type);
-  py::list given;
-  for (const py::object& a : args) given.append(plain_argument(name, a));
-  draw.args = py::tuple(given);
-  for (const auto& [key, value] : kwargs) draw.kwargs[key] = plain_argument(name, value);
+  give(draw, name, args, kwargs);
   return this->draw(name, std::move(draw), {});
 }
 
@@ -175,11 +183,7 @@ Done RandomDraws::call_torch(const std::string& name, py::handle callable, const
   Draw draw;
   draw.function = borrow(callable);
   draw.keyword = "generator";
-  py::list given;
-  for (const py::object& a : args) given.append(plain_argument(name, a));
-  draw.args = py::tuple(given);
-  for (const auto& [key, value] : kwargs)
-    if (!is_text(key.ptr(), "generator")) draw.kwargs[key] = plain_argument(name, value);
+  give(draw, name, args, without_generator(kwargs));
   return this->draw(name, std::move(draw), generator);
 }
 
@@ -196,12 +200,9 @@ Done RandomDraws::fill(py::handle tensor, const std::string& name, const Argumen
     return std::nullopt;
   Draw draw;
   draw.function = own_function("oxyfuel.random_draws", "filled");
-  py::list given(py::make_tuple(name, py::tuple(py::cast(t.sizes().vec())),
-                                py::tuple(py::cast(t.strides().vec())), tensor.attr("dtype")));
-  for (const py::object& a : args) given.append(plain_argument(name, a));
-  draw.args = py::tuple(given);
-  for (const auto& [key, value] : rest)
-    if (!is_text(key.ptr(), "generator")) draw.kwargs[key] = plain_argument(name, value);
+  draw.args = py::make_tuple(name, py::tuple(py::cast(t.sizes().vec())),
+                             py::tuple(py::cast(t.strides().vec())), tensor.attr("dtype"));
+  give(draw, name, args, without_generator(rest));
   const py::object drawn = this->draw(name, std::move(draw), generator);
   return calls().call_method(tensor, "copy_", {drawn}, {});
 }

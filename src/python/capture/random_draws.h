@@ -46,6 +46,8 @@ class RandomDraws : public Part {
   py::object seed_torch(const Arguments& args, const Keywords& kwargs);
   py::object generator_in(Keywords& kwargs);
   py::object plain_argument(const std::string& name, const py::object& o);
+  void give(Draw& draw, const std::string& name, std::span<const py::object> args,
+            const Keywords& kwargs);
 
   size_t arguments_ = 0;
   std::vector<Draw> draws_;
