@@ -55,9 +55,14 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
     : kernel_(kernel),
       prelude_(target),
       selections_(find_selections(kernel)),
+      definitions_(kernel.value_count),
       values_(kernel.value_count),
       numbers_(kernel.value_count, -1),
       accumulators_(kernel.acc_count) {
+  walk(kernel.body, [&](const Stmt& s) {
+    const Compute* c = std::get_if<Compute>(&s.v);
+    if (c && schedule::sets_value(c->op)) definitions_[c->value] = c;
+  });
   const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
   lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
   if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);

@@ -285,7 +285,8 @@ class KernelWriter {
   int lanes_ = 1;
   TableGathers table_gathers_;
   Selections selections_;
-  bool near_ = false;  // in a loop whose tables have been found to be near
+  bool near_ = false;                        // in a loop whose tables have been found to be near
+  std::vector<const Compute*> definitions_;  // of each value; null: no Compute's
   std::vector<Value> values_;
   std::vector<int> numbers_;  // canonical number of a value
   int next_number_ = 0;

@@ -269,7 +269,9 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   if (a.kind == Access::Kind::Gather && write_run(c, scope, mask.name, other)) return;
   const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
   std::string some;  // the lanes of the mask at once
-  if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
+  if (in_tile(c, scope)) {
+    some = vector_load(c, a, scope);
+  } else if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
     const std::string lanes = in_use(mask.name, scope);
     some = cat(fn(second ? "load_second_if" : "load_if", c.dtype, scope), '(', buffer(c.buffer),
                " + ", a.offset, ", ", lanes, ')');

@@ -1,6 +1,8 @@
 // Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64
 // elements at a time, onto the stack; the rest of the body then runs on rows as ever; stores that
 // are contiguous in the outer variable go to the stack too, and from there transposed to memory.
+// Of a masked load whose mask holds in a box of iterations (as a padding's does), what lies in the
+// box is transposed.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -11,6 +13,12 @@ namespace oxy::codegen::cpp {
 namespace {
 
 constexpr int kTile = tuning::tile;  // the transpose piece knows it too
+
+// The iterations of a pair of loops in which a mask holds: rows and columns from the largest of the
+// first bounds to before the smallest of the others, where no condition is negative.
+struct Box {
+  std::vector<Expr> rows_from, rows_to, columns_from, columns_to, conditions;
+};
 
 // The tiled Vector loop directly inside, or nothing.
 const For* tiled_inner(const For& outer) {
@@ -25,13 +33,15 @@ const For* tiled_inner(const For& outer) {
   return inner;
 }
 
-// An unmasked load whose place is known before the loop: no symbol in it is bound there (as a
-// gather's is).
-bool is_known_before(const Compute& c, const For& loop) {
-  if (c.op != LoopOp::Load || !c.args.empty()) return false;
+// Whether no symbol of the index is bound in the loop (as a gather's is).
+bool is_known_before(Expr index, const For& loop) {
   return std::ranges::none_of(all<Compute>(loop.body), [&](const Compute& bound) {
-    return bound.op == LoopOp::Symbol && sym::contains(c.index, bound.index);
+    return bound.op == LoopOp::Symbol && sym::contains(index, bound.index);
   });
+}
+
+bool is_known_before(const Compute& c, const For& loop) {
+  return c.op == LoopOp::Load && is_known_before(c.index, loop);
 }
 
 // The stride of a column, where an index is `row + stride * column + rest`.
@@ -44,9 +54,58 @@ std::optional<Expr> stride_across(Expr index, const For& outer, const For& inner
   return by_column->first;
 }
 
-bool is_transposed_load(const Compute& c, const For& outer, const For& inner) {
-  return is_known_before(c, inner) && stride_across(c.index, outer, inner);
-}
+// Conjunctions of comparisons, each of which bounds one of the two variables or neither.
+class BoxFinder {
+ public:
+  BoxFinder(const std::vector<const Compute*>& definitions, const For& outer, const For& inner)
+      : definitions_(definitions), outer_(outer), inner_(inner) {}
+
+  bool conjunction(uint32_t mask) {
+    const Compute* c = definitions_[mask];
+    if (!c) return false;
+    if (c->op == LoopOp::And) return conjunction(c->args[0]) && conjunction(c->args[1]);
+    if (!schedule::is_any(c->op, LoopOp::Ge, LoopOp::Gt, LoopOp::Le, LoopOp::Lt)) return false;
+    const auto left = integer(c->args[0]), right = integer(c->args[1]);
+    if (!left || !right) return false;
+    const bool from_below = schedule::is_any(c->op, LoopOp::Ge, LoopOp::Gt);
+    const bool strict = schedule::is_any(c->op, LoopOp::Gt, LoopOp::Lt);
+    return at_least_zero((from_below ? *left - *right : *right - *left) - (strict ? 1 : 0));
+  }
+
+  Box box;
+
+ private:
+  std::optional<Expr> integer(uint32_t value) const {
+    const Compute* c = definitions_[value];
+    if (!c || c->dtype != DType::I64) return std::nullopt;
+    if (c->op == LoopOp::Const) return Expr(c->integer);
+    return c->op == LoopOp::Index && is_known_before(c->index, inner_) ? std::optional(c->index)
+                                                                       : std::nullopt;
+  }
+
+  bool at_least_zero(Expr e) {
+    const auto by_row = sym::linear_in(e, outer_.var);
+    const auto by_column = by_row ? sym::linear_in(by_row->second, inner_.var) : std::nullopt;
+    if (!by_column) return false;
+    const Expr row = by_row->first, column = by_column->first, rest = by_column->second;
+    if (row.is_const(0) && column.is_const(0))
+      box.conditions.push_back(rest);
+    else if (row.is_const(1) && column.is_const(0))
+      box.rows_from.push_back(-rest);
+    else if (row.is_const(-1) && column.is_const(0))
+      box.rows_to.push_back(rest + 1);
+    else if (row.is_const(0) && column.is_const(1))
+      box.columns_from.push_back(-rest);
+    else if (row.is_const(0) && column.is_const(-1))
+      box.columns_to.push_back(rest + 1);
+    else
+      return false;
+    return true;
+  }
+
+  const std::vector<const Compute*>& definitions_;
+  const For &outer_, &inner_;
+};
 
 // The stores that a square on the stack can take: those at each iteration, to what the loop does
 // not read.
@@ -66,6 +125,15 @@ std::vector<const Compute*> transposed_stores(const For& outer, const For& inner
   return stores;
 }
 
+// The box in which a load is read that is contiguous in the outer variable; nothing: it is none.
+std::optional<Box> box_of_transposed(const Compute& c, const For& outer, const For& inner,
+                                     const std::vector<const Compute*>& definitions) {
+  if (!is_known_before(c, inner) || !stride_across(c.index, outer, inner)) return std::nullopt;
+  BoxFinder finder(definitions, outer, inner);
+  if (!c.args.empty() && !finder.conjunction(c.args[0])) return std::nullopt;
+  return std::move(finder.box);
+}
+
 }  // namespace
 
 bool KernelWriter::can_tile(const For& outer) const {
@@ -75,7 +143,7 @@ bool KernelWriter::can_tile(const For& outer) const {
   if (!inner || sym::contains(inner->size, outer.var)) return false;
   return !transposed_stores(outer, *inner).empty() ||
          std::ranges::any_of(all<Compute>(inner->body), [&](const Compute& c) {
-           return is_transposed_load(c, outer, *inner);
+           return box_of_transposed(c, outer, *inner, definitions_).has_value();
          });
 }
 
@@ -124,7 +192,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   for (const Compute& c : all<Compute>(inner.body)) {
     if (!is_known_before(c, inner)) continue;
     const auto by_column = sym::linear_in(c.index, inner.var);
-    const bool transposed = is_transposed_load(c, outer, inner);
+    const bool transposed = box_of_transposed(c, outer, inner, definitions_).has_value();
     const bool along_columns = by_column && by_column->first.is_const(1);
     if (!transposed && ((only && !next_iteration) || !along_columns)) continue;
     const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", kTile, ')');
@@ -155,12 +223,40 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
     return tile;
   };
   for (const Compute& c : all<Compute>(inner.body)) {
-    if (!is_transposed_load(c, outer, inner)) continue;
-    const std::string element = memory_type(c.dtype);
-    out_.line(prelude_.fn("transpose", element, lanes_), '(', add_tile(c, element), ", ", kTile,
-              ", ", buffer(c.buffer), " + ", index(c.index), ", ",
-              index(*stride_across(c.index, outer, inner)), ", ", size(rows), ", ", size(columns),
-              ");");
+    const auto box = box_of_transposed(c, outer, inner, definitions_);
+    if (!box) continue;
+    const std::string element = memory_type(c.dtype), tile = add_tile(c, element);
+    const std::string stride = index(*stride_across(c.index, outer, inner));
+    // The larger of `text` and the bounds (">"), or the smaller one ("<").
+    const auto bounded = [&](const char* side, std::string text, const char* better,
+                             const std::vector<Expr>& bounds) {
+      if (bounds.empty()) return text;
+      const std::string name = cat(tile, side);
+      out_.line("i64 ", name, " = ", text, ';');
+      for (Expr bound : bounds)
+        out_.line("if (", index(bound), ' ', better, ' ', name, ") ", name, " = ", index(bound),
+                  ';');
+      return name;
+    };
+    const Span box_rows{bounded("_top", rows.from, ">", box->rows_from),
+                        bounded("_bottom", rows.to, "<", box->rows_to)};
+    const Span box_columns{bounded("_left", columns.from, ">", box->columns_from),
+                           bounded("_right", columns.to, "<", box->columns_to)};
+    std::string held;
+    for (Expr e : box->conditions) cat_to(held, held.empty() ? "" : " && ", index(e), " >= 0");
+    std::string first = tile;
+    if (box_rows.from != rows.from)
+      cat_to(first, " + ", kTile, " * (", box_rows.from, " - ", rows.from, ')');
+    if (box_columns.from != columns.from)
+      cat_to(first, " + (", box_columns.from, " - ", columns.from, ')');
+    names_[outer.var] = box_rows.from;
+    names_[inner.var] = box_columns.from;
+    out_.line(held.empty() ? "" : cat("if (", held, ") "),
+              prelude_.fn("transpose", element, lanes_), '(', first, ", ", kTile, ", ",
+              buffer(c.buffer), " + ", index(c.index), ", ", stride, ", ", size(box_rows), ", ",
+              size(box_columns), ");");
+    names_[outer.var] = rows.from;
+    names_[inner.var] = columns.from;
   }
   std::vector<std::string> at_end;  // squares go to memory
   for (const Compute* c : transposed_stores(outer, inner)) {
