@@ -155,6 +155,17 @@ def test_scans(dtype):
     check(lambda a: torch.cumsum(a.flatten(), 0), x, tolerance=0, loops=False)
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.uint8, torch.bool])
+def test_scans_of_transposed_rows(dtype):
+    """The lanes are the rows whose loads are contiguous."""
+    x, mask = (torch.randn(4, 45, 37) * 3).to(dtype), torch.rand(4, 45, 37) < 0.5
+    for order in ((0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0)):
+        for dim in range(3):
+            a, m = x.permute(order), mask.permute(order)
+            check(lambda a, d=dim: torch.cumsum(a, d), a, tolerance=0)
+            check(lambda a, m, d=dim: torch.where(m, a, 1).cumprod(d), a, m, tolerance=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("repeated", [1, 3, 40])
 def test_floating_point_to_integers(dtype, repeated):

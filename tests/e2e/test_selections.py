@@ -76,6 +76,27 @@ def test_either_operand(dtype, held):
             torch.testing.assert_close(f(given, m), program(given, m))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nested_masks(dtype):
+    """An operand inside of one is computed where both masks let it through."""
+
+    def program(x, a, b, c):
+        inner = torch.where(
+            b, x.sin().exp().atan(), torch.where(c, x.cos().erf().atan(), x.expm1())
+        )
+        return torch.where(a, inner.exp().erf(), torch.where(b, x.atan().exp().erf(), x))
+
+    torch.manual_seed(0)
+    x = torch.randn(6, 53).to(dtype)
+    x[2, ::5], x[3, ::7] = float("inf"), float("nan")
+    every, fills = slice(None), ((0.5, 0.5, 0.5), (0.03, 0.5, 1), (1, 0, 0.03), (0.03, 0.97, 0.03))
+    for columns in ((every,) * 3, (slice(1), every, every), (slice(1),) * 3):  # of each mask
+        f = oxyfuel.compile(program, options={"strict": True})
+        for some in fills:
+            masks = [(torch.rand(6, 53) < part)[:, c] for part, c in zip(some, columns)]
+            torch.testing.assert_close(f(x, *masks), program(x, *masks), equal_nan=True)
+
+
 def test_a_division_that_no_lane_takes():
     def program(x, n):
         return torch.where(

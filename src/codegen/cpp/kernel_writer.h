@@ -142,6 +142,11 @@ class KernelWriter {
   struct LaneOffsets {
     std::string own, shared;
   };
+  // The lanes for which an operand of a selection is written; "": all.
+  struct Taken {
+    std::string mask;
+    int lanes = 1;
+  };
   // A tile of a buffer, transposed, on the stack.
   struct Tile {
     std::string name;
@@ -285,6 +290,7 @@ class KernelWriter {
   int lanes_ = 1;
   TableGathers table_gathers_;
   Selections selections_;
+  Taken taken_;
   bool near_ = false;                        // in a loop whose tables have been found to be near
   std::vector<const Compute*> definitions_;  // of each value; null: no Compute's
   std::vector<Value> values_;

@@ -102,13 +102,23 @@ void KernelWriter::write_selection(const Compute& c, const Selections::Operands&
                                    : operand(c.args[operands.held.empty() ? 1 : 2], used).text;
   const Value result = define(c, used.vector());
   out_.line(value_type_name(c.dtype, used.lanes), ' ', result.name, " = ", initial, ';');
+  // The lanes that take an operand, of those that take the selection itself.
+  const Taken within = taken_.lanes == used.lanes ? taken_ : Taken{};
   const auto branch = [&](const std::vector<const Compute*>& own, bool held) {
     if (own.empty()) return;
-    const char* no = held ? "" : used.vector() ? "~" : "!";
-    out_.open("if (", prelude_.fn("any", used.vector() ? "i32" : "b8", used.lanes), '(', no, mask,
+    std::string taken = cat(held ? "" : used.vector() ? "~" : "!", mask);
+    if (!within.mask.empty()) {
+      const std::string name = cat(result.name, held ? "_held" : "_other");
+      out_.line("const ", prelude_.type(used.vector() ? "i32" : "b8", used.lanes), ' ', name, " = ",
+                within.mask, " & ", taken, ';');
+      taken = name;
+    }
+    out_.open("if (", prelude_.fn("any", used.vector() ? "i32" : "b8", used.lanes), '(', taken,
               ")) ");
+    const Taken before = std::exchange(taken_, Taken{taken, used.lanes});
     for (const Compute* o : own)
       if (!hoisted_.contains(o)) write_compute(*o, scope);
+    taken_ = before;
     const std::string some = operand(c.args[held ? 1 : 2], used).text;
     out_.line(result.name, " = ",
               text.select(mask, held ? some : result.name, held ? result.name : some, c.dtype),

@@ -194,13 +194,15 @@ void Arranger::arrange_elementwise() {
   if (axes.empty()) return;
   innermost_ = common_contiguous(group_.nests, axes);
   if (innermost_.is_const()) innermost_ = axes.back().var;
-  innermost_ = axis_of_lanes(group_.nests, axes, innermost_);
+  const Expr contiguous = std::exchange(innermost_, axis_of_lanes(group_.nests, axes, innermost_));
   if (tile_transposed()) return;
   put_last(axes, innermost_);
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
   if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis)) {
     innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
+    // What the lanes step over is in the same cache lines: each nest walks it.
+    if (contiguous != vector.var) axes.erase(axes.begin() + place_of(axes, contiguous));
     return;
   }
   axes.pop_back();  // each nest walks it

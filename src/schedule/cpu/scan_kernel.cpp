@@ -26,9 +26,9 @@ class ScanKernel : NestWriter {
     // A step of exponentials and logarithms costs more than loads from several rows.
     if (column == others_.end() && scan_->reduce == ReduceKind::LogSumExp)
       column = std::ranges::find_if(others_, is_wide);
-    auto lane = std::ranges::find_if(others_, [&](const Axis& a) { return can_be_lanes(a); });
+    const Axis* rows_axis = axis_of_lanes();
     Block body = column != others_.end() ? columns(column)
-                 : lane != others_.end() ? rows_as_lanes(*lane)
+                 : rows_axis             ? rows_as_lanes(*rows_axis)
                                          : rows();
     return finish(parallel_, std::move(body));
   }
@@ -48,6 +48,20 @@ class ScanKernel : NestWriter {
     return hinted(a.size).value_or(0) >= kRowLanes && !find_inst(nest_, LoopOp::Symbol) &&
            is_contiguous(along) && count_of(along.size) >= tuning::scan_shortest_row &&
            iterations(others_) / kRowLanes >= tuning::scan_fewest_blocks;
+  }
+
+  // The rows that can be lanes; along which most loads are contiguous, of several.
+  const Axis* axis_of_lanes() const {
+    const Axis* best = nullptr;
+    int64_t most = -1;
+    for (const Axis& a : others_) {
+      const int64_t contiguous = std::ranges::count_if(nest_.body, [&](const Inst& i) {
+        const auto c = i.op == LoopOp::Load ? coefficient(i.index[0], a.var) : std::nullopt;
+        return c && c->is_const(1);
+      });
+      if (contiguous > most && can_be_lanes(a)) best = &a, most = contiguous;
+    }
+    return best;
   }
 
   // One step of the scan under a substitution; `fold` gives the value of the scan from that of its
