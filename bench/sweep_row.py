@@ -151,8 +151,8 @@ def nearly_as_near(exact: torch.Tensor, e: torch.Tensor, f: torch.Tensor) -> boo
 
 
 def gradients_of(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
-    """Forward and backward of a call, as a function of nothing. The tangents are drawn: behind a
-    norm the gradient of a sum is zero."""
+    """Forward and backward of a call, as a function of nothing, as a training step has them: with
+    `.grad` of the leaves. The tangents are drawn: behind a norm the gradient of a sum is zero."""
     leaves = [t for t in tensors_in((call.args, call.kwargs)) if t.requires_grad]
     if isinstance(call.function, torch.nn.Module):
         leaves += [p for p in call.function.parameters() if p.requires_grad]
@@ -169,7 +169,10 @@ def gradients_of(call: Call, function: Callable[..., Any]) -> Callable[[], Any]:
             drawn = torch.Generator().manual_seed(2)
             draw = lambda t: torch.randn(t.shape, generator=drawn).bfloat16().to(t.dtype)
             tangents.extend(map(draw, out))
-        return torch.autograd.grad(out, leaves, tangents, allow_unused=True)
+        for leaf in leaves:
+            leaf.grad = None
+        torch.autograd.backward(out, tangents)
+        return [leaf.grad for leaf in leaves]
 
     return step
 
@@ -267,8 +270,6 @@ def run(name: str, how: argparse.Namespace) -> dict[str, Any]:
                     raise Skip("it writes to its arguments")
                 if seconds > SECONDS_MOST:
                     raise Skip(f"eager takes {seconds:.1f} s")
-        if step:  # how a gradient lies is the engine's business: `.grad` lies as its tensor does
-            results = {k: [t.contiguous() for t in tensors_in(r)] for k, r in results.items()}
         if sum(t.numel() for t in tensors_in(results["eager"])) > ELEMENTS_MOST:
             raise Skip("its result is a view with more elements than memory")
         row["bytes"] = bytes_of((call.args, call.kwargs, results["eager"]))
