@@ -31,6 +31,10 @@ inline int64_t gemm_panel_columns(const Machine& m) {
 }
 // The most columns of a gemm of f32 that has one vector of them.
 inline int64_t narrow_most_columns(const Machine& m) { return m.vector_bytes / 4; }
+// Values of k of halves that it widens.
+inline int64_t narrow_most_depth(const Machine& m, bool bf16) {
+  return bf16 && m.avx512_bf16 && m.vector_bytes == 64 ? narrow_most_pairs : narrow_depth;
+}
 // Rows of a gemm of few rows whose sums are in registers, two vectors of each.
 inline int row_tile_rows(const Machine& m) { return m.vector_bytes == 64 ? 12 : gemm_tile_rows; }
 inline int64_t local_bytes(const Machine& m) { return m.l2.bytes / local_part_of_l2; }

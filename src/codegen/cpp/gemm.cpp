@@ -828,15 +828,16 @@ bool multiplies_pairs(ir::DType dtype, const Machine& target) {
 std::string emit_gemm(const Gemm& shape, const Machine& target) {
   if (is_dot_gemm(shape, target)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
   if (is_row_gemm(shape, target)) return emit_row_gemm(target);
-  if (is_narrow_gemm(shape, target)) return emit_narrow_gemm(target);
+  if (is_narrow_gemm(shape, target)) return emit_narrow_gemm(shape.dtype, shape.to_f32, target);
   return GemmEmitter(shape.dtype, shape.to_f32, target).text();
 }
 
 std::vector<std::string> gemm_texts(const Machine& target) {
-  std::vector<std::string> texts{emit_row_gemm(target), emit_narrow_gemm(target)};
+  std::vector<std::string> texts{emit_row_gemm(target)};
   auto add = [&](ir::DType dtype, bool to_f32) {
     texts.push_back(GemmEmitter(dtype, to_f32, target).text());
     texts.push_back(emit_dot_gemm(dtype, to_f32, target));
+    texts.push_back(emit_narrow_gemm(dtype, to_f32, target));
   };
   add(ir::DType::F32, false);
   for (ir::DType dtype : {ir::DType::BF16, ir::DType::F16})

@@ -1,5 +1,6 @@
-// The emitted text: `pack` (rows of B, a vector each), `tileR` (R rows of A times those), `kernel`.
-// A parallel iteration is a block of rows of one batch.
+// The emitted text: `pack` (rows of B, a vector each), `tileR` (R rows of A times those), `tiles`
+// (any number of rows), `kernel`. A parallel iteration is a block of rows of one batch. Halves are
+// widened: rows of A a piece at a time, which stays in the first-level cache.
 #include "codegen/cpp/gemm.h"
 
 #include "codegen/cpp/prelude.h"
@@ -13,10 +14,19 @@ constexpr int64_t kPanelDepth = tuning::narrow_depth,
                   kBlockRows = tuning::narrow_rows_of_an_iteration;
 // Of A that one address reaches: its own, a row behind it and two.
 constexpr int kRowsOfAnAddress = 3;
+constexpr int64_t kPiece = tuning::narrow_piece;  // values of A that are widened at a time
+static_assert(kPiece / kPanelDepth >= kNarrowRows);
 
 class NarrowEmitter {
  public:
-  explicit NarrowEmitter(const Machine& t) : prelude_(t), lanes_(t.vector_bytes / 4) {
+  NarrowEmitter(ir::DType dtype, bool to_f32, const Machine& t)
+      : prelude_(t),
+        lanes_(t.vector_bytes / 4),
+        half_(dtype == ir::DType::BF16  ? "bf16"
+              : dtype == ir::DType::F16 ? "f16"
+                                        : ""),
+        element_(half_.empty() ? "f32" : "u16"),
+        result_(to_f32 ? "f32" : element_) {
     vec_ = prelude_.type("f32", lanes_);
   }
 
@@ -28,7 +38,9 @@ class NarrowEmitter {
 };
 )";
     pack();
+    if (!half_.empty()) widen();
     for (int r = 1; r <= kNarrowRows; r++) tile(r);
+    tiles();
     kernel();
     return cat("// Many rows of A times a vector of columns\n", prelude_.text(), body_);
   }
@@ -36,17 +48,39 @@ class NarrowEmitter {
  private:
   std::string fn(const char* piece) { return prelude_.fn(piece, "f32", lanes_); }
 
+  // The f32 of what is in memory.
+  std::string widened(const std::string& value, int lanes) {
+    return half_.empty() ? value
+                         : cat(prelude_.fn(cat("f32_of_", half_), "u16", lanes), '(', value, ')');
+  }
+  std::string loaded(const char* piece, const std::string& args) {
+    return widened(cat(prelude_.fn(piece, element_, lanes_), '(', args, ')'), lanes_);
+  }
+
   void pack() {
-    cat_to(body_, R"(static void pack(const Shape* s, const f32* b, i64 count, f32* panel) {
+    cat_to(body_, "static void pack(const Shape* s, const ", element_,
+           R"(* b, i64 count, f32* panel) {
   if (s->b_n == 1)
     for (i64 k = 0; k < count; ++k) )",
-           fn("store"), "(panel + k * ", lanes_, ", ", fn("load_part"),
-           R"((b + k * s->b_k, s->n));
+           fn("store"), "(panel + k * ", lanes_, ", ", loaded("load_part", "b + k * s->b_k, s->n"),
+           R"();
   else
     for (i64 n = 0; n < )",
            lanes_, R"(; ++n)
       for (i64 k = 0; k < count; ++k) panel[k * )",
-           lanes_, " + n] = n < s->n ? b[k * s->b_k + n * s->b_n] : 0;\n}\n");
+           lanes_, " + n] = n < s->n ? ", widened("b[k * s->b_k + n * s->b_n]", 1), " : 0;\n}\n");
+  }
+
+  // Rows of `count` values that follow each other are one.
+  void widen() {
+    cat_to(body_, R"(static void widen(const u16* a, i64 row, i64 rows, i64 count, f32* to) {
+  const i64 run = row == count ? rows * count : count;
+  for (i64 done = 0; done < rows * count; done += run, a += row) {
+    i64 k = 0;
+    for (; k + )",
+           lanes_, " <= run; k += ", lanes_, ") ", fn("store"), "(to + done + k, ",
+           loaded("load", "a + k"), ");\n    if (k < run) ", fn("store_part"), "(to + done + k, ",
+           loaded("load_part", "a + k, run - k"), ", run - k);\n  }\n}\n");
   }
 
   // Sums of a row: few rows wait for each other's, unless values of k have their own.
@@ -74,13 +108,14 @@ class NarrowEmitter {
       cat_to(body_, "    panel += ", count * lanes_, ";\n  }\n");
     };
     cat_to(body_, "static __attribute__((noinline)) void tile", rows,
-           "(const f32* a0, i64 row, const f32* panel, i64 count, const f32* start, f32* c, "
-           "i64 c_row, i64 columns) {\n");
+           "(const f32* a0, i64 row, const f32* panel, i64 count, const f32* start, ", result_,
+           "* c, i64 c_row, i64 columns) {\n");
     for (int i = 1; i < addresses; i++)
       cat_to(body_, "  const f32* a", i, " = a0 + ", i * kRowsOfAnAddress, " * row;\n");
     each([&](int i, const std::string& at) {
-      cat_to(body_, "  ", vec_, " x", i, "0 = start ? ", fn("load"), "(start) : ", fn("load_part"),
-             "(", at, ", columns);\n");
+      const std::string before = cat(fn("load_part"), '(', at, ", columns)");
+      cat_to(body_, "  ", vec_, " x", i, "0 = ", half_.empty() ? "start ? " : "", fn("load"),
+             "(start)", half_.empty() ? cat(" : ", before) : "", ";\n");
       for (int sum = 1; sum < sums_of(rows); sum++)
         cat_to(body_, "  ", vec_, " x", i, sum, " = {};\n");
     });
@@ -97,61 +132,83 @@ class NarrowEmitter {
     each([&](int i, const std::string& at) {
       std::string sum = cat("x", i, "0");
       for (int j = 1; j < sums_of(rows); j++) cat_to(sum, " + x", i, j);
-      cat_to(body_, "  ", fn("store_part"), "(", at, ", ", sum, ", columns);\n");
+      if (result_ != "f32")
+        sum = cat(prelude_.fn(cat(half_, "_of_f32"), "f32", lanes_), '(', sum, ')');
+      cat_to(body_, "  ", prelude_.fn("store_part", result_, lanes_), "(", at, ", ", sum,
+             ", columns);\n");
     });
     body_ += "}\n";
   }
 
+  void tiles() {
+    cat_to(body_, "static void tiles(const Shape* s, const f32* a, i64 row, i64 m, ",
+           "const f32* panel, i64 count, const f32* start, ", result_, R"(* c) {
+  const i64 tiles = (m + )",
+           kNarrowRows - 1, ") / ", kNarrowRows, R"(, size = m / tiles, big = m % tiles;
+  for (i64 i = 0; i < tiles; ++i) {
+    const i64 r = size + (i < big);
+    switch (r) {
+)");
+    for (int r = 1; r <= kNarrowRows; r++)
+      cat_to(body_, "      case ", r, ": tile", r,
+             "(a, row, panel, count, start, c, s->c_row, s->n); break;\n");
+    body_ += "    }\n    a += r * row;\n    c += r * s->c_row;\n  }\n}\n";
+  }
+
   void kernel() {
-    cat_to(body_,
-           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+    cat_to(
+        body_,
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   (void)math;
   const Shape* s = (const Shape*)buffers[0];
   f32 *start = (f32*)scratch, *panel = start + )",
-           lanes_, R"(;
+        lanes_, R"(;
   for (i64 n = 0; n < )",
-           lanes_, R"(; ++n)
-    start[n] = s->bias && n < s->n ? ((const f32*)buffers[4])[s->bias_offset + n] : 0;
+        lanes_, "; ++n)\n    start[n] = s->bias && n < s->n ? ",
+        widened(cat("((const ", element_, "*)buffers[4])[s->bias_offset + n]"), 1), R"( : 0;
   i64 packed = -1;
   for (i64 iteration = begin; iteration < end; ++iteration) {
     const i64 batch = iteration / s->iterations, first = iteration % s->iterations * )",
-           kBlockRows, ";\n    const i64 m = s->m - first < ", kBlockRows,
-           " ? s->m - first : ", kBlockRows, ", tiles = (m + ", kNarrowRows - 1, ") / ",
-           kNarrowRows,
-           R"(, size = m / tiles, big = m % tiles;
-    const f32* A = (const f32*)buffers[1] + s->a_offset + batch * s->a_batch + first * s->a_row;
-    const f32* B = (const f32*)buffers[2] + s->b_offset + batch * s->b_batch;
-    for (i64 k = 0; k < s->k; k += )",
-           kPanelDepth, R"() {
+        kBlockRows, ";\n    const i64 m = s->m - first < ", kBlockRows,
+        " ? s->m - first : ", kBlockRows, ";\n    const ", element_, " *A = (const ", element_,
+        "*)buffers[1] + s->a_offset + batch * s->a_batch + first * s->a_row,\n      *B = (const ",
+        element_, "*)buffers[2] + s->b_offset + batch * s->b_batch;\n    ", result_, "* C = (",
+        result_, "*)buffers[3] + s->c_offset + batch * s->c_batch + first * s->c_row;\n");
+    half_.empty() ? panels() : pieces();
+    body_ += "  }\n  return 0;\n}\n";
+  }
+
+  void panels() {
+    cat_to(body_, "    for (i64 k = 0; k < s->k; k += ", kPanelDepth, R"() {
       const i64 count = s->k - k < )",
            kPanelDepth, " ? s->k - k : ", kPanelDepth,
            R"(;
       if (packed != batch) pack(s, B + k * s->b_k, count, panel);
-      const f32* a = A + k;
-      f32* c = (f32*)buffers[3] + s->c_offset + batch * s->c_batch + first * s->c_row;
-      for (i64 i = 0; i < tiles; ++i) {
-        const i64 r = size + (i < big);
-        switch (r) {
-)");
-    for (int r = 1; r <= kNarrowRows; r++)
-      cat_to(body_, "          case ", r, ": tile", r,
-             "(a, s->a_row, panel, count, k ? (const f32*)0 : start, c, s->c_row, s->n); break;\n");
-    cat_to(body_, R"(        }
-        a += r * s->a_row;
-        c += r * s->c_row;
-      }
+      tiles(s, A + k, s->a_row, m, panel, count, k ? (const f32*)0 : start, C);
     }
     packed = s->k <= )",
-           kPanelDepth, R"( ? batch : -1;
+           kPanelDepth, " ? batch : -1;\n");
   }
-  return 0;
-}
+
+  void pieces() {
+    cat_to(body_, R"(    if (packed != batch) pack(s, B, s->k, panel);
+    packed = batch;
+    f32* wide = panel + s->k * )",
+           lanes_, ";\n    const i64 most = ", kPiece, R"( / s->k;
+    for (i64 i = 0; i < m; i += most) {
+      const i64 rows = m - i < most ? m - i : most;
+      widen(A + i * s->a_row, s->a_row, rows, s->k, wide);
+      tiles(s, wide, s->k, rows, panel, s->k, start, C + i * s->c_row);
+    }
 )");
   }
 
   Prelude prelude_;
   const int lanes_;
+  const std::string half_;     // "bf16", "f16"; empty: f32
+  const std::string element_;  // of A, B and the bias, in memory
+  const std::string result_;   // of C
   std::string vec_, body_;
 };
 
@@ -160,12 +217,16 @@ Size blocks_of_rows(const Gemm& p) { return ceil_div(p.m, kBlockRows); }
 }  // namespace
 
 bool is_narrow_gemm(const Gemm& p, const Machine& target) {
-  return p.dtype == ir::DType::F32 && p.n.is_constant() &&
-         p.n.hint() <= tuning::narrow_most_columns(target) && !p.is_convolution() && !p.packed &&
-         p.a_k.is_constant(1) && !is_dot_gemm(p, target);
+  const int64_t depth = tuning::narrow_most_depth(target, p.dtype == ir::DType::BF16);
+  const bool fits =
+      p.dtype == ir::DType::F32 || (p.channels.is_constant() && p.channels.hint() <= depth);
+  return fits && p.n.is_constant() && p.n.hint() <= tuning::narrow_most_columns(target) &&
+         !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && !is_dot_gemm(p, target);
 }
 
-std::string emit_narrow_gemm(const Machine& target) { return NarrowEmitter(target).text(); }
+std::string emit_narrow_gemm(ir::DType dtype, bool to_f32, const Machine& target) {
+  return NarrowEmitter(dtype, to_f32, target).text();
+}
 
 std::vector<Size> narrow_gemm_parameters(const Gemm& p) {
   return {p.m,        p.n,           p.channels, p.a_batch,        p.a_row,    p.b_batch,
@@ -176,7 +237,8 @@ std::vector<Size> narrow_gemm_parameters(const Gemm& p) {
 Size narrow_gemm_range(const Gemm& p) { return p.batch * blocks_of_rows(p); }
 
 Size narrow_gemm_scratch_bytes(const Gemm& p, const Machine& target) {
-  return (min(p.channels, Size(kPanelDepth)) + 1) * target.vector_bytes;
+  const Size panel = (min(p.channels, Size(kPanelDepth)) + 1) * target.vector_bytes;
+  return p.dtype == ir::DType::F32 ? panel : panel + Size(kPiece * 4);
 }
 
 }  // namespace oxy::codegen::cpp

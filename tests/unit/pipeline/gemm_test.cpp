@@ -66,14 +66,18 @@ class GemmTest : public ::testing::Test {
     auto compiler = jit::find_external("", why);
     ASSERT_TRUE(compiler) << why;
     using enum ir::DType;
-    std::vector<std::string> texts{text_of(1, false), emit_narrow_gemm(target_)};
-    for (ir::DType dtype : {F32, BF16, F16})
-      for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype));
-    for (ir::DType dtype : {BF16, F16})
-      for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype, true));
-    auto code = compiler->compile(texts, 2);
-    rows_ = code.at(0), narrow_ = code.at(1);
-    for (size_t i = 0; i < 5; i++) packs_[i] = code.at(2 + 2 * i), dots_[i] = code.at(3 + 2 * i);
+    std::vector<std::string> texts{text_of(1, false)};
+    const auto add = [&](ir::DType dtype, bool to_f32) {
+      for (int64_t rows : {100, 1}) texts.push_back(text_of(rows, true, dtype, to_f32));
+      texts.push_back(emit_narrow_gemm(dtype, to_f32, target_));
+    };
+    for (ir::DType dtype : {F32, BF16, F16}) add(dtype, false);
+    for (ir::DType dtype : {BF16, F16}) add(dtype, true);
+    const auto code = compiler->compile(texts, 2);
+    rows_ = code.at(0);
+    for (size_t i = 0; i < 5; i++)
+      packs_[i] = code.at(1 + 3 * i), dots_[i] = code.at(2 + 3 * i),
+      narrow_[i] = code.at(3 + 3 * i);
   }
 
   std::string text_of(int64_t rows, bool transposed, ir::DType dtype = ir::DType::F32,
@@ -99,7 +103,7 @@ class GemmTest : public ::testing::Test {
     const size_t kind = p.to_f32 ? half + 2 : half;
     const jit::Code* code = (is_dot_gemm(p, target_)      ? dots_[kind]
                              : is_row_gemm(p, target_)    ? rows_
-                             : is_narrow_gemm(p, target_) ? narrow_
+                             : is_narrow_gemm(p, target_) ? narrow_[kind]
                                                           : packs_[kind])
                                 .get();
     const auto bytes = static_cast<size_t>(value(gemm_scratch_bytes(p, target_)));
@@ -191,7 +195,7 @@ class GemmTest : public ::testing::Test {
   }
 
   Machine target_;
-  static inline std::shared_ptr<jit::Code> packs_[5], dots_[5], rows_, narrow_;  // compiled once
+  static inline std::shared_ptr<jit::Code> rows_, packs_[5], dots_[5], narrow_[5];  // compiled once
   std::mt19937 random_{7};
 };
 
@@ -224,6 +228,9 @@ TEST_F(GemmTest, Halves) {
       for (int64_t m : {1, 3, 29, 30})
         for (bool transposed : {false, true})
           for (int64_t k : {299, 300, 900}) check(gemm(1, m, n, k, transposed, true));
+    for (int64_t n : {1, 9, 16})
+      for (int64_t m : {29, 500})
+        for (int64_t k : {1, 3, 16, 17, 100, 256}) check(gemm(2, m, n, k, m == 29, true));
     for (int64_t k : {1024, 2047, 2048}) {
       Gemm p = gemm(1, 70, 70, k, true, false);
       p.a_row = 2048;  // whose rows collide
