@@ -506,11 +506,13 @@ Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Pro
   const TensorType &a = *types.a, &b = *types.b;
   const Expr m = *(a.sizes.end() - 2), columns = b.sizes.back();
   const bool tiles = a.dtype == DType::BF16 && available.tiles_bf16;
-  const int64_t few = tiles ? 1 : tuning::dot_most_columns;  // tiles gain from the second on
-  if (!has_contiguous_rows(a) || !columns.is_const() || columns.value() > few || !has_hint(m) ||
-      sym::hint(m) <= tuning::dot_most_rows || !has_hint(a.sizes.back()) ||
-      sym::hint(a.sizes.back()) < tuning::dot_least_sum * columns.value())
+  if (!has_contiguous_rows(a) || !columns.is_const() || !has_hint(m) ||
+      sym::hint(m) <= tuning::dot_most_rows || !has_hint(a.sizes.back()))
     return Provider::Aten;
+  const int64_t most = tiles ? 1 : tuning::dot_most_columns;  // tiles gain from the second on
+  const int64_t few =
+      std::min(most, tuning::dot_rows(a.dtype != DType::F32 && !tiles, sym::hint(a.sizes.back())));
+  if (columns.value() > few) return Provider::Aten;
   auto swapped = [](TensorType t, bool row_major) {
     std::swap(t.sizes.back(), *(t.sizes.end() - 2));
     std::swap(t.strides.back(), *(t.strides.end() - 2));

@@ -29,7 +29,11 @@ inline int gemm_panel_vectors(const Machine& m) { return m.vector_bytes == 64 ? 
 inline int64_t gemm_panel_columns(const Machine& m) {
   return m.vector_bytes / 4 * gemm_panel_vectors(m);
 }
-// The most columns of a gemm of f32 that has one vector of them.
+// Rows of a gemm of few rows without tiles, each of whose elements is a sum of k values.
+inline int64_t dot_rows(bool halves, int64_t k) {
+  return std::min(dot_most_rows, k / (halves ? dot_least_sum_of_halves : dot_least_sum));
+}
+// The most columns of a gemm that has one vector of them.
 inline int64_t narrow_most_columns(const Machine& m) { return m.vector_bytes / 4; }
 // Values of k of halves that it widens.
 inline int64_t narrow_most_depth(const Machine& m, bool bf16) {

@@ -188,14 +188,24 @@ class DotEmitter {
 
 }  // namespace
 
-// Tiles gain from the first row that reading B does not hide.
-int64_t dot_most_rows(ir::DType dtype, const Machine& target) {
-  return multiplies_tiles(dtype, target) ? tuning::gemm_few_rows : tuning::dot_most_rows;
+// Each row adds up lanes once a column, and packing B takes longer the longer a column is. Tiles gain
+// from the first row that reading B does not hide, and take as long for one row as for sixteen.
+int64_t dot_most_rows(const Gemm& p, const Machine& target) {
+  const int64_t k = p.channels.hint();
+  if (multiplies_tiles(p.dtype, target)) {
+    int64_t rows = 1;
+    while (rows < tuning::gemm_few_rows &&
+           (rows + 1) * (rows + 1) * tuning::dot_depth_of_tiles <= k)
+      ++rows;
+    return rows;
+  }
+  return tuning::dot_rows(p.dtype != ir::DType::F32, k);
 }
 
 bool is_dot_gemm(const Gemm& p, const Machine& target) {
-  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= dot_most_rows(p.dtype, target)
-                                                  : p.rows == Gemm::Rows::Few;
+  const int64_t most = dot_most_rows(p, target);
+  const bool few =
+      p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= most : p.rows == Gemm::Rows::Few && most > 0;
   return few && !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && p.b_k.is_constant(1);
 }
 

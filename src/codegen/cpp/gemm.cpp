@@ -825,7 +825,21 @@ bool multiplies_pairs(ir::DType dtype, const Machine& target) {
   return dtype == ir::DType::BF16 && target.avx512_bf16 && target.vector_bytes == 64;
 }
 
-std::string emit_gemm(const Gemm& shape, const Machine& target) {
+namespace {
+
+// bf16 with few values of k is widened, as where pairs are not multiplied: tiles take 32 at once.
+Machine machine_for(const Gemm& s, const Machine& machine) {
+  Machine m = machine;
+  if (!s.is_convolution() && s.channels.is_constant() &&
+      s.channels.hint() <= tuning::narrow_most_pairs)
+    m.avx512_bf16 = m.amx_bf16 = false;
+  return m;
+}
+
+}  // namespace
+
+std::string emit_gemm(const Gemm& shape, const Machine& machine) {
+  const Machine target = machine_for(shape, machine);
   if (is_dot_gemm(shape, target)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
   if (is_row_gemm(shape, target)) return emit_row_gemm(target);
   if (is_narrow_gemm(shape, target)) return emit_narrow_gemm(shape.dtype, shape.to_f32, target);
@@ -845,7 +859,8 @@ std::vector<std::string> gemm_texts(const Machine& target) {
   return texts;
 }
 
-std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
+std::vector<Size> gemm_parameters(const Gemm& given, const Machine& machine) {
+  const Machine target = machine_for(given, machine);
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given, target), print(given));
   if (is_dot_gemm(given, target)) return dot_gemm_parameters(given);
   if (is_row_gemm(given, target)) return row_gemm_parameters(given);
@@ -912,18 +927,21 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& target) {
   return out;
 }
 
-bool reads_as_it_lies(const Gemm& s, const Machine& target) {
+bool reads_as_it_lies(const Gemm& s, const Machine& machine) {
+  const Machine target = machine_for(s, machine);
   return is_dot_gemm(s, target) || is_row_gemm(s, target) || is_narrow_gemm(s, target);
 }
 
-int64_t few_rows_limit(const Gemm& s, const Machine& target) {
+int64_t few_rows_limit(const Gemm& s, const Machine& machine) {
+  const Machine target = machine_for(s, machine);
   Gemm few = s;
   few.rows = Gemm::Rows::Few;
-  if (is_dot_gemm(few, target)) return dot_most_rows(s.dtype, target);
+  if (is_dot_gemm(few, target)) return dot_most_rows(s, target);
   return is_row_gemm(few, target) ? tuning::row_most_rows : 0;
 }
 
-Size gemm_range(const Gemm& shape, const Machine& target) {
+Size gemm_range(const Gemm& shape, const Machine& machine) {
+  const Machine target = machine_for(shape, machine);
   if (is_dot_gemm(shape, target)) return dot_gemm_range(shape);
   if (is_row_gemm(shape, target)) return row_gemm_range(shape);
   if (is_narrow_gemm(shape, target)) return narrow_gemm_range(shape);
@@ -931,7 +949,8 @@ Size gemm_range(const Gemm& shape, const Machine& target) {
   return shape.batch * b.row_blocks * b.panels;
 }
 
-Size gemm_scratch_bytes(const Gemm& shape, const Machine& target) {
+Size gemm_scratch_bytes(const Gemm& shape, const Machine& machine) {
+  const Machine target = machine_for(shape, machine);
   if (is_dot_gemm(shape, target)) return 0;
   if (is_row_gemm(shape, target)) return row_gemm_scratch_bytes(shape);
   if (is_narrow_gemm(shape, target)) return narrow_gemm_scratch_bytes(shape, target);

@@ -84,7 +84,7 @@ bool multiplies_tiles(ir::DType dtype, const Machine& target);
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
 // All gemms of one pair of dtypes have one of four texts: those of dot_gemm.cpp, row_gemm.cpp,
 // narrow_gemm.cpp and gemm.cpp.
-std::string emit_gemm(const Gemm& shape, const Machine& target);
+std::string emit_gemm(const Gemm& shape, const Machine& machine);
 std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
 std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
 Size gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
@@ -99,7 +99,7 @@ std::string print(const Gemm& shape);
 // Gemms of few rows with a matrix that is contiguous along k (a linear layer's weights): each
 // element of C is a sum along the lanes, so that B is read once, as it lies, without being packed.
 // Six rows of A (three without AVX-512) times four columns of B stay in registers.
-int64_t dot_most_rows(ir::DType dtype, const Machine& target);
+int64_t dot_most_rows(const Gemm& p, const Machine& target);
 bool is_dot_gemm(const Gemm& p, const Machine& target);
 std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target);
 std::vector<Size> dot_gemm_parameters(const Gemm& p);

@@ -15,7 +15,7 @@ constexpr int64_t kPanelDepth = tuning::narrow_depth,
 // Of A that one address reaches: its own, a row behind it and two.
 constexpr int kRowsOfAnAddress = 3;
 constexpr int64_t kPiece = tuning::narrow_piece;  // values of A that are widened at a time
-static_assert(kPiece / kPanelDepth >= kNarrowRows);
+static_assert(kPiece >= 16 * kPanelDepth);        // and all of B
 
 class NarrowEmitter {
  public:
@@ -37,8 +37,8 @@ class NarrowEmitter {
   i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations;
 };
 )";
-    pack();
     if (!half_.empty()) widen();
+    pack();
     for (int r = 1; r <= kNarrowRows; r++) tile(r);
     tiles();
     kernel();
@@ -57,18 +57,27 @@ class NarrowEmitter {
     return widened(cat(prelude_.fn(piece, element_, lanes_), '(', args, ')'), lanes_);
   }
 
+  // Where B is contiguous along k, its rows of `wide` (of f32: as they lie) are transposed.
   void pack() {
-    cat_to(body_, "static void pack(const Shape* s, const ", element_,
-           R"(* b, i64 count, f32* panel) {
-  if (s->b_n == 1)
+    const bool half = !half_.empty();
+    cat_to(body_, "static void pack(const Shape* s, const ", element_, "* b, i64 count, f32* panel",
+           half ? ", f32* wide" : "", R"() {
+  if (s->b_n == 1) {
     for (i64 k = 0; k < count; ++k) )",
            fn("store"), "(panel + k * ", lanes_, ", ", loaded("load_part", "b + k * s->b_k, s->n"),
            R"();
-  else
-    for (i64 n = 0; n < )",
-           lanes_, R"(; ++n)
-      for (i64 k = 0; k < count; ++k) panel[k * )",
-           lanes_, " + n] = n < s->n ? ", widened("b[k * s->b_k + n * s->b_n]", 1), " : 0;\n}\n");
+    return;
+  }
+  if (s->n < )",
+           lanes_, ") for (i64 k = 0; k < count; ++k) ", fn("store"), "(panel + k * ", lanes_,
+           ", (", vec_, "){});\n  if (s->b_k == 1) {\n    ",
+           half ? "widen(b, s->b_n, s->n, count, wide);\n    " : "", fn("transpose"), "(panel, ",
+           lanes_, ", ", half ? "wide, count" : "b, s->b_n", R"(, count, s->n);
+    return;
+  }
+  for (i64 n = 0; n < s->n; ++n)
+    for (i64 k = 0; k < count; ++k) panel[k * )",
+           lanes_, " + n] = ", widened("b[k * s->b_k + n * s->b_n]", 1), ";\n}\n");
   }
 
   // Rows of `count` values that follow each other are one.
@@ -192,10 +201,11 @@ class NarrowEmitter {
   }
 
   void pieces() {
-    cat_to(body_, R"(    if (packed != batch) pack(s, B, s->k, panel);
+    cat_to(body_, "    f32* wide = panel + s->k * ", lanes_, R"(;
+    if (packed != batch) pack(s, B, s->k, panel, wide);
     packed = batch;
-    f32* wide = panel + s->k * )",
-           lanes_, ";\n    const i64 most = ", kPiece, R"( / s->k;
+)",
+           "    const i64 most = ", kPiece, R"( / s->k;
     for (i64 i = 0; i < m; i += most) {
       const i64 rows = m - i < most ? m - i : most;
       widen(A + i * s->a_row, s->a_row, rows, s->k, wide);
