@@ -188,8 +188,9 @@ class DotEmitter {
 
 }  // namespace
 
-// Each row adds up lanes once a column, and packing B takes longer the longer a column is. Tiles gain
-// from the first row that reading B does not hide, and take as long for one row as for sixteen.
+// Each row adds up lanes once a column, and packing B takes longer the longer a column is. Tiles
+// gain from the first row that reading B does not hide, and take as long for one row as for
+// sixteen.
 int64_t dot_most_rows(const Gemm& p, const Machine& target) {
   const int64_t k = p.channels.hint();
   if (multiplies_tiles(p.dtype, target)) {

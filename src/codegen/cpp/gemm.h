@@ -114,8 +114,8 @@ std::vector<Size> row_gemm_parameters(const Gemm& p);
 Size row_gemm_range(const Gemm& p);
 Size row_gemm_scratch_bytes(const Gemm& p);
 
-// Gemms with no more columns than a vector of f32 has: a row of B is one vector, so that twelve rows
-// of sums stay in registers. Of halves, those of few values of k.
+// Gemms with no more columns than a vector of f32 has: a row of B is one vector, so that twelve
+// rows of sums stay in registers. Of halves, those of few values of k.
 bool is_narrow_gemm(const Gemm& p, const Machine& target);
 std::string emit_narrow_gemm(ir::DType dtype, bool to_f32, const Machine& target);
 std::vector<Size> narrow_gemm_parameters(const Gemm& p);
