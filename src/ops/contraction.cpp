@@ -85,9 +85,13 @@ bool has_contiguous_dimension(const TensorType& t) {
 bool takes_columns(const ContractionTypes& t) {
   const size_t d = t.a->sizes.size() - 2;
   const int64_t few = std::max(tuning::dot_most_rows, tuning::row_most_rows);
-  return t.a->dtype != DType::BF16 && t.a->strides[d] == 1 &&
-         sym::range_of(t.a->sizes[d]).lo > few &&
-         sym::hint(t.b->sizes.back()) >= tuning::gemm_columns_for;
+  if (t.a->dtype == DType::BF16 || t.a->strides[d] != 1 || sym::range_of(t.a->sizes[d]).lo <= few)
+    return false;
+  const int64_t columns = sym::hint(t.b->sizes.back());
+  if (t.a->dtype == DType::F16) return columns >= tuning::gemm_columns_for;
+  const bool far = sym::hint(t.a->strides[d + 1]) * 4 > tuning::gemm_columns_pitch;
+  return sym::hint(t.a->sizes[d]) >= tuning::gemm_columns_for &&
+         columns >= (far ? tuning::gemm_copied_columns_for : tuning::gemm_columns_for);
 }
 
 bool is_gemm_of_ours(const ContractionTypes& t) {

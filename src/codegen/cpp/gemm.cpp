@@ -24,6 +24,7 @@ namespace {
 constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
 constexpr int kTile = 16;  // rows, columns and steps of k of a tile
+constexpr int kColumnsAhead = tuning::gemm_columns_ahead;
 
 bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
 bool has_columns(const Gemm& s) { return !s.a_k.is_constant(1); }
@@ -124,18 +125,23 @@ struct Blocking {
 
   void copy_rows(const Gemm& s, const Machine& t) {
     const Size row_bytes = s.channels * 4;
-    const bool copied = is_half(s) || has_columns(s);
-    const Size collide = do_collide(copied ? row_bytes : s.a_row * 4, t);
+    const bool columns = has_columns(s);
+    // Columns that lie near to each other are read where they lie.
+    const Size copied = is_half(s) ? Size(1)
+                        : columns  ? is_less(tuning::gemm_columns_pitch, s.a_k * 4)
+                                   : Size(0);
+    const Size own = columns ? Size(0) : do_collide(s.a_row * 4, t);
+    const Size collide = select(copied, do_collide(row_bytes, t), own);
     // Columns are copied in whole vectors.
     copy_row =
-        copied ? s.channels + max(collide, Size(has_columns(s))) * 16 : collide * (s.channels + 16);
+        select(copied, s.channels + max(collide, Size(columns)) * 16, collide * (s.channels + 16));
     // Panels side by side share the pages of B's rows.
     const Size pieces =
         is_less(channels, s.channels) * max(is_less(cache(s, t), rows_per_block * row_bytes),
                                             is_at_most(t.page_bytes, bytes_between_rows(s)));
     together = select(
         pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
-    by_piece = copied ? pieces : pieces * collide;
+    by_piece = pieces * max(copied, collide);
     copy_row = select(by_piece, channels + 16, copy_row);
   }
 };
@@ -214,6 +220,8 @@ class GemmEmitter {
  private:
   // Rows of A are read where they lie.
   bool reads_rows() const { return half_.empty() || pairs_; }
+  // And columns (of pairs there are none).
+  bool reads_columns() const { return half_.empty(); }
   int width() const { return vectors_ * lanes_; }
 
   // Elements as f32, and f32 as elements.
@@ -322,8 +330,8 @@ struct Finish {
     return cat(multiply_add_, "(", a, ", ", b, ", ", sum, ")");
   }
 
-  // One step of a tile: `rows` broadcasts times `vectors` of the panel.
-  // With `packs` it comes from B, and goes into the panel on the way.
+  // One step of a tile: `rows` broadcasts, at `k` of each, times `vectors` of the panel; `k` null:
+  // they are side by side. With `packs` the panel comes from B, and is written on the way.
   void step(int rows, int vectors, const char* k, bool packs = false) {
     for (int j = 0; j < vectors; j++) {
       const std::string packed = cat("b + ", j * lanes_);
@@ -333,12 +341,31 @@ struct Finish {
       if (packs) cat_to(body_, "        ", store_unit_, "(", packed, ", p", j, ");\n");
     }
     for (int i = 0; i < rows; i++) {
-      cat_to(body_, "        const ", unit_vec_, " v", i, " = ", splat_, "(r", i, "[", k, "]);\n");
+      const std::string at = k ? cat("r", i, "[", k, "]") : cat("q[", i, "]");
+      cat_to(body_, "        const ", unit_vec_, " v", i, " = ", splat_, "(", at, ");\n");
       for (int j = 0; j < vectors; j++)
         cat_to(body_, "        x", i, j, " = ",
                multiplied(cat("v", i), cat("p", j), cat("x", i, j)), ";\n");
     }
     cat_to(body_, "        b += taps * ", width(), ";\n");
+  }
+
+  // The steps of a tile whose rows are columns of memory: those of a step are in one line or two.
+  void steps_of_columns(int rows, int vectors) {
+    cat_to(body_, "    if (a_k != 1) {\n      const unit* q = r0;\n      i64 ahead = 0;\n");
+    const auto loop = [&](const char* condition, bool packs) {
+      cat_to(body_, "      for (; ", condition, "k < count; ++k, q += a_k) {\n",
+             "        __builtin_prefetch(q + ", kColumnsAhead, " * a_k);\n");
+      if (packs)
+        body_ += "        prefetch(&next);\n";
+      else if (vectors == vectors_ && is_unrolled(rows))
+        cat_to(body_, "        if (++ahead % ", kSteps, " == 0) prefetch(&next);\n");
+      step(rows, vectors, nullptr, packs);
+      body_ += "      }\n";
+    };
+    if (can_pack(rows, vectors)) loop("from && ", true);
+    loop("", false);
+    body_ += "    }\n";
   }
 
   // The others are remainders: text for them takes time to compile and saves little.
@@ -362,8 +389,9 @@ struct Finish {
           write(cat("x", i, j), cat("c + ", i, " * c_row + ", j * lanes_), j);
     };
     cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
-           "(const unit* const* rows, i64 taps, i64 channel, unit* panel, f32* c, ",
-           "i64 c_row, i64 last, i64 count, const f32* start, struct Prefetch next",
+           "(const unit* const* rows, i64 taps, i64 channel, ", reads_columns() ? "i64 a_k, " : "",
+           "unit* panel, f32* c, i64 c_row, i64 last, i64 count, const f32* start, struct Prefetch "
+           "next",
            can_round(vectors) ? ", result* to, i64 to_row" : "",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int j) {
@@ -379,6 +407,7 @@ struct Finish {
     for (int i = 0; i < rows; i++)
       cat_to(body_, "    const unit* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
     cat_to(body_, "    unit* b = panel + t * ", width(), ";\n    i64 k = 0;\n");
+    if (reads_columns()) steps_of_columns(rows, vectors);
     if (is_unrolled(rows)) {
       const char* ahead = vectors == vectors_ ? "prefetch(&next);\n      " : "";
       if (can_pack(rows, vectors)) {
@@ -516,9 +545,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
     for (int r = kTileRows; r >= 1; r--)
       for (int v = vectors_; v >= 1; v--)
         cat_to(body_, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
-               "(rows, taps, channel, panel, c, c_row, last, count, start, next",
-               can_round(v) ? ", at, s->c_row" : "", can_pack(r, v) ? ", from, s->b_k" : "",
-               "); break;\n");
+               "(rows, taps, channel, ", reads_columns() ? "s->copy_row ? 1 : s->a_k, " : "",
+               "panel, c, c_row, last, count, start, next", can_round(v) ? ", at, s->c_row" : "",
+               can_pack(r, v) ? ", from, s->b_k" : "", "); break;\n");
     cat_to(body_,
            "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
            "done += r;\n    if (done - finished < ",
@@ -726,8 +755,9 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
 
   void kernel() {
     const int w = width();
-    cat_to(body_,
-           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+    cat_to(
+        body_,
+        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
@@ -740,7 +770,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
   f32* edge = (f32*)((char*)scratch + s->edge_at);
   unit* wide = (unit*)((char*)scratch + s->wide_at);
   const i64 per_step = )",
-           per_step_, R"(;
+        per_step_, R"(;
   const struct Epilogue* epilogue =
       (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
   int status = 0;
@@ -758,8 +788,8 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
     if (block != known) {
       known = block;
       )",
-           reads_rows() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
-           R"(if (s->copy_row && !s->by_piece)
+        reads_rows() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+        R"(if (s->copy_row && !s->by_piece)
         copy_rows(s, a, first, m, s->channels, s->odd, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
@@ -769,41 +799,42 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
       if (s->by_piece) copy_rows(s, a + channel * s->a_k, first, m, count, odd, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
-           w, ", columns = rest < ", w, " ? rest : ", w,
-           ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
-           "; ++n) start[n] = s->bias && n < columns ? ",
-           widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
-           " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
-           " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ",
-           w, ";\n        const b8 partial = ",
-           result_ != "f32" ? std::string("true")
-           : by_tiles_      ? cat("columns != ", w)
-           : half_.empty()  ? std::string("s->by_piece")
-                            : std::string("false"),
-           ", ends = left == count;\n        f32* c = partial ? edge + (p - from) * "
-           "s->rows_per_block * ",
-           w, " : (f32*)whole;\n        const i64 c_row = partial ? ", w, R"( : s->c_row;
+        w, ", columns = rest < ", w, " ? rest : ", w,
+        ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
+        "; ++n) start[n] = s->bias && n < columns ? ",
+        widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
+        " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
+        " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
+        ";\n        const b8 partial = ",
+        result_ != "f32" ? std::string("true")
+        : by_tiles_      ? cat("columns != ", w)
+        : half_.empty()  ? std::string("s->by_piece")
+                         : std::string("false"),
+        ", ends = left == count;\n        f32* c = partial ? edge + (p - from) * "
+        "s->rows_per_block * ",
+        w, " : (f32*)whole;\n        const i64 c_row = partial ? ", w, R"( : s->c_row;
         const element* now = b + channel * per_step * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
           next = now + )",
-           w, R"( * s->b_n;
+        w, R"( * s->b_n;
         else if (!ends)
           next = b + (channel + count) * per_step * s->taps * s->b_k - (together - 1) * )",
-           w, R"( * s->b_n;
+        w, R"( * s->b_n;
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
-           w, R"( * s->b_n;
+        w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
                                  p * s->all_rows + batch * s->m + first, whole - C};
-        status |= tiles(s, m, rows, s->by_piece ? 0 : channel, s->packed ? (unit*)now : panel, c,
-              c_row, count, odd, columns, channel ? (const f32*)0 : start, next, now,
+        status |= tiles(s, m, rows, s->by_piece ? 0 : channel)",
+        reads_columns() ? " * (s->copy_row ? 1 : s->a_k)" : "",
+        R"(, s->packed ? (unit*)now : panel, c, c_row, count, odd, columns, channel ? (const f32*)0 : start, next, now,
               partial && ends ? whole : 0, epilogue && ends ? &f : 0);
       }
     }
   }
 )",
-           by_tiles_ ? "  RELEASE_TILES();\n" : "", "  return status;\n}\n");
+        by_tiles_ ? "  RELEASE_TILES();\n" : "", "  return status;\n}\n");
   }
 
   Prelude prelude_;
