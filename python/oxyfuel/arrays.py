@@ -308,6 +308,12 @@ def other_method(name: str) -> Callable[..., Any]:
     return function
 
 
+def of_scalars(function: Any, *args: Any) -> Any:
+    """What NumPy computes of scalars; where it would warn, a FloatingPointError."""
+    with np.errstate(all="raise"):
+        return function(*args)
+
+
 class Array:
     """Stands for the array, or the NumPy scalar, that has the content of `tensor`."""
 

@@ -71,6 +71,28 @@ def _lru_cache_wrapper(user_function, maxsize, typed, cache_info_type):
     return cached
 
 
+def items_in_order(sequence, /):
+    at = 0
+    while True:
+        try:
+            item = sequence[at]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        at += 1
+
+
+def results_until(function, sentinel, /):
+    while True:
+        try:
+            result = function()
+        except StopIteration:
+            return
+        if sentinel is result or sentinel == result:
+            return
+        yield result
+
+
 def takewhile(predicate, iterable, /):
     return _takewhile(predicate, iter(iterable))
 

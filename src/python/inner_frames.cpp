@@ -112,6 +112,11 @@ bool is_library(const std::string& file) {
   return is_in_folders(file, {"/site-packages/", "/test/"});
 }
 
+// Python code of Oxyfuel's, and NumPy's, for which captured code has other functions.
+bool is_own(const std::string& file) {
+  return file.starts_with(foreign_folders().back()) || file.find("/numpy/") != file.npos;
+}
+
 // What signals call may run anywhere.
 bool is_signal_handler(PyFunctionObject* function) {
   constexpr int kSignals = 64;
@@ -144,14 +149,24 @@ bool asks_existing(PyFunctionObject* function, PyObject** parameters) {
   if (name == nullptr) PyErr_Clear();
   return name != nullptr && asking.contains(name) && PyEval_GetFrame() == refusal.from &&
          std::any_of(parameters, parameters + code->co_argcount,
-                     [](PyObject* o) { return o != nullptr && (*refusal.exists)(o); });
+                     [](PyObject* o) { return o != nullptr && refusal.rules->exists(o); });
 }
 
-void refuse(PyFunctionObject* function) {
-  static PyObject* const type =
-      PyErr_NewException("oxyfuel._C.Refused", PyExc_BaseException, nullptr);
-  refused_name = text_of(function->func_qualname);
-  PyErr_SetString(type, refused_name.c_str());
+// A comparison or a hash that C code, which captured code has called, asks for: what it reads may
+// have been there before, whatever the object is that it is asked of.
+bool compares_or_hashes(PyFunctionObject* function, PyObject** parameters) {
+  static const auto& asking = *new std::unordered_set<std::string_view>{
+      "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__"};
+  const auto* code = code_of(function);
+  const char* name = PyUnicode_AsUTF8(code->co_name);
+  if (name == nullptr) PyErr_Clear();
+  constexpr int kMore = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE;
+  return name != nullptr && asking.contains(name) && PyEval_GetFrame() == refusal.from &&
+         code->co_argcount > 0 && code->co_kwonlyargcount == 0 && (code->co_flags & kMore) == 0 &&
+         !of_file<is_own>(code->co_filename) &&
+         std::all_of(parameters, parameters + code->co_argcount,
+                     [](PyObject* o) { return o != nullptr; }) &&
+         refusal.rules->answers(parameters[0]);
 }
 
 // The first import of a module: what its body calls runs once.
@@ -223,9 +238,13 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
     remove_frame_handler();
   }
   if (running_hooks() > refusal.hooks) return false;  // no part of the program
-  if (refusal.exists != nullptr) {
+  if (refusal.rules != nullptr) {
+    if (compares_or_hashes(function, parameters)) {
+      result = refusal.rules->answer(function, parameters);
+      return true;
+    }
     if (!is_refused(function) && !asks_existing(function, parameters)) return false;
-    refuse(function);
+    refuse_frame(function);
     return true;
   }
   const std::shared_ptr<FrameCompiler> table = table_of_frames();
@@ -244,6 +263,13 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
 }
 
 }  // namespace
+
+void refuse_frame(PyFunctionObject* function) {
+  static PyObject* const type =
+      PyErr_NewException("oxyfuel._C.Refused", PyExc_BaseException, nullptr);
+  refused_name = text_of(function->func_qualname);
+  PyErr_SetString(type, refused_name.c_str());
+}
 
 void leave_whole(PyObject* code) {
   if (left_whole().insert(code).second) Py_INCREF(code);
@@ -273,9 +299,9 @@ InnerFrames::~InnerFrames() {
   boundary([this] { set_dynamo_callback()(dynamo_); });
 }
 
-RefusedFrames::RefusedFrames(const IsExisting* exists)
-    : outer_(std::exchange(refusal, {exists, PyEval_GetFrame(), running_hooks()})) {
-  if (exists != nullptr) {
+RefusedFrames::RefusedFrames(const FrameRules* rules)
+    : outer_(std::exchange(refusal, {rules, PyEval_GetFrame(), running_hooks()})) {
+  if (rules != nullptr) {
     foreign_folders();
     refused_name.clear();
     want_no_collections(1);
@@ -284,7 +310,7 @@ RefusedFrames::RefusedFrames(const IsExisting* exists)
 }
 
 RefusedFrames::~RefusedFrames() {
-  if (refusal.exists != nullptr) {
+  if (refusal.rules != nullptr) {
     remove_frame_handler(/*every=*/true);
     want_no_collections(-1);
   }

@@ -54,23 +54,31 @@ class InnerFrames {
 // from torch's and ours: for tests of the front end with programs that know nothing of it.
 void compile_every_frame(std::shared_ptr<FrameCompiler> table);
 
-// Whether all that is known of an object is that it was there before the capture, with its class.
-using IsExisting = std::function<bool(PyObject*)>;
+// What a capture says of the frames that code written in C begins meanwhile.
+struct FrameRules {
+  // Whether all that is known of an object is that it was there before the capture, with its class.
+  std::function<bool(PyObject*)> exists;
+  // Whether the capture itself compares and hashes an object.
+  std::function<bool(PyObject*)> answers;
+  // What such a method returns, with these parameters: a new reference, or null with an exception.
+  std::function<PyObject*(PyFunctionObject*, PyObject* const* parameters)> answer;
+};
 
 // While it lives, this thread runs no Python function of the user's: a function written in C that
 // calls one while a capture interprets gets an exception in its place, before it could do anything.
 // Libraries' own functions run, but those by which C code compares, hashes or shows an object that
-// `exists`; so does what audit hooks call. Garbage is collected later.
+// `exists`; so does what audit hooks call. What compares and hashes the capture answers itself.
+// Garbage is collected later.
 class RefusedFrames {
  public:
-  explicit RefusedFrames(const IsExisting* exists);  // null: it runs them again
+  explicit RefusedFrames(const FrameRules* rules);  // null: it runs them again
   ~RefusedFrames();
   RefusedFrames(const RefusedFrames&) = delete;
 
   struct Refusal {
-    const IsExisting* exists = nullptr;  // null: none are refused
-    PyFrameObject* from = nullptr;       // the frame that it began in
-    int hooks = 0;                       // those that ran when it began
+    const FrameRules* rules = nullptr;  // null: none are refused
+    PyFrameObject* from = nullptr;      // the frame that it began in
+    int hooks = 0;                      // those that ran when it began
   };
 
  private:
@@ -78,6 +86,8 @@ class RefusedFrames {
 };
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();
+// Refuses a function: sets the exception that code written in C gets in its place.
+void refuse_frame(PyFunctionObject* function);
 // What a module of our Python package has by this name; its import runs where frames are refused.
 py::object own_function(const char* module, const char* name);
 

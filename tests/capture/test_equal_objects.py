@@ -26,6 +26,12 @@ class Ordered:
     n: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: object
+    second: int = 0
+
+
 class Own:
     def __init__(self, n):
         self.n = n
@@ -64,6 +70,8 @@ USES = {
     "hash_of_tuple": lambda a, b: hash((a,)) == hash((b,)),
     "index": lambda a, b: [a, b].index(b),
     "remove": lambda a, b: len({a} - {b}),
+    "inside": lambda a, b: {Pair(a): 3}.get(Pair(b)),
+    "inside_of_both": lambda a, b: Pair(Pair(a)) in {Pair(Pair(b)): 1},
 }
 
 
@@ -90,3 +98,87 @@ def test_objects_that_captured_code_makes_need_no_break():
     compiled = oxyfuel.compile(function, fullgraph=True)
     for n in (1, 2):
         assert torch.equal(compiled(torch.ones(2), n), function(torch.ones(2), n))
+
+
+def changed(key, n):
+    object.__setattr__(key, "n", n)
+
+
+def looked_up(x, table, key):
+    return x * table.get(key, 7), key in table, Own(1) in table, (key, 1) in table
+
+
+def gone_through(x, table, key):
+    for k, v in table.items():
+        x = x * v + (k.n if isinstance(k, Own) else 0)
+    return x, len(table), [k.n for k in list(table) if not isinstance(k, (tuple, str))]
+
+
+CHANGES = {
+    "nothing": lambda table, key: None,
+    "the_key": lambda table, key: changed(key, 2),
+    "a_key_inside": lambda table, key: changed(next(iter(table)), 2),
+    "a_value": lambda table, key: table.update({Own(1): 8}),
+    "another_key": lambda table, key: table.update({Own(5): 8}),
+    "order": lambda table, key: table.update({Own(1): table.pop(Own(1))}),
+    "all_gone": lambda table, key: table.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("program", (looked_up, gone_through))
+def test_keys_of_before_the_call(program, change):
+    compiled = oxyfuel.compile(program)
+    for i in range(3):
+        key = Own(1)
+        table = {Own(1): 2, Own(2): 3, (Own(1), 1): 4, "text": 5}
+        for _ in range(2):
+            ours, eagers = compiled(torch.ones(2), table, key), program(torch.ones(2), table, key)
+            assert torch.equal(ours[0], eagers[0])
+            assert ours[1:] == eagers[1:]
+            change(table, key)
+            if i == 0:
+                break
+    if program is looked_up:
+        assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+asked = []
+
+
+class Tells:
+    def __init__(self, n):
+        self.n = n
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        asked.append((self.n, other.n))
+        return self.n == other.n
+
+
+class Raises:
+    def __hash__(self):
+        raise ValueError("no hash")
+
+
+def test_methods_with_effects_and_errors():
+    table = {Tells(1): 1.0, Tells(2): 2.0}
+
+    def function(x):
+        try:
+            {Raises(): 1}
+        except ValueError as e:
+            message = str(e)
+        return x * table[Tells(2)] + len({Tells(3), Tells(3)}), message
+
+    compiled = oxyfuel.compile(function)
+    for _ in range(2):
+        asked.clear()
+        ours, told = compiled(torch.ones(2)), list(asked)
+        asked.clear()
+        eagers = function(torch.ones(2))
+        assert torch.equal(ours[0], eagers[0])
+        assert ours[1] == eagers[1]
+        assert told == asked

@@ -4,8 +4,10 @@ several calls with another state in between."""
 import collections
 import copy
 import enum
+import fractions
 import heapq
 import re
+import sys
 import threading
 
 import numpy as np
@@ -434,3 +436,158 @@ def plain_values(x, words):
 def test_functions_of_plain_values():
     for _ in agree(plain_values, lambda: ["a-b"], between=lambda w, i: w.append("ba" * i)):
         pass
+
+
+# ---- what code written in C calls ----
+
+
+class Items:
+    """Goes through its items by their places."""
+
+    def __init__(self, *items):
+        self.items = list(items)
+        self.asked = 0
+
+    def __getitem__(self, at):
+        self.asked += 1
+        return self.items[at]
+
+
+def by_places(x, given):
+    a, b = Items(x, x + 1)
+    rest = iter(given)
+    first = next(rest)
+    try:
+        [v for v in Items(1, 2) if Items()[v]]
+    except IndexError as e:
+        message = str(e)
+    parts = [x * v for v in given], list(rest), 3 in given, sum(given), tuple(zip(given, "ab"))
+    return a + b, first, parts, torch.stack(list(Items(x, x))), message
+
+
+def test_iteration_by_places():
+    make = lambda: Items(1, 2, 3)  # noqa: E731
+    for _, mine, theirs in agree(by_places, make, between=lambda o, i: o.items.append(i)):
+        assert mine.asked == theirs.asked
+
+
+def until(x, log):
+    left = iter([1, 2, 0, 5])
+    out = [x * k for k in iter(lambda: next(left), 0)]
+    log.append(list(left))
+    return out, list(iter(iter("ab").__next__, "z"))
+
+
+def made_when_missing(x, log):
+    table = collections.defaultdict(lambda: log.append(len(log)) or x * 2)
+    nested = collections.defaultdict(lambda: collections.defaultdict(list))
+    nested["a"][1].append(2)
+    first = table["k"]
+    table["k"] += 1
+    try:
+        collections.defaultdict(None)["gone"]
+    except KeyError as e:
+        message = str(e)
+    return first, table["k"], dict(nested["a"]), message, "other" in table, table.get("other")
+
+
+def noted(x, log):
+    try:
+        try:
+            raise ValueError("one")
+        except ValueError as e:
+            e.add_note(f"of {x.shape[0]}")
+            raise
+    except ValueError as e:
+        log.append(list(e.__notes__))
+    kept = KeyError("two")
+    kept.add_note("kept")
+    try:
+        kept.add_note(3)
+    except TypeError as e:
+        return x + 1, kept.__notes__, str(e)
+
+
+@pytest.mark.parametrize("program", (until, made_when_missing, noted))
+def test_called_by_code_in_c(program):
+    if program is noted and sys.version_info < (3, 11):
+        pytest.skip("exceptions have no notes")
+    for _, mine, theirs in agree(program, list):
+        assert mine == theirs
+
+
+class Name(str):
+    def shout(self):
+        return self.upper() + "!"
+
+
+class Count(int):
+    def __add__(self, other):
+        return Count(int(self) + other + 100)
+
+
+class Double(float):
+    pass
+
+
+def derived(x, given):
+    name, n = given.name, given.n
+    texts = name.shout(), name.replace("a", "b"), name.split("b"), "x" + name, name[0], f"{name}"
+    return x * len(name) + n.bit_length(), texts, n + 1, n * 2, Name("q"), given.d * 2, "a" in name
+
+
+def test_values_of_derived_classes():
+    def between(given, i):
+        given.name, given.n, given.d = Name("ab" if i < 2 else "cd"), Count(3 + i), Double(i)
+
+    for got, _, _ in agree(derived, Holder, between=between):
+        assert type(got[2]) is Count
+        assert type(got[4]) is Name
+
+
+class Half:
+    def __init__(self, v):
+        self.v = v
+
+    def __float__(self):
+        return self.v / 2
+
+
+def as_floats(x, given):
+    try:
+        float(Half("a"))
+    except TypeError as e:
+        message = str(e)
+    third = fractions.Fraction(1, given.n + 3)
+    return x * float(given.half) + float(third), float(fractions.Fraction(given.n, 2)), message
+
+
+def test_objects_as_floats():
+    def between(given, i):
+        given.half, given.n = Half(i + 1.0), i // 2
+
+    for _ in agree(as_floats, Holder, between=between):
+        pass
+
+
+def test_exported_modules():
+    layers = nn.Sequential(nn.Linear(3, 8), nn.GELU()).eval()
+    module = torch.export.export(layers, (X,)).module()
+    with torch.no_grad():
+        for _ in agree(lambda x, m: m(x), lambda: module):
+            pass
+
+
+def test_inference_tensors_in_inference_mode():
+    weight = torch.randn(2, 2)
+
+    def function(x, w):
+        made = x + 1
+        tensors = x, made, made[0], x[0], x.view(-1), torch.ones(2), w, w.mT, x.contiguous()
+        return made * 2 if made.is_inference() else made, [t.is_inference() for t in tensors]
+
+    with torch.inference_mode():
+        for _ in agree(function, lambda: weight):
+            pass
+        for _ in agree(function, lambda: weight + 1):
+            pass

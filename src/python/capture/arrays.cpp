@@ -176,22 +176,42 @@ SourceId Arrays::source_of_array(py::handle array) const {
   return it == array_sources_.end() ? SourceId() : it->second;
 }
 
-// Torch takes NumPy scalars for Python's numbers: those that came with the call, by their value,
-// booleans as floats. What is assigned to an item must be an integer or a number of Python's
-// itself, as a float64 is.
+// Torch takes NumPy scalars for Python's numbers: those that came with the call, or were computed
+// of such, by their value, booleans as floats, also in a list or tuple. What is assigned to an item
+// must be an integer or a number of Python's itself, as a float64 is.
 Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
   Arguments out = args;
-  for (py::object& a : out) {
-    if (!is_array(a) || !source_of_array(a).valid() || !a.attr("scalar").cast<bool>()) continue;
-    Tracked& tensor = *heap().tracked(a.attr("tensor"));
-    py::object number = number_in(tensor.original.ptr());
-    const auto dtype = THPVariable_Unpack(tensor.original.ptr()).scalar_type();
-    const bool assigned = (word == "setitem" || word == "__setitem__") && a.is(out.back());
+  const auto number_of = [&](const py::object& a, bool assigned) {
+    if (!is_array(a) || !a.attr("scalar").cast<bool>()) return a;
+    const py::object inside = a.attr("tensor");
+    Tracked& tensor = *heap().tracked(inside);
+    const bool existing = source_of_array(a).valid();
+    py::object number = existing ? number_in(tensor.original.ptr()) : numbers().use_number(inside);
+    if (!existing && !number) return a;
+    const auto dtype = THPVariable_Unpack(inside.ptr()).scalar_type();
     if (!number || (assigned && (dtype == at::kBool || dtype == at::kFloat)))
       throw Break(BreakId::numpy, "a scalar of this type");
-    heap().guard(GuardKind::Number, tensor.source, number);
-    a = dtype == at::kBool ? py::float_(number) : std::move(number);
+    if (existing) heap().guard(GuardKind::Number, tensor.source, number);
+    return dtype == at::kBool ? py::object(py::float_(number)) : number;
+  };
+  for (py::object& a : out) {
+    const bool assigned = (word == "setitem" || word == "__setitem__") && a.is(out.back());
+    a = PyTuple_CheckExact(a.ptr()) || PyList_CheckExact(a.ptr())
+            ? with_items(a, [&](const py::object& item) { return number_of(item, false); })
+            : number_of(a, assigned);
   }
+  return out;
+}
+
+py::object Arrays::with_scalars(const py::object& o, bool also_varying) {
+  if (!is_array(o) || !source_of_array(o).valid() || !o.attr("scalar").cast<bool>()) return o;
+  const Tracked& tensor = *heap().tracked(o.attr("tensor"));
+  if (!also_varying && numbers().is_varying(tensor.source)) return o;
+  const py::object number = number_in(tensor.original.ptr());
+  if (!number) return o;
+  heap().guard(GuardKind::Number, tensor.source, number);
+  py::object out = type_of_array(o)(number);
+  heap().hold(out);
   return out;
 }
 

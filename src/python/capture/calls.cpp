@@ -219,6 +219,12 @@ void Calls::require_plain(const Arguments& args, const Keywords& kwargs, py::han
 
 // All of `o`, for a function written in C that looks at it: plain, whatever was there before.
 py::object Calls::plain_contents(py::handle o, py::handle callable) {
+  const auto is_own = [&](const char* name) {
+    return objects().special_method(o, py::str(name)) != nullptr;
+  };
+  if (heap().exists(o) && is_derived_value(o.ptr()) && !answers_itself(o) && !is_own("__str__") &&
+      !is_own("__repr__") && !is_own("__format__"))
+    return plain_value(o.ptr());
   const bool of_python = PyList_CheckExact(o.ptr()) || PyDict_CheckExact(o.ptr()) ||
                          PyTuple_CheckExact(o.ptr()) || PySet_CheckExact(o.ptr());
   if (heap().exists(o) && !of_python) require_plain(o, callable);
@@ -647,10 +653,11 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
       }
       if (PyType_IsSubtype(t, &PyDict_Type) && is_read_by_key(a))
         a = dict_of_mapping(a);
-      else if (takes_apart && own != nullptr && PyFunction_Check(own) && !heap().is_tensor(a) &&
+      else if (takes_apart && !heap().is_tensor(a) &&
+               ((own != nullptr && PyFunction_Check(own)) || iterators().goes_by_items(a)) &&
                !PyType_Check(a.ptr()) && !(of_set && PyAnySet_Check(a.ptr())))
         a = iterators().list_of(a);
-      else if (heap().exists(a))
+      else if (heap().exists(a) && !(t == &PySlice_Type && is_derived_value(a.ptr())))
         a = heap().contents(a);
     }
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
@@ -668,6 +675,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
       for (auto& [name, a] : kwargs) a = plain_size(a);
     }
     if (!container) {
+      for (py::object& a : args) a = arrays().with_scalars(a);
       sizes().make_plain(args, kwargs);
       require_plain(args, kwargs, type);
     }
@@ -713,7 +721,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     if (!out.is_none())
       type_error("__init__() should return None, not '", Py_TYPE(out.ptr())->tp_name, "'");
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
-    for (auto& a : args) a = heap().contents(a);
+    for (auto& a : args)
+      if (!is_derived_value(a.ptr())) a = heap().contents(a);
     if (is_deque(made)) {
       for (py::object& a : args) a = plain_size(a);
       for (auto& [name, a] : kwargs) a = plain_size(a);

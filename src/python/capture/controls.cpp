@@ -236,6 +236,10 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
       return py::none();
     }
   }
+  // They switch TorchDynamo over for what they decorate: the guards of an exported module.
+  if (module == "torch._dynamo.decorators" &&
+      view_of(f->func_qualname).starts_with("DynamoConfigPatchProxy.__e"))
+    return py::none();
   if (module == "torch._higher_order_ops.invoke_subgraph" &&
       name == "invoke_subgraph_placeholder" && !args.empty())
     return call(args[0], {args.begin() + 1, args.end()}, kwargs);

@@ -73,6 +73,46 @@ bool Effects::check_key(py::handle key) {
   return false;
 }
 
+bool is_hashed_by_code(PyObject* key) {
+  if (!PyTuple_CheckExact(key)) {
+    static PyObject* const name = PyUnicode_InternFromString("__hash__");
+    return !is_one_for_all(key) && !is_tensor_object(key) && python_method(key, name) != nullptr;
+  }
+  const auto items = py::reinterpret_borrow<py::tuple>(key);
+  auto is_hashed = [](py::handle o) { return is_plain_key(o.ptr()) || is_hashed_by_code(o.ptr()); };
+  return !is_plain_key(key) && std::all_of(items.begin(), items.end(), is_hashed);
+}
+
+// Where a key of that kind stands in a dict that was there before; nothing where it has none. The
+// dict has hashed its keys for good, so they are guarded as the objects that they are; what is
+// asked for is hashed, and compared with those of its hash, by captured code.
+std::optional<int64_t> Effects::place_of_key(py::handle dict, py::handle asked) {
+  constexpr Py_ssize_t kMost = 64;  // each guard goes through the keys in front
+  if (PyODict_Check(dict.ptr()) || PyDict_GET_SIZE(dict.ptr()) > kMost)
+    throw Break(BreakId::builtin_on_existing, "a large or ordered dict with a key of type ",
+                Py_TYPE(asked.ptr())->tp_name);
+  const SourceId source = heap().tracked(dict)->source;
+  const Py_hash_t hash = PyObject_Hash(asked.ptr());
+  check(hash == -1 ? -1 : 0);
+  auto guard_key = [&](PyObject* key, int64_t i) {
+    heap().guard(GuardKind::IdIs, heap().sources.key(source, i), key);
+  };
+  PyObject *key = nullptr, *value = nullptr;
+  Py_hash_t key_hash = 0;
+  int64_t i = 0;
+  for (Py_ssize_t at = 0; _PyDict_Next(dict.ptr(), &at, &key, &value, &key_hash) != 0; i++) {
+    if (key_hash != hash) continue;
+    guard_key(key, i);
+    const py::object held = heap().wrap(key, heap().sources.key(source, i));
+    heap().guard_apart(held, asked);
+    if (held.is(asked) || objects().truth(objects().compare(held, asked, Py_EQ))) return i;
+  }
+  heap().guard(GuardKind::Length, source, {}, i);
+  i = 0;
+  for (py::handle held : plain_list(dict)) guard_key(held.ptr(), i++);
+  return std::nullopt;
+}
+
 // What a dict that was there before knows the key by: of a fake the tensor that it stands for.
 py::object Effects::key_in(py::handle dict, py::handle key) {
   if (!is_tensor_object(key.ptr()) || !heap().exists(dict)) return borrow(key);
@@ -97,8 +137,14 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
   if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return item_in(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
-  if (!check_key(key)) return {};
   const SourceId source = heap().tracked(dict)->source;
+  if (is_hashed_by_code(key.ptr())) {
+    const auto place = place_of_key(dict, key);
+    if (!place) return {};
+    return heap().wrap_item(py::list(dict.attr("values")())[static_cast<size_t>(*place)],
+                            heap().sources.value_of_key(source, *place));
+  }
+  if (!check_key(key)) return {};
   if (const py::object found = item_in(dict, key))
     return heap().wrap_item(found, heap().sources.dict_item(source, key));
   heap().guard(GuardKind::LacksKey, source, key);
@@ -110,6 +156,7 @@ bool Effects::dict_has(py::handle dict, py::handle asked) {
   if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
+  if (is_hashed_by_code(key.ptr())) return place_of_key(dict, key).has_value();
   if (!check_key(key)) return false;
   const bool found = has_item(borrow(dict), key);
   heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);

@@ -1,6 +1,7 @@
 // The frames that are interpreted: their instructions, their exceptions, where they can be left.
 #pragma once
 
+#include <exception>
 #include <unordered_set>
 
 #include "python/bytecode/code.h"
@@ -118,6 +119,7 @@ class Frames : public Part {
   bool direct = false;           // of the frame that comes next
 
  private:
+  PyObject* answer(PyFunctionObject* function, PyObject* const* parameters);
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
@@ -129,6 +131,7 @@ class Frames : public Part {
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<size_t> raised_steps_;
+  std::exception_ptr failed_answer_;  // what code written in C had to be kept from
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   size_t closed_ = 0;
   std::vector<size_t> closed_steps_;

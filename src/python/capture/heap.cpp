@@ -194,6 +194,16 @@ bool Heap::is_tensor(py::handle o) {
   return k != nullptr && k->value.has_value();
 }
 
+// Over the memory of one that is no inference tensor.
+bool Heap::is_view_of_normal_input(py::handle tensor) {
+  const c10::Storage& memory = THPVariable_Unpack(tensor.ptr()).storage();
+  return std::ranges::any_of(fake_of_, [&](const auto& both) {
+    const at::Tensor& real = THPVariable_Unpack(both.first);
+    return THPVariable_Unpack(both.second.ptr()).storage().is_alias_of(memory) &&
+           !real.is_inference();
+  });
+}
+
 bool Heap::is_made_here(py::handle function) {
   Tracked* k = tracked(function);
   return k != nullptr && !k->source.valid();
@@ -466,16 +476,40 @@ py::list Heap::items_of(py::handle o) {
   return items;
 }
 
+// Of a dict some of whose keys are objects, of which each call has to have the same ones: it has
+// hashed them for good.
+py::object Heap::items_of_objects(py::handle o) {
+  constexpr Py_ssize_t kMost = 64;  // each guard goes through the keys in front
+  const SourceId source = tracked(o)->source;
+  auto refuse = [] {
+    throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
+  };
+  if (PyODict_Check(o.ptr()) || PyDict_GET_SIZE(o.ptr()) > kMost || tracked(o)->writes) refuse();
+  guard(GuardKind::Length, source, {}, PyDict_GET_SIZE(o.ptr()));
+  py::dict items;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_hash_t hash = 0;
+  int64_t i = 0;
+  for (Py_ssize_t at = 0; _PyDict_Next(o.ptr(), &at, &key, &value, &hash) != 0; i++) {
+    const SourceId place = sources.key(source, i);
+    guard(GuardKind::IdIs, place, key);
+    if (!is_constant(key) && !wrap(key, place).is(py::handle(key))) refuse();
+    const py::object held = wrap_item(value, sources.value_of_key(source, i));
+    check(_PyDict_SetItem_KnownHash(items.ptr(), key, held.ptr(), hash));
+  }
+  return std::move(items);
+}
+
 py::object Heap::dict_items(py::handle o) {
   const SourceId source = tracked(o)->source;
   const Writes* w = tracked(o)->writes.get();
   py::object items = steal(PyODict_Check(o.ptr()) ? PyODict_New() : PyDict_New());
   if (!w || !w->cleared) {
     const py::tuple keys(plain_list(o));
+    if (!std::all_of(keys.begin(), keys.end(), [](py::handle k) { return is_plain_key(k.ptr()); }))
+      return items_of_objects(o);
     guard(GuardKind::Keys, source, keys);
     for (py::handle key : keys) {
-      if (!is_plain_key(key.ptr()))
-        throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
       const bool written =
           w && PyDict_Contains(w->items.ptr(), key.ptr()) == 1;  // it keeps its place
       items[key] =
@@ -541,6 +575,7 @@ py::object Heap::deep_contents(py::handle o, int depth) {
 py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
+  if (is_derived_value(p)) return plain_value(p);  // which is guarded
   if (const py::object dict = objects().class_dict(o))
     return steal(PyDictProxy_New(contents(dict).ptr()));
   if (tracked(o)->shadow) return tracked(o)->shadow;

@@ -46,6 +46,7 @@ class Heap : public Part {
   Tracked* tracked(py::handle o);
   Tracked& found_at(py::handle o, SourceId source);  // it was there before; its first source stays
   bool is_tensor(py::handle o);
+  bool is_view_of_normal_input(py::handle tensor);
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
   bool keeps_attributes(py::handle o);     // of the time before the call
@@ -88,6 +89,7 @@ class Heap : public Part {
   bool is_made_anew(py::handle function, SourceId source) const;
   py::list items_of(py::handle o);
   py::object dict_items(py::handle o);
+  py::object items_of_objects(py::handle o);
   py::object set_items(py::handle o);
   std::vector<SourceId> places_of(py::handle o);
   void guard_two_objects(py::handle a, py::handle b);
@@ -138,6 +140,7 @@ class Effects : public Part {
 
  private:
   bool check_key(py::handle key);
+  std::optional<int64_t> place_of_key(py::handle dict, py::handle asked);
   py::object key_in(py::handle dict, py::handle key);
   Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
   Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);
@@ -162,6 +165,9 @@ class Arrays : public Part {
   py::object call_array_code(TracedFrame& frame);
   // Of a call of the function with this name.
   Arguments with_numbers(std::string_view word, const Arguments& args);
+  // A NumPy scalar of before the call itself, guarded by its value, in the place of what stands for
+  // it; anything else as it is.
+  py::object with_scalars(const py::object& o, bool also_varying = true);
   // Of what stands for an array, as a key that C code has asked for its hash.
   static bool is_refusal(const py::error_already_set& e);
   bool in_array_code() const;

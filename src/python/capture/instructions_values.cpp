@@ -181,7 +181,7 @@ py::object formatted(Capture& c, py::object o, const py::object& spec) {
 
 void format_value(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object spec = i.arg & 4 ? pop(f) : py::str("");
-  py::object o = pop(f);
+  py::object o = c.arrays.with_scalars(pop(f));
   const uint32_t conversion = i.arg & 3;
   if (py::object text = c.numbers.formatted(o, kConversions[conversion], spec))
     return push(f, std::move(text));

@@ -170,9 +170,11 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
 
 // One instruction. Where code written in C wants to call a function of the user's, it breaks.
 void Frames::step(TracedFrame& f) {
-  auto check = [] {
-    if (const std::string name = take_refused(); !name.empty())
-      throw Break(BreakId::builtin_call, "it calls ", name);
+  auto check = [this] {
+    const std::string name = take_refused();
+    if (name.empty()) return;
+    if (failed_answer_) std::rethrow_exception(std::exchange(failed_answer_, nullptr));
+    throw Break(BreakId::builtin_call, "it calls ", name);
   };
   const bool outside = std::exchange(iterators().took_iterator, false);
   try {
@@ -254,11 +256,36 @@ UserStack Frames::user_stack() const {
 
 // The captured code itself: nothing else runs functions of the user's meanwhile.
 py::object Frames::interpret_alone(TracedFrame& frame) {
-  const IsExisting exists = [this](PyObject* o) {
+  FrameRules rules;
+  rules.exists = [this](PyObject* o) {
     return heap().exists(o) && !is_callable_constant(o) && !is_singleton(o);
   };
-  const RefusedFrames refused(&exists);
+  rules.answers = [](PyObject* o) {
+    return is_changeable_class(Py_TYPE(o)) && !is_one_for_all(o) && !is_tensor_object(o) &&
+           !is_array(o);
+  };
+  rules.answer = [this](PyFunctionObject* f, PyObject* const* given) { return answer(f, given); };
+  const RefusedFrames refused(&rules);
   return interpret(frame);
+}
+
+// Of code written in C, which may ask as often as it likes: so what is asked may have no effect.
+PyObject* Frames::answer(PyFunctionObject* function, PyObject* const* parameters) {
+  try {
+    Arguments args;
+    for (int i = 0; i < code_of(function)->co_argcount; i++) args.push_back(borrow(parameters[i]));
+    const size_t written = effects().count();
+    const py::object out =
+        with_numbers(calls().call(reinterpret_cast<PyObject*>(function), std::move(args)));
+    if (is_constant(out.ptr()) && effects().count() == written) return out.inc_ref().ptr();
+  } catch (py::error_already_set& e) {
+    e.restore();
+    return nullptr;
+  } catch (...) {
+    failed_answer_ = std::current_exception();
+  }
+  refuse_frame(function);
+  return nullptr;
 }
 
 // Of an exception of captured code: the places that it has passed so far, with empty frames.

@@ -259,11 +259,15 @@ py::object Iterators::iterate(py::handle o) {
     raise(PyExc_TypeError, "iter() returned non-iterator of type '", Py_TYPE(made.ptr())->tp_name,
           "'");
   }
-  // By __getitem__ and IndexError.
-  if (Py_TYPE(p)->tp_iter == nullptr && python_method(p, names().getitem_) != nullptr)
-    throw Break(BreakId::attribute_protocol, "iteration by __getitem__");
+  if (goes_by_items(o)) return calls().call_function(polyfill("items_in_order"), {borrow(p)}, {});
   if (heap().exists(o) && Py_TYPE(p)->tp_iter == PyObject_SelfIter) return borrow(p);
   return steal(PyObject_GetIter(heap().contents(o).ptr()));
+}
+
+// By __getitem__ and IndexError.
+bool Iterators::goes_by_items(py::handle o) {
+  return Py_TYPE(o.ptr())->tp_iter == nullptr &&
+         python_method(o.ptr(), names().getitem_) != nullptr;
 }
 
 // Null at the end; `returned_` is what a generator returned then.

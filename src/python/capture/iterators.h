@@ -28,6 +28,7 @@ class Iterators : public Part {
                                            const Keywords& kwargs);
   py::object make_chain(py::object outer);
   py::object iterate(py::handle o);
+  static bool goes_by_items(py::handle o);
   py::object iter_next(py::handle iterator);  // null at the end
   bool reaches_unfinished(PyObject* root);
   void refuse_to_end(PyObject* held);

@@ -193,6 +193,10 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (name == "__exit__" && default_devices() + (WithoutDefaultDevice::is_set() ? 1 : 0) > 0)
       return set_default_devices(default_devices() - 1), py::none();
   }
+  // What it holds is guarded where it was found, and the methods of its base read nothing else.
+  if (heap().exists(self) && is_derived_value(self.ptr()) && !name.starts_with("__"))
+    return call(py::object(plain_value(self.ptr()).attr(name.c_str())), std::move(args),
+                std::move(kwargs));
   if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (is_symbolic_int(self) && name == "bit_length") return call_real(callable, args, kwargs);
@@ -214,13 +218,15 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
   }
   const bool compares = (method_traits(name) & native::Compares) != 0;
+  if (compares || name == "get")
+    for (py::object& a : args) a = arrays().with_scalars(a);
   // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
   // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {
     const bool as_it_lies =
         PyDict_Check(self.ptr()) || (PyAnySet_Check(self.ptr()) && PyAnySet_Check(args[i].ptr()));
     if (!as_it_lies && takes_whole(name, i) && !heap().is_tensor(args[i]) &&
-        objects().special_method(args[i], names().iter_)) {
+        (objects().special_method(args[i], names().iter_) || iterators().goes_by_items(args[i]))) {
       args[i] = iterators().items_to_add(args[i]);
       continue;
     }
@@ -238,7 +244,8 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
     for (size_t i = 1; i < args.size(); i++)
-      if (heap().exists(args[i])) args[i] = heap().contents(args[i]);
+      if (heap().exists(args[i]) && !is_derived_value(args[i].ptr()))
+        args[i] = heap().contents(args[i]);
     return call_real(callable, args, kwargs);
   }
   if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
@@ -252,7 +259,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
     if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
     sizes().make_plain(args, kwargs);
-    for (auto& a : args) a = plain_contents(a, callable);
+    for (auto& a : args) a = plain_contents(arrays().with_scalars(a), callable);
     for (const auto& [key, a] : kwargs) require_plain(a, callable);
     return call_real(callable, args, kwargs);
   }
@@ -353,17 +360,17 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       a = heap().contents(a);
     else if (!keeps_arguments(name))
       a = heap().deep_contents(a);
-    if (text) {
+    if (text || name == "add_note") {
       a = with_numbers(a);
       require_plain(a, callable);
     }
   }
   if (name == "numel" && PyTuple_Check(self.ptr()) && mentions_symbolic_int(self))
     return call(member_of<"math", "prod">(), {self});
-  const bool known_self = text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) ||
-                          PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr()) ||
-                          is_deque(self) ||
-                          (PyExceptionInstance_Check(self.ptr()) && name == "__init__");
+  const bool known_self =
+      text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) || PyDict_Check(self.ptr()) ||
+      PyAnySet_Check(self.ptr()) || is_deque(self) ||
+      (PyExceptionInstance_Check(self.ptr()) && (name == "__init__" || name == "add_note"));
   if (!known_self) throw Break(BreakId::builtin_call, Py_TYPE(self.ptr())->tp_name, ".", name);
   return call_real(target, args, kwargs);
 }

@@ -31,6 +31,8 @@ inline bool is_plain_key(PyObject* p) {
   PyObject** items = PySequence_Fast_ITEMS(p);
   return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
 }
+// Hashed and compared by Python code, itself or what is in it.
+bool is_hashed_by_code(PyObject* key);
 bool may_be_another(PyObject* p);  // elsewhere an equal one may be another object
 
 [[noreturn]] void name_error(py::handle name, const char* format = "name '%U' is not defined");

@@ -43,6 +43,7 @@ class Objects : public Part {
 
  private:
   py::object find_attr(py::handle o, py::handle name);
+  py::object made_by_factory(py::handle o);
   py::object load_super_attr(py::handle super, py::handle name);
   py::object metatype_attr(py::handle type, py::handle name);
   bool is_existing_tuple(py::handle o);  // of a class of its own
@@ -54,6 +55,7 @@ class Objects : public Part {
   py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
   bool is_tensor_operand(py::handle o);
+  bool is_of_numpy_scalars(const std::string& name, const Arguments& args) const;
   py::object with_indices(const py::object& key);
   Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
   std::optional<py::object> compare_items(const std::string& name, py::handle function,

@@ -1,6 +1,7 @@
 // Operators, items, truth and comparisons: whom CPython asks of Python's classes, in which order.
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/evaluate.h"
+#include "python/inner_frames.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -262,8 +263,18 @@ py::object Objects::with_indices(const py::object& key) {
   return index;
 }
 
-py::object Objects::subscript(py::handle o, py::handle key_given, bool generic) {
+// What a defaultdict puts under a key that it does not have; null where it has no factory.
+py::object Objects::made_by_factory(py::handle o) {
+  static PyTypeObject* const type = as_type(member_of<"collections", "defaultdict">());
+  if (!PyType_IsSubtype(Py_TYPE(o.ptr()), type)) return {};
+  const py::object factory = load_attr(o, py::str("default_factory"));
+  return factory.is_none() ? py::object() : calls().call(factory, {});
+}
+
+py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) {
   PyObject* p = o.ptr();
+  const py::object key_given =
+      PyDict_Check(p) ? arrays().with_scalars(borrow(key_asked)) : borrow(key_asked);
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
@@ -280,20 +291,16 @@ py::object Objects::subscript(py::handle o, py::handle key_given, bool generic) 
     if (py::object found = effects().dict_get(o, key)) return found;
     if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
       if (PyFunction_Check(other)) return calls().call(other, {borrow(p), borrow(key)});
-      py::object factory = load_attr(o, py::str("default_factory"));
-      if (!factory.is_none()) {
-        py::object value = calls().call(factory, {});
-        effects().dict_write(o, key, value);
-        return value;
-      }
+      if (py::object value = made_by_factory(o)) return effects().dict_write(o, key, value), value;
     }
     raise_with(PyExc_KeyError, key);
   }
   if (const py::object dict = class_dict(o)) return subscript(dict, key);
-  if (PyDict_Check(p) && !PyDict_CheckExact(p))
-    if (PyObject* other = special_method(o, py::str("__missing__"));
-        other && !effects().dict_has(o, key))
+  if (PyDict_Check(p) && !PyDict_CheckExact(p) && !effects().dict_has(o, key)) {
+    if (PyObject* other = special_method(o, py::str("__missing__")))
       return calls().call(other, {borrow(p), borrow(key)});
+    if (py::object value = made_by_factory(o)) return store_subscript(o, key, value), value;
+  }
   if (heap().exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
     for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_apart(held, key);
   return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
@@ -365,7 +372,8 @@ void Objects::delete_subscript(py::handle o, py::handle key) {
 }
 
 py::object Objects::contains(py::handle container, py::handle item_given, bool generic) {
-  const py::object item = heap().deep_contents(item_given);  // what is in it decides as well
+  // What is in it decides as well.
+  const py::object item = arrays().with_scalars(heap().deep_contents(item_given));
   if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
     return py::bool_(truth(calls().call(own, {borrow(container), borrow(item)})));
   if (heap().is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
@@ -376,8 +384,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
     throw Break(BreakId::builtin_on_existing, "a mappingproxy");
   const bool takes_items =
       iterators().lazy(container) || (heap().exists(container) && PyIter_Check(container.ptr())) ||
-      (special_method(container, names().iter_) && !generic &&
-       effects().lookup(Py_TYPE(container.ptr()), names().contains_) == nullptr);
+      ((special_method(container, names().iter_) || iterators().goes_by_items(container)) &&
+       !generic && effects().lookup(Py_TYPE(container.ptr()), names().contains_) == nullptr);
   if (takes_items) {
     py::object iterator = iterators().iterate(container);
     while (py::object found = iterators().iter_next(iterator))
@@ -430,8 +438,40 @@ std::optional<py::object> Objects::compare_items(const std::string& name, py::ha
   return operate(function, {py::int_(a.size()), py::int_(b.size())});
 }
 
+// What NumPy makes of its scalars; null where it would warn.
+static py::object of_scalars(py::handle function, const Arguments& args) {
+  const RefusedFrames allowed(nullptr);  // errstate is written in Python
+  try {
+    return own_function("oxyfuel.arrays", "of_scalars")(function, *tuple_of(args));
+  } catch (const py::error_already_set& e) {
+    if (e.matches(PyExc_FloatingPointError)) return {};
+    throw;
+  }
+}
+
+// Of NumPy scalars and what Python has: a comparison, whose answer the code wants to know, or
+// arithmetic of integers, which are mostly sizes. What is computed of floats mostly meets tensors.
+bool Objects::is_of_numpy_scalars(const std::string& name, const Arguments& args) const {
+  if (arrays().in_array_code() || std::ranges::none_of(args, is_array)) return false;
+  const bool comparison = std::ranges::find(kComparisons, name) != kComparisons.end();
+  return std::ranges::all_of(args, [&](const py::object& a) {
+    if (!is_array(a))
+      return is_number(a.ptr()) || ((PyList_CheckExact(a.ptr()) || PyTuple_CheckExact(a.ptr()) ||
+                                     PyUnicode_CheckExact(a.ptr())) &&
+                                    name == "mul" && !heap().exists(a));
+    const at::Tensor& t = THPVariable_Unpack(py::object(a.attr("tensor")).ptr());
+    return comparison || at::isIntegralType(t.scalar_type(), true);
+  });
+}
+
 py::object Objects::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
+  if (is_of_numpy_scalars(name, args)) {
+    Arguments plain;
+    for (const py::object& a : args) plain.push_back(arrays().with_scalars(a, false));
+    if (std::ranges::none_of(plain, is_array))
+      if (py::object made = of_scalars(function, plain)) return heap().hold(made), made;
+  }
   // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
   if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
@@ -476,6 +516,10 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
                      name == "or_" || name == "ior" || name == "concat" || name == "iconcat";
   Arguments plain;
   for (const auto& a : args) {
+    if (heap().exists(a) && is_derived_value(a.ptr())) {
+      plain.push_back(plain_value(a.ptr()));
+      continue;
+    }
     // The copy of a defaultdict is a dict.
     if (name == "or_" && heap().exists(a) && PyDict_Check(a.ptr()) && !PyODict_Check(a.ptr()) &&
         Py_TYPE(a.ptr())->tp_as_number->nb_or != PyDict_Type.tp_as_number->nb_or)

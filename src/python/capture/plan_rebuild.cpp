@@ -195,8 +195,20 @@ uint32_t RebuildPlan::place_made(py::handle o) {
   if (auto step = place_special(o)) return *step;
   if (PyList_Check(p) || PyDict_Check(p) || PySet_Check(p)) return place_instance(o);
   if (!made_here(o) || is_one_for_all(o) || PyCode_Check(p) || PyRange_Check(p)) return constant(o);
+  if ((type_traits(type) & native::Scalar) != 0) return constant(o);  // of NumPy
+  if (is_derived_value(p)) return place_derived_value(o);
   if (builtin_base(type) != &PyBaseObject_Type && !is_namespace(type)) refuse(o);
   return place_instance(o);
+}
+
+// Of a class derived from int, float, complex, str or bytes: by __new__ of that.
+uint32_t RebuildPlan::place_derived_value(py::handle o) {
+  const py::object value = plain_value(o.ptr());
+  const py::object make = py::type::of(value).attr("__new__");
+  kept_.push_back(value);
+  const py::object attributes = attributes_of(o);
+  if (attributes && PyDict_GET_SIZE(attributes.ptr()) > 0) refuse(o);
+  return place_call(o, make, {py::type::of(o), value});
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {

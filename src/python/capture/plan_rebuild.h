@@ -33,6 +33,7 @@ class RebuildPlan {
   uint32_t place_size(py::handle o);
   SourceId own_place(py::handle o);
   uint32_t place_made(py::handle o);
+  uint32_t place_derived_value(py::handle o);
   uint32_t place_tuple(py::handle o);
   uint32_t place_instance(py::handle o);
   uint32_t constant(py::handle o);

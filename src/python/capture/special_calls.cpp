@@ -167,6 +167,7 @@ Meant inverted(Capture& c, py::handle callable, const py::object& flag) {
 }
 
 Meant hash(Capture& c, const py::object& o) {
+  if (is_hashed_by_code(o.ptr())) return py::int_(py::hash(o));  // asks the captured code
   PyObject* own = c.objects.special_method(o, py::str("__hash__"));
   if (own == nullptr) return nothing;
   const py::object number = c.calls.call(own, {o});
@@ -385,6 +386,17 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
       !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()) &&
       c.objects.special_method(o, py::str(method)) == nullptr)
     return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
+  // As float() asks it; int() asks for more.
+  if (PyObject* own = std::string_view(method) == "__float__" && !is_derived_value(o.ptr())
+                          ? c.objects.special_method(o, py::str(method))
+                          : nullptr) {
+    py::object made = c.calls.call(own, {o});
+    if (PyFloat_CheckExact(made.ptr()) || is_symbolic_float(made)) return made;
+    if (is_constant(made.ptr()))
+      type_error(Py_TYPE(o.ptr())->tp_name, ".__float__ returned non-float (type ",
+                 Py_TYPE(made.ptr())->tp_name, ")");
+    throw Break(BreakId::builtin_call, "a __float__ that is no plain number");
+  }
   if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
   return float_of_size(c, callable, {o});
 }
@@ -648,6 +660,8 @@ std::optional<py::object> Calls::call_dispatched(py::handle callable, const Argu
 // str(o) or repr(o), where Python code or an exception made here says it; nullopt for all else.
 std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (heap().is_tensor(o)) return std::nullopt;
+  if (const py::object scalar = arrays().with_scalars(borrow(o)); !scalar.is(o))
+    return repr ? py::object(py::repr(scalar)) : py::object(py::str(scalar));
   PyObject* own = repr ? nullptr : objects().special_method(o, py::str("__str__"));
   if (own == nullptr && (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str))
     own = objects().special_method(o, py::str("__repr__"));

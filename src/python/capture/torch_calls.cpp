@@ -505,8 +505,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     const Tracked* k = heap().tracked(tensor);
     if (k != nullptr && k->source.valid())
       return py::bool_(THPVariable_Unpack(k->original.ptr()).is_inference());
-    if (c10::InferenceMode::is_enabled())
-      throw Break(BreakId::torch_call, "Tensor.is_inference in inference mode");
+    if (c10::InferenceMode::is_enabled())  // a view of an input is what that is
+      return py::bool_(!heap().is_view_of_normal_input(tensor));
     return py::bool_(inference().is_inference(THPVariable_Unpack(tensor.ptr())));
   }
   if (name == "retain_grad" && args.empty() && kwargs.empty())

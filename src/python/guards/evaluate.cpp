@@ -156,6 +156,14 @@ PyObject* key_at(PyObject* o, int64_t index) {
   return found;
 }
 
+PyObject* value_at(PyObject* o, int64_t index) {
+  PyObject *key = nullptr, *value = nullptr;
+  if (!PyDict_Check(o) || PyODict_Check(o)) return nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(o, &at, &key, &value) != 0; index--)
+    if (index == 0) return value;
+  return nullptr;
+}
+
 bool same_keys(PyObject* o, PyObject* expected) {
   if (!PyDict_Check(o) && !PyAnySet_Check(o)) return false;
   if (length_of(o) != PyTuple_GET_SIZE(expected)) return false;
@@ -416,6 +424,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
     }
     case SourceKind::Key:
       return key_at(base, step.index);
+    case SourceKind::ValueOfKey:
+      return value_at(base, step.index);
     case SourceKind::IteratorPart:
       return iterator_part(base, step.index, made);
     case SourceKind::Answer:
