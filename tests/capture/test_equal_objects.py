@@ -1,6 +1,7 @@
 """Objects that were there before, with `__eq__`, `__hash__` and their like from libraries: what C
 code finds by them holds for the objects of one call."""
 
+import collections
 import dataclasses
 import fractions
 import ipaddress
@@ -71,6 +72,7 @@ USES = {
     "index": lambda a, b: [a, b].index(b),
     "remove": lambda a, b: len({a} - {b}),
     "inside": lambda a, b: {Pair(a): 3}.get(Pair(b)),
+    "counted": lambda a, b: collections.Counter([Pair(a), Pair(a)])[Pair(b)],
     "inside_of_both": lambda a, b: Pair(Pair(a)) in {Pair(Pair(b)): 1},
 }
 

@@ -448,6 +448,9 @@ class Items:
         self.items = list(items)
         self.asked = 0
 
+    def __len__(self):
+        return len(self.items)
+
     def __getitem__(self, at):
         self.asked += 1
         return self.items[at]

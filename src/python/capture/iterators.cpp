@@ -295,7 +295,20 @@ py::object Iterators::iter_next(py::handle iterator) {
   return owned(next);
 }
 
+// Some functions in C ask how many items there will be, others do not.
+void Iterators::ask_for_length(py::handle o) {
+  PyObject* own = objects().special_method(o, names().len_);
+  if (own == nullptr) return;
+  const size_t written = effects().count();
+  try {
+    calls().call(own, {borrow(o)});
+    if (effects().count() == written) return;
+  } catch (const py::error_already_set&) {}
+  throw Break(BreakId::attribute_protocol, "iteration of what has a __len__ with effects");
+}
+
 py::object Iterators::list_of(py::handle iterable) {
+  if (goes_by_items(iterable)) ask_for_length(iterable);
   py::list out;
   py::object iterator = iterate(iterable);
   while (py::object item = iter_next(iterator)) out.append(item);

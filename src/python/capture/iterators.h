@@ -51,6 +51,7 @@ class Iterators : public Part {
   bool took_iterator = false;  // the instruction went through one, which its end has moved
 
  private:
+  void ask_for_length(py::handle o);
   py::object add_lazy(py::object stand_in, LazyIterator lazy);
   std::vector<py::object> iterators_of(std::span<const py::object> iterables);
   bool runs_alone(py::handle iterator);
