@@ -159,10 +159,7 @@ PyObject* negative(PyObject* o) {
 PyObject* absolute_of(PyObject* o) {
   auto body = [=] {
     const Operand x = *operand(o);
-    if (sym::origin_of(x.expr) != sym::Origin::Hinted)
-      return symbolic_int(sym::max(x.expr, -x.expr), x.facts).release().ptr();
-    const bool negative = x.facts->decide(sym::less(x.expr, 0));
-    return symbolic_int(negative ? -x.expr : x.expr, x.facts).release().ptr();
+    return symbolic_int(sym::max(x.expr, -x.expr), x.facts).release().ptr();
   };
   return boundary(body, nullptr);
 }

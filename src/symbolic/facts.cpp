@@ -123,7 +123,7 @@ bool ShapeFacts::decide(const Condition& condition, std::optional<bool> unbacked
   if (auto k = known(c)) return *k;
   const bool hinted = origin_of(c) == Origin::Hinted;
   if (hinted) {
-    c = map_differences(c, [this](Expr d) { return without_extrema(d); });
+    c = without_extrema(c);
     if (auto k = known(c)) return *k;
   }
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
@@ -146,10 +146,60 @@ bool ShapeFacts::assume(const Condition& condition) {
   return decide(c, true);
 }
 
-// Which operand a min or max is, is asked first: `s0 <= 64` says more than `s0 == min(64, s0)`.
-Expr ShapeFacts::without_extrema(Expr e) {
+// What it says of the operands of its min and max: `s0 == 10` of `min(64, s0) == 10`, `s0 <= 8` and
+// `s1 <= 8` of `max(s0, s1) <= 8`. Where it says that either of two things holds it stays as it is,
+// and so does `s2 == max(s0, s1)`, which gives s2.
+Condition ShapeFacts::without_extrema(const Condition& c) {
+  if (!c.parts.empty()) {
+    Condition out = constant_condition(c.kind == Form::And);
+    for (const Condition& part : c.parts) {
+      const Condition plain = without_extrema(part);
+      out = c.kind == Form::And ? both(out, plain) : either(out, plain);
+    }
+    return out;
+  }
+  const std::optional<Expr> m = c.is_constant() ? std::nullopt : extremum_in(c.difference);
+  if (!m) return c;
+  const Expr d = c.difference, a = m->operands()[0], b = m->operands()[1];
+  const auto line = linear_in(d, *m);
+  const bool is_min = m->kind() == Kind::Min;
+  if (c.kind == Form::AtMost) {
+    const Range slope = line ? range_of(line->first) : Range();
+    if (slope.lo < 0 && slope.hi > 0) return c;
+    const Condition of_a = at_most(replaced(d, *m, a), 0), of_b = at_most(replaced(d, *m, b), 0);
+    const bool need_both = is_min == (slope.hi <= 0), holds = evaluate(c, hint);
+    const Condition open =
+        without_extrema(need_both ? negate(still_open(either(negate(of_a), negate(of_b))))
+                                  : still_open(either(of_a, of_b)));
+    const bool one_thing = open.parts.empty() || (open.kind == Form::And) == holds;
+    return one_thing ? open : c;
+  }
+  if (known_at_most(d) || known_at_most(-d)) {  // of one sign: not equal is less
+    const Condition unequal = known_at_most(d) ? at_most(d, -1) : at_most(1, d);
+    const Condition plain = without_extrema(unequal);
+    return c.kind == Form::Equal ? negate(plain) : plain;
+  }
+  for (const auto& [one, other] : {std::pair(a, b), std::pair(b, a)}) {
+    const Expr at_one = replaced(d, *m, one);
+    if (!at_one.is_const() || !line || !line->first.is_const()) continue;
+    // Of m - one, which of both m is; else it is not `one`, by so much.
+    const bool below = (at_one.value() > 0) == (line->first.value() > 0);
+    Condition same = constant_condition(false);
+    if (at_one.is_const(0))
+      same = is_min ? at_most(one, other) : at_most(other, one);
+    else if (below == is_min)
+      same = without_extrema(equal(replaced(d, *m, other), 0));
+    return c.kind == Form::Equal ? same : negate(same);
+  }
+  if (!evaluate(equal(d, 0), hint) || given_symbol(d)) return c;
+  const Condition same = equal(decided_extrema(d), 0);
+  return c.kind == Form::Equal ? same : negate(same);
+}
+
+// Which operand each is becomes a fact.
+Expr ShapeFacts::decided_extrema(Expr e) {
   if (e.is_const()) return e;
-  for (Expr op : e.operands()) without_extrema(op);
+  for (Expr op : e.operands()) decided_extrema(op);
   if (e.kind() == Kind::Min || e.kind() == Kind::Max) {
     Expr a = simplify(e.operands()[0]), b = simplify(e.operands()[1]);
     if (a.is_const()) std::swap(a, b);
@@ -210,9 +260,9 @@ void ShapeFacts::raise_guesses(const Condition& c) {
     pool_->symbol(symbols[0].name(), range_of(symbols[0]), least, origin_of(symbols[0]));
 }
 
-// An equation that gives a symbol: the youngest one goes. Of those without a hint it is the one
-// that is known last, which comes from what is known before.
-std::optional<Expr> ShapeFacts::add_replacement(Expr difference) {
+// The symbol that an equation gives, and its value: the youngest one goes. Of those without a hint
+// it is the one that is known last, which comes from what is known before.
+std::optional<std::pair<Expr, Expr>> ShapeFacts::given_symbol(Expr difference) const {
   std::vector<Expr> symbols;
   collect_symbols(difference, symbols);
   std::ranges::sort(symbols, std::greater(),
@@ -220,14 +270,19 @@ std::optional<Expr> ShapeFacts::add_replacement(Expr difference) {
   if (origin_of(difference) != Origin::Hinted) symbols.resize(1);
   for (Expr s : symbols) {
     auto linear = linear_in(difference, s);
-    if (!linear || !(linear->first.is_const(1) || linear->first.is_const(-1))) continue;
-    const Expr value = linear->first.is_const(1) ? -linear->second : linear->second;
-    auto once = [&](Expr symbol) { return symbol == s ? value : symbol; };
-    for (auto& [from, to] : replacements_) to = substitute(to, once);
-    replacements_.emplace_back(s, value);
-    return s;
+    if (linear && (linear->first.is_const(1) || linear->first.is_const(-1)))
+      return std::pair(s, linear->first.is_const(1) ? -linear->second : linear->second);
   }
   return std::nullopt;
+}
+
+std::optional<Expr> ShapeFacts::add_replacement(Expr difference) {
+  const auto given = given_symbol(difference);
+  if (!given) return std::nullopt;
+  auto once = [&](Expr symbol) { return symbol == given->first ? given->second : symbol; };
+  for (auto& [from, to] : replacements_) to = substitute(to, once);
+  replacements_.push_back(*given);
+  return given->first;
 }
 
 // Looks at the facts with one of these symbols, and at those with a symbol of these, again until

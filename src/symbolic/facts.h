@@ -135,6 +135,7 @@ class ShapeFacts {
   // The origin is a fact's with the same.
   void add(const Condition& c, const Fact& origin);
   void raise_guesses(const Condition& c);
+  std::optional<std::pair<Expr, Expr>> given_symbol(Expr difference) const;
   std::optional<Expr> add_replacement(Expr difference);
   void add_product_rules(Expr difference);
   void add_congruence(Expr difference);
@@ -147,7 +148,8 @@ class ShapeFacts {
   Expr apply_products(Expr e) const;
   Expr with_congruences(Expr e) const;
   Expr apply_congruences(Expr e) const;
-  Expr without_extrema(Expr e);
+  Condition without_extrema(const Condition& c);
+  Expr decided_extrema(Expr e);
   std::optional<bool> known_comparison(const Condition& c) const;
   bool known_at_most(Expr difference) const;
 

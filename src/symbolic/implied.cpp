@@ -197,23 +197,6 @@ class Question {
   std::vector<Inequality> rows_;
 };
 
-// A min or max in it, the innermost ones first.
-std::optional<Expr> extremum_in(Expr e) {
-  if (e.is_const()) return std::nullopt;
-  for (Expr op : e.operands())
-    if (auto found = extremum_in(op)) return found;
-  if (e.kind() == Kind::Min || e.kind() == Kind::Max) return e;
-  return std::nullopt;
-}
-
-Expr replaced(Expr e, Expr from, Expr to) {
-  if (e == from) return to;
-  if (e.is_const() || e.kind() == Kind::Symbol) return e;
-  Expr r = replaced(e.operands()[0], from, to);
-  for (Expr op : e.operands().subspan(1)) r = combine(e.kind(), r, replaced(op, from, to));
-  return r;
-}
-
 bool follows(Expr d, std::span<const Expr> known, int cases) {
   const Range r = range_of(d);
   if (r.hi <= 0) return true;
@@ -237,6 +220,22 @@ bool follows(Expr d, std::span<const Expr> known, int cases) {
 }
 
 }  // namespace
+
+std::optional<Expr> extremum_in(Expr e) {
+  if (e.is_const()) return std::nullopt;
+  for (Expr op : e.operands())
+    if (auto found = extremum_in(op)) return found;
+  if (e.kind() == Kind::Min || e.kind() == Kind::Max) return e;
+  return std::nullopt;
+}
+
+Expr replaced(Expr e, Expr from, Expr to) {
+  if (e == from) return to;
+  if (e.is_const() || e.kind() == Kind::Symbol) return e;
+  Expr r = replaced(e.operands()[0], from, to);
+  for (Expr op : e.operands().subspan(1)) r = combine(e.kind(), r, replaced(op, from, to));
+  return r;
+}
 
 bool follows(Expr d, std::span<const Expr> known) { return follows(d, known, kMostCases); }
 

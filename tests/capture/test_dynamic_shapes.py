@@ -256,6 +256,47 @@ def test_one_capture_for_all_sizes(name):
     assert recompiles() == 0
 
 
+def padded(x, n):
+    return F.pad(x, (0, n - x.shape[-1]))
+
+
+# Of two sizes that come in either order, n also as a number.
+PAIRS = {
+    "to_the_longer": lambda x, y, n: sum(padded(t, max(len(x), len(y))) for t in (x, y)),
+    "to_the_shorter": lambda x, y, n: x[: min(len(x), len(y))] * y[: len(x)][: len(y)],
+    "buffer": lambda x, y, n: x.new_zeros(max(len(x), n)) + x[0],
+    "buffer_that_is_filled": lambda x, y, n: x.new_zeros(max(len(x), n)).index_fill(
+        0, torch.arange(min(n, len(x))), 2.0
+    ),
+    "index": lambda x, y, n: x[min(n, x.shape[0] - 1)] * 2,
+    "slice": lambda x, y, n: x[:n] * 2,
+    "difference": lambda x, y, n: x[0] * y.new_ones(abs(len(x) - n) + 2),
+    "mask": lambda x, y, n: torch.arange(max(len(x), n))[None] < torch.tensor([len(x), n])[:, None],
+    "stacked": lambda x, y, n: torch.stack([padded(t, max(len(x), n, 9)) for t in (x, y)]),
+    "multiple": lambda x, y, n: padded(x, (max(len(x), n) + 7) // 8 * 8),
+    "number": lambda x, y, n: x * max(len(x), n) + min(len(x), n),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_order_of_two_sizes(name):
+    fn = PAIRS[name]
+    compiled = oxyfuel.compile(fn)
+    with torch.enable_grad():
+        for m, n in ((5, 9), (12, 7), (4, 11), (9, 8), (6, 6), (20, 3), (2, 17)):
+            x, y = torch.randn(m), torch.randn(n)
+            made = []
+            for f in (compiled, fn):
+                leaves = [t.clone().requires_grad_() for t in (x, y)]
+                out = f(*leaves, n)
+                if out.requires_grad:
+                    out.square().sum().backward()
+                made.append([out.detach(), *[t.grad for t in leaves if t.grad is not None]])
+            same(*made)
+    assert recompiles() == 1
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["static_captures"] == 0
+
+
 def test_never():
     compiled = oxyfuel.compile(lambda x: x.sum(0) * x.shape[0], dynamic=False)
     for n in (2, 3, 4):

@@ -143,6 +143,25 @@ TEST_F(FactsTest, WhichOperandAMinIsIsAskedFirst) {
   EXPECT_EQ(facts.text(), (std::vector<std::string>{"s0 <= 64", "s2 < s1"}));
 }
 
+TEST_F(FactsTest, ComparisonsOfAMinAreThoseOfItsOperands) {
+  EXPECT_TRUE(facts.decide(at_most(max(s1, s2), 8)));
+  EXPECT_FALSE(facts.decide(equal(min(s0, 64), 10)));
+  EXPECT_FALSE(facts.decide(at_most(min(s0, s1), 3)));
+  EXPECT_EQ(facts.text(),
+            (std::vector<std::string>{"s1 <= 8", "s2 <= 8", "s0 != 10", "4 <= s0", "4 <= s1"}));
+}
+
+TEST_F(FactsTest, WhichOperandAMaxIsStaysOpen) {
+  const Expr s3 = pool->symbol("s3", {2, INT64_MAX}, 6), longest = max(s1, s2);
+  EXPECT_TRUE(facts.decide(less(4, longest)));
+  EXPECT_FALSE(facts.decide(at_most(longest, 3)));
+  EXPECT_TRUE(facts.decide(equal(longest * s0, s3 * s0)));
+  EXPECT_EQ(facts.text(), (std::vector<std::string>{"5 <= max(s1, s2)", "s3 == max(s1, s2)"}));
+  EXPECT_EQ(facts.simplify(s3), longest);
+  EXPECT_TRUE(facts.holds(values({9, 5, 7, 7})));
+  EXPECT_FALSE(facts.holds(values({9, 5, 7, 5})));
+}
+
 TEST_F(FactsTest, Holds) {
   facts.decide(less(s1, s0));
   facts.decide(not_equal(s1, s2));
