@@ -96,6 +96,19 @@ def _each(number: Any, dims: int, missing: Any = None) -> list:
     return numbers * dims if len(numbers) == 1 else numbers
 
 
+def _layout(image: torch.Tensor, dims: int) -> torch.memory_format | None:
+    """That of an image, and of what is pooled of it; nothing where it has gaps."""
+    if image.is_contiguous():
+        return torch.contiguous_format
+    if image.dim() != dims + 2:
+        return None
+    if image.dim() == 4 and image.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    if image.dim() == 5 and image.is_contiguous(memory_format=torch.channels_last_3d):
+        return torch.channels_last_3d
+    return None
+
+
 class _Windows:
     """The windows of a pooling, or of a convolution, over the last dimensions of an image."""
 
@@ -108,14 +121,19 @@ class _Windows:
         self.stride = _each(stride, dims, self.kernel)
         self.padding = _each(padding, dims, 0)
         self.dilation = _each(dilation, dims, 1)
+        self.ends: list | None = None
+        self.layout: torch.memory_format | None = None
 
     def fit(self, padding_of_half: bool) -> bool:
         """Whether torch takes them, of plain images."""
         lists = (self.kernel, self.stride, self.padding, self.dilation)
         x = self.input
-        if not all(len(numbers) == self.dims for numbers in lists) or not x.is_contiguous():
+        if not all(len(numbers) == self.dims for numbers in lists):
             return False
         if not x.is_floating_point() or x.dim() not in (self.dims + 1, self.dims + 2):
+            return False
+        self.layout = _layout(x, self.dims)
+        if self.layout is None:
             return False
         for k, s, p, d, n in zip(*lists, x.shape[-self.dims :]):
             if k < 1 or s < 1 or p < 0 or d < 1 or (padding_of_half and 2 * p > k):
@@ -130,12 +148,45 @@ class _Windows:
             return False
         return all(k == n for k, n in zip(self.kernel, self.input.shape[-self.dims :]))
 
+    def add_ends(self) -> None:
+        """With `ceil_mode`: what the last window needs of elements behind the padding."""
+        self.ends = []
+        for i in range(self.dims):
+            k, s, p, d = self.kernel[i], self.stride[i], self.padding[i], self.dilation[i]
+            n = self.input.shape[i - self.dims]
+            reach = d * (k - 1) + 1
+            # The last window begins in the image or in front of it.
+            places = min((n + 2 * p - reach + s - 1) // s + 1, (n + p - 1) // s + 1)
+            self.ends.append(max(0, (places - 1) * s + reach - (n + 2 * p)))
+
     def values(self, padded_with: float) -> torch.Tensor:
         """[..., places of the windows, elements of a window]."""
-        x = self.input
-        if any(p != 0 for p in self.padding):
-            ends = [p for p in reversed(self.padding) for _ in range(2)]
-            x = F.pad(x, ends, value=padded_with)
+        return self.values_of(self.padded(self.input, padded_with))
+
+    def padded(self, x: torch.Tensor, value: float) -> torch.Tensor:
+        if all(p == 0 for p in self.padding) and self.ends is None:
+            return x
+        amounts = []
+        for p, end in zip(reversed(self.padding), reversed(self.ends or _each(0, self.dims))):
+            amounts += [p, p + end]
+        return F.pad(x, amounts, value=value)
+
+    def counts(self, with_padding: bool) -> torch.Tensor:
+        """How many elements of the image, and of its padding, each window has."""
+        image = self.input.new_ones(self.input.shape[-self.dims :])
+        last = list(range(-self.dims, 0))
+        if not with_padding:
+            return self.values_of(self.padded(image, 0.0)).sum(last)
+        image = F.pad(image, [p for p in reversed(self.padding) for _ in range(2)], value=1.0)
+        if self.ends is not None:
+            image = F.pad(image, [n for end in reversed(self.ends) for n in (0, end)])
+        return self.values_of(image).sum(last)
+
+    def laid_out(self, out: torch.Tensor) -> torch.Tensor:
+        plain = self.layout == torch.contiguous_format
+        return out if plain else out.clone(memory_format=self.layout)
+
+    def values_of(self, x: torch.Tensor) -> torch.Tensor:
         indices = []
         for i in range(self.dims):
             k, s, d, n = self.kernel[i], self.stride[i], self.dilation[i], x.shape[i - self.dims]
@@ -163,11 +214,24 @@ def _avg_pool(
 ) -> torch.Tensor:
     windows = _Windows(input, dims, kernel, stride, padding, 1)
     last = list(range(-dims, 0))
-    fits = not ceil and all(d is None for d in divisor) and windows.fit(True)
-    if fits and windows.are_one():
+    fits = windows.fit(True)
+    by_count = all(d is None for d in divisor)
+    no_padding = not ceil and (count_padding or all(p == 0 for p in windows.padding))
+    # Sums of halves are rounded once, behind the division.
+    single = input.dtype in (torch.float32, torch.float64)
+    if fits and by_count and windows.are_one() and windows.layout == torch.contiguous_format:
         return input.mean(last, True)
-    if fits and (count_padding or all(p == 0 for p in windows.padding)):
-        return windows.values(0.0).mean(last)
+    if fits and ((by_count and no_padding) or (single and (by_count or divisor[0] != 0))):
+        if ceil:
+            windows.add_ends()
+        values = windows.values(0.0)
+        if not by_count:
+            out = values.sum(last) / divisor[0]
+        elif no_padding:
+            out = values.mean(last)
+        else:
+            out = values.sum(last) / windows.counts(count_padding)
+        return windows.laid_out(out)
     numbers = [_constant(n) for n in (kernel, [] if stride is None else stride, padding)]
     return function(input, *numbers, ceil, count_padding, *[_constant(d) for d in divisor])
 
@@ -219,16 +283,21 @@ def _max_pool(function: Any, dims: int) -> Any:
         return_indices: bool = False,
     ) -> Any:
         windows = _Windows(input, dims, kernel_size, stride, padding, dilation)
-        if ceil_mode or return_indices or not windows.fit(True):
+        if return_indices or not windows.fit(True):
             stride = None if stride is None else _constant(stride)
             numbers = _constant(kernel_size), stride, _constant(padding), _constant(dilation)
             return function(input, *numbers, ceil_mode, return_indices)
-        values = input if windows.are_one() else windows.values(-math.inf)
+        if ceil_mode:
+            windows.add_ends()
+        plain = windows.layout == torch.contiguous_format
+        values = input if plain and windows.are_one() else windows.values(-math.inf)
         last = list(range(-dims, 0))
         if not (input.requires_grad and torch.is_grad_enabled()):
-            return values.amax(last, values is input)
+            return windows.laid_out(values.amax(last, values is input))
         out = values.flatten(-dims).max(-1).values  # with the gradient of the first of the largest
-        return out.view(*out.shape, *[1 for _ in last]) if values is input else out
+        if values is input:
+            return out.view(*out.shape, *[1 for _ in last])
+        return windows.laid_out(out)
 
     return max_pool
 
@@ -255,7 +324,7 @@ def blocks(
 ) -> torch.Tensor:
     """`F.unfold`."""
     windows = _Windows(input, 2, kernel_size, stride, padding, dilation)
-    if not windows.fit(False):
+    if not windows.fit(False) or windows.layout != torch.contiguous_format:
         numbers = [_constant(n) for n in (kernel_size, dilation, padding, stride)]
         return F.unfold(input, *numbers)
     values = windows.values(0.0).movedim((-2, -1), (-4, -3))
@@ -368,3 +437,133 @@ def arange(
     count = (end - start + step - 1) // step if step > 0 else (start - end - step - 1) // -step
     places = start + torch.arange(count, device=device) * step
     return places if dtype is None else places.to(dtype)
+
+
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+) -> torch.Tensor:
+    """`torch.logspace`, whose base is a double."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    tensors = isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)
+    if tensors or base < 1 or dtype not in (torch.float32, torch.float64):
+        return torch.logspace(start, end, steps, _constant(base), dtype=dtype, device=device)
+    exponents = torch.linspace(start, end, steps, dtype=dtype, device=device)
+    return torch.pow(torch.tensor(base, dtype=torch.float64), exponents.double()).to(dtype)
+
+
+def group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """`torch.group_norm`."""
+    # Images may have another layout, and keep it.
+    fits = input.dim() >= 2 and num_groups >= 1
+    fits = fits and (input.dim() not in (4, 5) or input.is_contiguous())
+    single = input.dtype in (torch.float32, torch.float64)
+    single = single and all(p is None or p.dtype == input.dtype for p in (weight, bias))
+    if not fits or not single or input.shape[1] % num_groups != 0 or input.numel() == 0:
+        return torch.group_norm(input, _constant(num_groups), weight, bias, eps, cudnn_enabled)
+    inner = input.shape[1] // num_groups * math.prod(input.shape[2:])
+    groups = input.contiguous().view(input.shape[0], num_groups, inner)
+    out = F.layer_norm(groups, [inner], eps=eps).view(input.shape)
+    places = [input.shape[1], *[1 for _ in input.shape[2:]]]
+    if weight is not None:
+        out = out * weight.view(places)
+    return out if bias is None else out + bias.view(places)
+
+
+def histc(input: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> torch.Tensor:
+    """`torch.histc`."""
+    differentiated = input.requires_grad and torch.is_grad_enabled()
+    single = input.dtype in (torch.float32, torch.float64)
+    if bins < 1 or not min < max or not single or differentiated:
+        return torch.histc(input, _constant(bins), min, max)
+    x = input.reshape(-1)
+    first, last = (torch.tensor(float(end), dtype=x.dtype) for end in (min, max))
+    counted = (x >= first) & (x <= last)
+    places = ((x - first) * bins / (last - first)).masked_fill(~counted, 0).long()
+    places = places.clamp(max=bins - 1)
+    return x.new_zeros(bins).index_add(0, places, counted.to(x.dtype))
+
+
+def stft(
+    input: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> torch.Tensor:
+    """`torch.stft`."""
+    step = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    plain = input.dim() in (1, 2) and input.is_floating_point() and not align_to_window
+    fits = return_complex is True and n_fft > 0 and step > 0 and 0 < width <= n_fft
+    if window is not None:
+        fits = fits and window.dim() == 1 and window.shape[0] == width
+        fits = fits and window.is_floating_point()
+    padding = n_fft // 2 if center else 0
+    if not plain or not fits or input.shape[-1] + 2 * padding < n_fft:
+        numbers = [_constant(n) for n in (n_fft, hop_length, win_length)]
+        return torch.stft(
+            input, *numbers, window, center, pad_mode, normalized, onesided, return_complex,
+            align_to_window,
+        )  # fmt: skip
+    signal = input if input.dim() == 2 else input.unsqueeze(0)
+    if center:
+        signal = F.pad(signal.unsqueeze(0), (padding, padding), pad_mode).squeeze(0)
+    if signal.requires_grad and torch.is_grad_enabled():
+        # The gradient of a view of memory would ask how much memory there is.
+        first = torch.arange((signal.shape[1] - n_fft) // step + 1) * step
+        frames = signal[:, first.unsqueeze(1) + torch.arange(n_fft)]
+    else:
+        frames = unfold(signal, 1, n_fft, step)
+    if width < n_fft or window is not None:
+        left = (n_fft - width) // 2
+        weights = input.new_ones(width) if window is None else window
+        frames = frames * F.pad(weights, (left, n_fft - width - left))
+    norm = "ortho" if normalized else "backward"
+    transform = torch.fft.fft if onesided is False else torch.fft.rfft
+    out = transform(frames, dim=2, norm=norm).transpose(1, 2)
+    return out if input.dim() == 2 else out.squeeze(0)
+
+
+def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.kron`."""
+    rank = max(input.dim(), other.dim())
+    outer = [*[1 for _ in range(rank - input.dim())], *input.shape]
+    inner = [*[1 for _ in range(rank - other.dim())], *other.shape]
+    a = input.reshape([n for size in outer for n in (size, 1)])
+    b = other.reshape([n for size in inner for n in (1, size)])
+    return (a * b).view([m * n for m, n in zip(outer, inner)])
+
+
+def block_diag(*tensors: torch.Tensor) -> torch.Tensor:
+    """`torch.block_diag`."""
+    if any(t.dim() > 2 for t in tensors):
+        raise RuntimeError("block_diag: Input tensors must have 2 or fewer dimensions")
+    if any(t.dtype != tensors[0].dtype for t in tensors):
+        common = sum([t.new_zeros([0 for _ in t.shape]) for t in tensors]).dtype
+        tensors = tuple([t.to(common) for t in tensors])
+    blocks = [t if t.dim() == 2 else t.reshape(1, -1) for t in tensors]
+    width = sum([b.shape[1] for b in blocks])
+    rows, left = [], 0
+    for b in blocks:
+        rows.append(F.pad(b, (left, width - left - b.shape[1])))
+        left = left + b.shape[1]
+    return torch.cat(rows)

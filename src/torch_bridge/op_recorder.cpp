@@ -203,6 +203,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten.lift_fresh.default") return lift(s);
   if (f.target == "aten._efficientzerotensor.default") return make_zero(s);
   if (f.target == "aten.mul.Scalar" && s[base].toTensor()._is_zerotensor()) return scale_zero(s);
+  if (f.target == "aten.mul.Scalar" && scale_by_quotient(s)) return;
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
@@ -566,6 +567,31 @@ void OpRecorder::scale_zero(torch::jit::Stack& s) {
                                                : at::result_type(zero, by);
   torch::jit::push(s, zero.sym_sizes(), dtype, zero.layout(), zero.device(), false);
   make_zero(s);
+}
+
+// By a float that comes from sizes, as the gradient of a variance is: the graph computes it, as
+// eager does, in doubles.
+bool OpRecorder::scale_by_quotient(torch::jit::Stack& s) {
+  const auto quotient = quotient_in(s.back().toScalar());
+  const at::Tensor t = s[s.size() - 2].toTensor();
+  if (!quotient || (t.scalar_type() != at::kFloat && t.scalar_type() != at::kDouble)) return false;
+  const auto facts = r_.shapes->facts();
+  auto call = [&](const char* name, const char* overload, torch::jit::Stack stack) {
+    record(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
+    return stack.back();
+  };
+  const c10::IValue none;
+  auto number = [&](sym::Expr e) {
+    return call("aten::scalar_tensor", "",
+                {c10::Scalar(to_sym_int(e, facts)), at::kDouble, none, none, none});
+  };
+  const c10::IValue exact =
+      call("aten::div", "Tensor", {number(quotient->first), number(quotient->second)});
+  const c10::IValue factor =
+      call("aten::_to_copy", "", {exact, t.scalar_type(), none, none, none, false, none});
+  torch::jit::drop(s, 2);
+  s.push_back(call("aten::mul", "Tensor", {t, factor}));
+  return true;
 }
 
 // torch.tensor(...) inside the computation: a constant that nobody else can change.

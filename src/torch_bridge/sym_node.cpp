@@ -246,6 +246,13 @@ class Node final : public c10::SymNodeImpl {
     return make(densely(sizes, strides, by_stride(sizes, strides), /*empty_is_dense=*/false));
   }
 
+  std::optional<std::pair<Expr, Expr>> varying_quotient() const {
+    if (!std::holds_alternative<Quotient>(value_)) return std::nullopt;
+    const Quotient q = *quotient();
+    if (q.n.is_const() && q.d.is_const()) return std::nullopt;
+    return std::pair(q.n, q.d);
+  }
+
   const Condition& condition() const {
     if (auto* c = std::get_if<Condition>(&value_)) return *c;
     throw Unsupported("a symbolic number where a truth is wanted");
@@ -498,6 +505,13 @@ c10::intrusive_ptr<RuntimeNumber> runtime_number_in(const c10::Scalar& s) {
 std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s) {
   const auto number = runtime_number_in(s);
   return number ? std::optional(number->value) : std::nullopt;
+}
+
+std::optional<std::pair<Expr, Expr>> quotient_in(const c10::Scalar& s) {
+  if (!s.isSymFloat()) return std::nullopt;
+  const SymNode node = s.toSymFloat().toSymNodeImpl();
+  auto* ours = dynamic_cast<const Node*>(node.get());
+  return ours ? ours->varying_quotient() : std::nullopt;
 }
 
 double stand_in_of(const c10::Scalar& s) {

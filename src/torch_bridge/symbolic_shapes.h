@@ -43,7 +43,9 @@ int64_t hint_of(const c10::SymInt& s);
 c10::Scalar runtime_number(ir::ValueId value, bool integer, std::optional<double> stand_in);
 // The tensor behind such a number; nothing for any other.
 std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s);
-// What stands for such a number; of a plain one the number itself. Unsupported where there is none.
+// Numerator and denominator of a float that is a quotient of sizes; nothing for any other.
+std::optional<std::pair<sym::Expr, sym::Expr>> quotient_in(const c10::Scalar& s);
+// What stands for a number that varies; of a plain one the number itself. Unsupported where there is none.
 double stand_in_of(const c10::Scalar& s);
 
 // A dimension whose size is a symbol, perhaps without a hint, or whose stride is, where it is not a

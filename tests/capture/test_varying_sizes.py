@@ -83,6 +83,24 @@ PROGRAMS = {
     "max_pool_module": (IMAGE, lambda x, n: torch.nn.MaxPool2d(n, stride=1)(x)),
     "lp_pool2d": (IMAGE + 2, lambda x, n: F.lp_pool2d(x, 2, n)),
     "adaptive_avg_pool1d": (SIGNAL, F.adaptive_avg_pool1d),
+    "max_pool2d_ceil": (IMAGE, lambda x, n: F.max_pool2d(x, 3, n, 1, ceil_mode=True)),
+    "avg_pool1d_ceil": (SIGNAL, lambda x, n: F.avg_pool1d(x, n, n, n // 2, ceil_mode=True)),
+    "avg_pool2d_ceil_inside": (
+        IMAGE, lambda x, n: F.avg_pool2d(x, 2 * n, 3, n, ceil_mode=True, count_include_pad=False)),
+    "avg_pool2d_padded_inside": (
+        IMAGE, lambda x, n: F.avg_pool2d(x, 2 * n, n, n, count_include_pad=False)),
+    "avg_pool2d_divisor": (IMAGE, lambda x, n: F.avg_pool2d(x, n, divisor_override=3)),
+    "group_norm": (
+        IMAGE, lambda x, n: F.group_norm(x.view(2, -1)[:, : 15 * n].reshape(2, 3 * n, 5), n)),
+    "group_norm_affine": (
+        IMAGE, lambda x, n: F.group_norm(x.view(2, 64, 16), 2 ** (n - 1), x[0, 0, :4].reshape(-1),
+                                         x[0, 1, :4].reshape(-1), 0.1)),
+    "kron": (ROWS, lambda x, n: torch.kron(x[:, :n], x[:2, : n + 1])),
+    "block_diag": (ROWS, lambda x, n: torch.block_diag(x[:2, :n], x[0, :3], x[:, : 2 * n])),
+    "std": (ROWS, lambda x, n: x[:, : n + 1].std(1)),
+    "smoothed_classes": (
+        ROWS, lambda x, n: F.cross_entropy(x[:, :n], torch.tensor([1, 0, 1, 1]),
+                                           label_smoothing=0.1)),
     "local_response_norm": (IMAGE, F.local_response_norm),
     "blocks": (IMAGE, F.unfold),
     "blocks_padded": (IMAGE, lambda x, n: F.unfold(x, 3, n, n, 2)),
@@ -95,6 +113,8 @@ PROGRAMS = {
     "kthvalue_kept": (ROWS, lambda x, n: torch.kthvalue(x, n, keepdim=True)[0]),
     "index_list": (ROWS, lambda x, n: x[:, [n, n + 1, 0, -n]] * 2),
     "index_lists": (ROWS, lambda x, n: x[[1, n % 4], [n, 2]] * 2),
+    "index_beside_a_tensor": (ROWS, lambda x, n: x[torch.arange(3), n] * 2),
+    "index_beside_a_mask": (IMAGE, lambda x, n: x[:, torch.tensor([1, 0, 2]), None, -n, 1:] * 2),
     "roll_of_columns": (ROWS.t(), lambda x, n: x.roll((n, -n), (0, 1)) * 2),
     "fftshift": (ROWS, lambda x, n: torch.fft.fftshift(x[:, :n]) * 2),
     "ifftshift": (ROWS, lambda x, n: torch.fft.ifftshift(x[:, :n], dim=1) * 2),
@@ -124,6 +144,9 @@ NEW = {
     "kaiser_symmetric": lambda x, n: torch.kaiser_window(n, False),
     "fftfreq": lambda x, n: torch.fft.fftfreq(n, 0.5),
     "rfftfreq": lambda x, n: torch.fft.rfftfreq(n),
+    "logspace": lambda x, n: torch.logspace(0, 3, 5, base=n),
+    "histogram": lambda x, n: torch.histc(x, bins=n, min=-0.5, max=1),
+    "histogram_by_name": lambda x, n: torch.histc(x * 0.25, n + 30, max=0.2, min=-0.2),
     "gaussian": lambda x, n: torch.exp(-((torch.arange(2 * n + 1) - n) ** 2) / (2 * (n / 3) ** 2)),
     "quotients": lambda x, n: (
         torch.arange(2 * n) / (n / 3) + (n / 7) / torch.arange(1, 2 * n + 1)
@@ -194,6 +217,36 @@ def test_channels_last(name):
     compiled = oxyfuel.compile(program)
     for n in NUMBERS[:4]:
         torch.testing.assert_close(run(compiled, x, n), run(program, x, n))
+
+
+SPECTRA = {
+    "stft": lambda x, n: torch.stft(x, 4 * n, n, return_complex=True),
+    "stft_step": lambda x, n: torch.stft(x[0], 8, n, window=torch.hann_window(8), center=False,
+                                         return_complex=True, onesided=False),
+    "stft_width": lambda x, n: torch.stft(x, 16, 3, n, torch.ones(n), normalized=True,
+                                          pad_mode="constant", return_complex=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_spectra(name, gradient):
+    program = lambda x, n: torch.view_as_real(SPECTRA[name](x, n))  # noqa: E731
+    served(program, SIGNAL[0].detach().requires_grad_(gradient), NUMBERS)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: F.max_pool2d(x, n),
+        lambda x, n: F.max_pool2d(x, 2 * n + 1, 2, n, ceil_mode=True),
+        lambda x, n: F.avg_pool2d(x, n, 2, n // 2, count_include_pad=False),
+    ],
+)
+def test_pools_of_channels_last(program, gradient):
+    x = IMAGE.contiguous(memory_format=torch.channels_last)
+    served(program, x.requires_grad_(gradient), NUMBERS)
 
 
 def test_infinities_in_windows():

@@ -279,7 +279,8 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
     key = sizes().with_index_tensors(key);
-    if (py::object selected = sizes().select(borrow(o), borrow(key))) return selected;
+    if (const auto selected = sizes().select(borrow(o), borrow(key)))
+      return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   }
   // A dict finds tensors by their identity.
@@ -338,9 +339,12 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
       if (mentions(heap().deep_contents(key), is_index_list, false))
         stored = numbers().read(stored);  // index_put takes tensors of one dtype
     }
-    const py::object selected = sizes().select(borrow(o), borrow(key));
-    operate(member_of<"operator", "setitem">(),
-            {selected ? selected : borrow(o), selected ? py::ellipsis() : borrow(key), stored});
+    py::object target = borrow(o);
+    if (const auto selected = sizes().select(target, key)) {
+      target = selected->view;
+      key = selected->key ? selected->key : py::ellipsis();
+    }
+    operate(member_of<"operator", "setitem">(), {target, key, stored});
     return;
   }
   if (PyObject* own = special_method(o, names().setitem_)) {

@@ -134,28 +134,55 @@ py::object Sizes::with_index_tensors(const py::object& key) {
   return std::move(out);
 }
 
-// A view of all of these dimensions, from which they are selected then.
-py::object Sizes::select(const py::object& tensor, const py::object& key) {
+namespace {
+
+// How many dimensions an item of an index takes; nothing of one that is not looked into.
+std::optional<size_t> dimensions_of(py::handle item) {
+  PyObject* p = item.ptr();
+  if (item.is_none() || p == Py_Ellipsis) return 0;
+  if (PySlice_Check(p) || PyLong_CheckExact(p) || is_symbolic_int(item)) return 1;
+  if (!is_tensor_object(p)) return std::nullopt;
+  const at::Tensor& t = THPVariable_Unpack(p);
+  if (t.dim() == 0) return std::nullopt;
+  const bool mask = t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+  return mask ? static_cast<size_t>(t.dim()) : 1;
+}
+
+}  // namespace
+
+// A view of all of these dimensions, from which they are selected then; tensors index what is left.
+std::optional<Sizes::Selected> Sizes::select(const py::object& tensor, const py::object& key) {
   const py::list items = PyTuple_Check(key.ptr()) ? py::list(key) : py::list(py::make_tuple(key));
-  if (std::ranges::none_of(items, is_symbolic_int)) return {};
+  if (std::ranges::none_of(items, is_symbolic_int)) return std::nullopt;
+  size_t indexed = 0;
+  for (py::handle i : items) {
+    const auto taken = dimensions_of(i);
+    if (!taken) return std::nullopt;
+    indexed += *taken;
+  }
   const auto rank = static_cast<size_t>(THPVariable_Unpack(tensor.ptr()).dim());
-  auto is_dimension = [](py::handle i) {
-    return PySlice_Check(i.ptr()) || PyLong_CheckExact(i.ptr()) || is_symbolic_int(i);
-  };
-  const auto indexed = static_cast<size_t>(std::ranges::count_if(items, is_dimension));
-  py::list all;
+  const py::object whole = py::slice(py::none(), py::none(), py::none());
+  py::list all, left;
+  bool any_tensors = false;
   std::vector<std::pair<size_t, py::object>> selected;
   size_t dim = 0;
   for (py::handle i : items) {
-    const bool wide = i.ptr() == Py_Ellipsis;
-    if (!is_dimension(i) && !wide && !i.is_none()) return {};
+    const bool wide = i.ptr() == Py_Ellipsis, number = PyLong_CheckExact(i.ptr()) != 0;
+    const bool by_tensor = is_tensor_object(i.ptr());
+    any_tensors |= by_tensor;
     if (is_symbolic_int(i)) selected.emplace_back(dim, borrow(i));
-    all.append(is_symbolic_int(i) ? py::object(py::slice(py::none(), py::none(), py::none()))
-                                  : borrow(i));
+    if (by_tensor || is_symbolic_int(i))
+      for (size_t k = 0; k < *dimensions_of(i); k++) all.append(whole);
+    else
+      all.append(i);
+    if (by_tensor || wide)
+      left.append(i);
+    else if (!number && !is_symbolic_int(i))
+      left.append(whole);
     if (wide)
       dim += indexed < rank ? rank - indexed : 0;
-    else if (!PyLong_CheckExact(i.ptr()))
-      dim++;
+    else if (!number)
+      dim += i.is_none() ? 1 : *dimensions_of(i);
   }
   py::object out = objects().subscript(tensor, py::tuple(all));
   while (!selected.empty()) {
@@ -163,7 +190,7 @@ py::object Sizes::select(const py::object& tensor, const py::object& key) {
     out = calls().call_method(out, "select", {py::int_(at), number}, {});
     selected.pop_back();
   }
-  return out;
+  return Selected{out, any_tensors ? py::object(py::tuple(left)) : py::object()};
 }
 
 bool Sizes::assume(py::handle condition) {

@@ -112,9 +112,12 @@ class Sizes : public Part {
   py::object number_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
-  // not take. Null where there are none, or tensors beside them.
+  // not take: view[key], or the view itself where the key is null. Nothing where there are none.
   py::object with_index_tensors(const py::object& key);
-  py::object select(const py::object& tensor, const py::object& key);
+  struct Selected {
+    py::object view, key;
+  };
+  std::optional<Selected> select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
   bool assume(py::handle condition);
   // The exact square root of an int, which Python rounds to a float, as an int; null where it is

@@ -174,7 +174,8 @@ constexpr InPython kInPython[] = {
 };
 
 // Functions that take sizes as plain ints, and the same as Python code (oxyfuel/varying_sizes.py).
-// `keyword`: of the argument that matters, if not any of them; of `input` the sizes of tensors do.
+// `keyword`: of the argument that matters, if not any of them; of `input` the sizes of tensors do,
+// and of `tensors` those of any.
 struct OfSizes {
   std::string_view name;
   const char* function;
@@ -209,6 +210,11 @@ constexpr OfSizes kOfSizes[] = {
     {"torch.kaiser_window", "kaiser_window"},
     {"torch._C._nn.pad_sequence", "pad_sequence", "input", 0},
     {"torch.arange", "arange", "step", 2},
+    {"torch.logspace", "logspace", "base", 3},
+    {"torch.histc", "histc", "bins", 1},
+    {"torch.functional.stft", "stft"},
+    {"torch.kron", "kron", "tensors"},
+    {"torch.functional.block_diag", "block_diag", "tensors"},
 };
 
 }  // namespace
@@ -304,16 +310,27 @@ Done Numbers::call_in_python(std::string_view name, const Arguments& args, const
     py::object o = row.position < args.size() ? args[row.position] : py::object();
     for (const auto& [key, value] : kwargs)
       if (text(key) == row.keyword) o = value;
-    if (!o || is_symbolic_float(o) || !row.name.ends_with("interpolate"))
-      return o && is_symbolic_float(o);
+    if (!o || is_symbolic_float(o)) return static_cast<bool>(o);
+    // torch divides it by the number of classes.
+    if (row.name.ends_with("cross_entropy_loss") && PyFloat_Check(o.ptr()) && !args.empty() &&
+        heap().is_tensor(args[0])) {
+      const at::Tensor& scores = THPVariable_Unpack(args[0].ptr());
+      const double smoothing = PyFloat_AS_DOUBLE(o.ptr());
+      return 0 < smoothing && smoothing <= 1 && scores.dim() > 0 &&
+             scores.sym_size(scores.dim() == 1 ? 0 : 1).is_symbolic();
+    }
+    if (!row.name.ends_with("interpolate")) return false;
     return mentions(o, [](py::handle f) { return is_symbolic_float(f) || is_size(f); }, false);
   };
   auto of_sizes = [&](const OfSizes& row) {
     if (row.name != name) return false;
     auto matters = [&](size_t position, std::string_view keyword, const py::object& o) {
-      if (!row.keyword.empty() && row.position != position && row.keyword != keyword) return false;
-      return row.keyword == "input" ? mentions(heap().deep_contents(o), is_symbolic_tensor, false)
-                                    : !heap().is_tensor(o) && mentions(o, is_size, false);
+      const bool of_all = row.keyword == "tensors";
+      if (!row.keyword.empty() && !of_all && row.position != position && row.keyword != keyword)
+        return false;
+      return of_all || row.keyword == "input"
+                 ? mentions(heap().deep_contents(o), is_symbolic_tensor, false)
+                 : !heap().is_tensor(o) && mentions(o, is_size, false);
     };
     for (size_t i = 0; i < args.size(); i++)
       if (matters(i, "", args[i])) return true;

@@ -53,8 +53,22 @@ bool follows_numbers(std::string_view name, py::handle callable) {
 bool follows_sizes(std::string_view name) {
   static constexpr std::string_view kFunctions[] = {
       "torch.nn.functional.lp_pool1d", "torch.nn.functional.lp_pool2d",
-      "torch.nn.functional.lp_pool3d", "torch.nn.functional.local_response_norm"};
+      "torch.nn.functional.lp_pool3d", "torch.nn.functional.local_response_norm",
+      "torch.nn.functional.group_norm"};
   return std::ranges::find(kFunctions, name) != std::end(kFunctions);
+}
+// One that computes with the sizes of its tensors.
+bool follows_tensors(std::string_view name, const Arguments& args, const Keywords& kwargs) {
+  if (name != "torch.nn.functional.cross_entropy") return false;
+  auto is_rate = [](const auto& item) {
+    return text(item.first) == "label_smoothing" && PyFloat_Check(item.second.ptr()) &&
+           PyFloat_AS_DOUBLE(item.second.ptr()) != 0;
+  };
+  constexpr size_t kPositional = 7;
+  return args.size() > kPositional || std::ranges::any_of(kwargs, is_rate);
+}
+bool is_of_symbols(py::handle o) {
+  return is_tensor_object(o.ptr()) && bridge::is_symbolic(THPVariable_Unpack(o.ptr()));
 }
 
 // What code written in C asks of a class.
@@ -328,6 +342,8 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
     return std::nullopt;
   if (follows_sizes(name) && any_argument(args, kwargs, mentions_symbolic_int)) return std::nullopt;
+  if (follows_tensors(name, args, kwargs) && any_argument(args, kwargs, is_of_symbols))
+    return std::nullopt;
   if (auto done = draws().call_torch(name, callable, args, kwargs)) return done;
   if (PyCFunction_Check(p))
     if (auto done = ask_objects(capture_, callable, args, kwargs)) return done;
