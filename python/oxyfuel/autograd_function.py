@@ -148,6 +148,12 @@ def apply_with_numbers(apply: Any, places: tuple[int, ...], *args: Any, **kwargs
     return out
 
 
+def number_of(holder: Any) -> Any:
+    """Its item, which in a recording is a number that varies."""
+    recorded = isinstance(holder, torch.Tensor) and torch._is_functional_tensor(holder)
+    return Number(holder) if recorded else holder.item()
+
+
 def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Follows the forward of `function` for what it relies on; what its backward is called with."""
     with_setup = function.setup_context is not torch.autograd.Function.setup_context

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._pytree
 
+from oxyfuel.autograd_function import number_of
 from oxyfuel.compiler import compile_fx
 from oxyfuel.options import options_of_mode
 
@@ -29,6 +30,7 @@ def oxyfuel_backend(
 
     ``mode`` and ``options`` are those of :func:`oxyfuel.compile`.
     """
+    _let_numbers_vary(gm)
     written = _written_attributes(gm)
     if not written:
         return compile_fx(gm, example_inputs, options=options_of_mode(mode, options))
@@ -61,6 +63,19 @@ def _written_attributes(gm: torch.fx.GraphModule) -> list[str]:
             if isinstance(n, torch.fx.Node) and n.op == "get_attr":
                 found[n.target] = None
     return list(found)
+
+
+def _let_numbers_vary(gm: torch.fx.GraphModule) -> None:
+    """In functions of autograd: a float that is another one at each call is an input of the graph,
+    whose item TorchDynamo takes in the forward."""
+    for body in gm.children():
+        if not isinstance(body, torch.fx.GraphModule):
+            continue
+        _let_numbers_vary(body)
+        for node in body.graph.find_nodes(op="call_method", target="item"):
+            if node.args[0].op == "placeholder":
+                node.op, node.target = "call_function", number_of
+        body.recompile()
 
 
 def _with_inputs_for(gm: torch.fx.GraphModule, attributes: list[str]) -> torch.fx.GraphModule:

@@ -71,14 +71,15 @@ bool is_in_folders(const std::string& file, std::initializer_list<const char*> o
 }
 
 // The standard library's folder has the packages of others in it. NumPy's own code works on real
-// arrays: captured code has other functions in its place.
+// arrays: captured code has other functions in its place. Bars of progress (in each run of torch's
+// interpreter of graphs) have nothing that a graph could hold.
 bool is_foreign(const std::string& file) {
   const auto& folders = foreign_folders();
   if (everything())
     return std::any_of(folders.begin() + 1, folders.end(),
                        [&](const std::string& folder) { return file.starts_with(folder); });
   return file.starts_with("<") || file.find("/site-packages/numpy/") != file.npos ||
-         is_in_folders(file, {"/site-packages/"});
+         file.find("/site-packages/tqdm/") != file.npos || is_in_folders(file, {"/site-packages/"});
 }
 
 // A name may have characters in it that UTF-8 has no bytes for.

@@ -107,6 +107,10 @@ class Replayer {
     ir::for_each_value(n, [&](ir::ValueId v) { found |= is_number(v); });
     if (!found) return false;
     if (n.kind == ir::NodeKind::CallMethod && n.target == "item") return true;
+    if (n.kind == ir::NodeKind::CallFunction &&
+        host_.bound[n.id.index].is(
+            member_of<"torch._functorch.autograd_function", "autograd_function_apply">()))
+      return false;  // its code gets the number (oxyfuel/autograd_function.py)
     auto decides = [&](const ir::Arg& a) {
       if (!a.is_value() || is_number(a.value())) return false;
       PyObject* p = values_[a.value().index].ptr();

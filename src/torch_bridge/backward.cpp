@@ -131,6 +131,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       results_(partition.results),
       rank_(rank_of(gradients.order, backward_.outputs.size())),
       rooted_(std::move(gradients.outputs)),
+      read_as_is_(std::move(gradients.read)),
       strict_(strict),
       make_(std::move(make)) {
   for (const uint32_t m : gradients.mutations)
@@ -188,7 +189,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
     switch (s.kind) {
       case Kind::Primal:
         if (inputs[s.index].tensor)
-          call.save(i, *inputs[s.index].tensor, false);
+          call.save_input(i, *inputs[s.index].tensor, read_as_is_.at(s.index));
         else
           call.save_number(i, inputs[s.index].number);
         break;

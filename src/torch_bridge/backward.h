@@ -110,6 +110,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const size_t results_;                // outputs of the forward that the caller gets
   const std::vector<uint32_t> rank_;    // by primal: in which order eager's engine comes to it
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
+  const std::vector<bool> read_as_is_;  // by primal, as Gradients::read
   std::vector<uint32_t> written_;       // inputs that the others are
   std::optional<autograd::BackwardCut> cut_;
   BackwardNodes nodes_;

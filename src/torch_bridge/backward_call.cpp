@@ -109,6 +109,13 @@ void Backward::Call::save(uint32_t input, const at::Tensor& t, bool is_result) {
   saved_[input] = torch_autograd::SavedVariable(t, is_result);
 }
 
+void Backward::Call::save_input(uint32_t input, const at::Tensor& t, bool as_is) {
+  save(input, t, false);
+  if (as_is || saved_[input].has_hooks() || !t.has_storage()) return;
+  memory_.resize(saved_.size());
+  memory_[input] = t.tensor_data();
+}
+
 // ---- visits ----
 
 variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
@@ -176,7 +183,7 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
     if (!torch_autograd::get_current_graph_task_keep_graph()) {
-      for (auto& s : saved_) s.reset_data();
+      for (uint32_t i = 0; i < saved_.size(); i++) reset(i);
       is_used_ = true;
     }
     Tensors found = backward_->run(which, std::move(given));
@@ -302,13 +309,23 @@ Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors t
 }
 
 at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
-  if (is_read) return saved_[input].unpack(node.itself());
+  if (is_read) return in_kept_memory(input, saved_[input].unpack(node.itself()));
   if (auto t = without_memory(backward_->saved_[input].type.tensor)) return *std::move(t);
   if (!emptied_.empty() && emptied_[input].defined()) return emptied_[input];
   const auto raw = saved_[input].get_raw_data();
   // Where it was let go of, autograd says so.
   const at::Tensor t = raw && raw->defined() ? *raw : saved_[input].unpack(node.itself());
   return without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
+}
+
+at::Tensor Backward::Call::in_kept_memory(uint32_t input, at::Tensor t) {
+  if (memory_.empty() || !memory_[input].defined() || memory_[input].is_alias_of(t)) return t;
+  return memory_[input].set_requires_grad(t.requires_grad());
+}
+
+void Backward::Call::reset(uint32_t input) {
+  saved_[input].reset_data();
+  if (!memory_.empty()) memory_[input].reset();
 }
 
 // ---- what was used up ----
@@ -359,7 +376,7 @@ void Backward::Call::release(Node& node, Range pieces, const std::vector<bool>& 
       emptied_.resize(saved_.size());
       if (!emptied_[i].defined()) emptied_[i] = saved(node, i, false);
     }
-    saved_[i].reset_data();
+    reset(i);
   }
 }
 

@@ -18,6 +18,9 @@ class Backward::Call {
   explicit Call(std::shared_ptr<Backward> backward);
 
   void save(uint32_t input, const at::Tensor& t, bool is_result);
+  // `as_is`: eager keeps the tensor itself, which shows what is assigned to its `data`; else views
+  // of the memory that it has now.
+  void save_input(uint32_t input, const at::Tensor& t, bool as_is);
   void save_number(uint32_t input, int64_t n) {
     numbers_.resize(saved_.size());
     numbers_[input] = n;
@@ -65,6 +68,8 @@ class Backward::Call {
   torch::autograd::variable_list visit_alone(Node& node, at::Tensor gradient);
   Given gather(Node& node, const Which& which, Tensors tangents);
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
+  at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
+  void reset(uint32_t input);
   void check_unused(Range pieces, const std::vector<bool>& begun) const;
   void release(Node& node, Range pieces, const std::vector<bool>& begun);
   bool is_used_up(size_t piece, uint32_t result) const;
@@ -73,8 +78,9 @@ class Backward::Call {
   const std::shared_ptr<Backward> backward_;
   std::mutex mutex_;
   std::vector<torch::autograd::SavedVariable> saved_;  // by input of the backward
-  std::vector<int64_t> numbers_;                       // the same, if there are any
-  std::vector<Strides> strides_;                       // by result
+  Tensors memory_;  // by input: an alias, of those whose memory is kept; if there are any
+  std::vector<int64_t> numbers_;  // the same, if there are any
+  std::vector<Strides> strides_;  // by result
   // The nodes of the call that are alive, where there are several.
   std::unique_ptr<std::atomic<const torch::autograd::Node*>[]> alive_;
   bool is_used_ = false;                  // where there is one node: a backward has let go

@@ -163,6 +163,26 @@ void look_for_vectors(const Recording& r, const engine::edge_list& from) {
   }
 }
 
+// A result may depend on nothing but leaves that are no inputs: views made under no_grad, of what
+// requires gradients. What such a backward saves, checks and lets go of is no part of a graph.
+void look_for_unreached(const ReachedResults& reached) {
+  std::vector<bool> leads(reached.levels.size());
+  for (const ResultSet& results : reached.to_inputs)
+    for (const uint32_t t : results) leads[t] = true;
+  if (std::ranges::find(leads, false) != leads.end())
+    throw Unsupported("a result whose gradient leads to no input");
+}
+
+// By primal: whether a node from position `from` reads it.
+std::vector<bool> read_inputs(const ir::Graph& g, size_t primals, size_t from) {
+  std::vector<bool> is_read(g.value_count());
+  for (size_t i = from; i < g.order().size(); ++i)
+    ir::for_each_value(g.node(g.order()[i]), [&](ir::ValueId v) { is_read[v.index] = true; });
+  std::vector<bool> out;
+  for (size_t p = 0; p < primals; ++p) out.push_back(is_read[g.inputs()[p].index]);
+  return out;
+}
+
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
 engine::variable_list run_engine(const engine::edge_list& from,
@@ -252,12 +272,15 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
   }
   r.graph.stage = ir::Stage::Joint;
+  const size_t of_forward = r.graph.order().size();
   r.begin_backward();
   gradients.reached = reached_results(start.from, of_inputs);
+  look_for_unreached(gradients.reached);
   gradients.order = order_of_arrival(start.from, of_inputs);
   start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);
+  gradients.read = read_inputs(r.graph, primals, of_forward);
   size_t next = 0;
   for (size_t i = 0; i < primals; ++i) {
     const bool wanted = r.inputs[i].edge.is_valid();

@@ -34,6 +34,8 @@ struct Gradients {
   ReachedResults reached;
   // Inputs, in the order in which the engine of eager's graph comes to where their gradients go.
   std::vector<uint32_t> order;
+  // By input: whether the gradients' formulas read it itself. Of others eager keeps views or casts.
+  std::vector<bool> read;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
   std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen

@@ -972,3 +972,31 @@ def test_floats_that_vary(function, breaks, dtype, size):
     assert stats["fallbacks"] == 0
     if not breaks:
         assert (stats["graphs"], stats["graph_breaks"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "breaks"),
+    [(Reversal, 0), (OfOperators, 0), (AsksForSign, 1)],
+    ids=lambda f: getattr(f, "__name__", None),
+)
+def test_floats_that_vary_in_graphs_of_torch_compile(function, breaks):
+    def fn(x, rate):
+        args = (rate, 0.1) if function is OfOperators else (rate,)
+        return function.apply(x * 2, *args).tanh()
+
+    def train(f):
+        torch.manual_seed(0)
+        out = []
+        for i in range(5):
+            x = torch.randn(3, requires_grad=True)
+            y = f(x, 1.3 + i / 3)
+            y.sum().backward()
+            out += [y.detach(), x.grad]
+        return out
+
+    found = train(torch.compile(fn, backend="oxyfuel"))
+    torch.testing.assert_close(found, train(fn))
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == 0
+    if not breaks:
+        assert (stats["graphs"], stats["plans"], stats["graph_breaks"]) == (2, 2, 0)

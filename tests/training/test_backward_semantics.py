@@ -352,6 +352,27 @@ def test_save_on_cpu():
     compare(step, lambda x, w: (x @ w).sin())
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    {
+        "a view": lambda x, w: nn.functional.linear(x, w).tanh(),
+        "itself": lambda x, w: (x @ w).tanh(),
+        "a cast": lambda x, w: x.to(torch.bfloat16) @ w.to(torch.bfloat16),
+    }.items(),
+    ids=lambda f: f[0],
+)
+def test_data_is_assigned_to_before_the_backward(function, dynamic):
+    def step(f):
+        x, w = leaf(3, 4), leaf(4, 4)
+        out = f(x, w)
+        x.data, w.data = torch.zeros(3, 4), w.data * 2
+        out.sum().backward()
+        return x.grad, w.grad
+
+    compare(step, function[1], dynamic=dynamic)
+
+
 def test_saved_tensors_hooks():
     def step(f):
         packed = []

@@ -236,3 +236,25 @@ def test_constant_gradient():
         loss.backward()
         results.append((h.grad, x.grad))
     assert not first_difference(results[1], results[0])
+
+
+def test_leaves_that_are_no_inputs():
+    """In eager a view made under no_grad is a leaf of its own."""
+
+    def f(x):
+        with torch.no_grad():
+            leaf = x.view(12)
+        first = leaf.exp()
+        return first * 2 + leaf, first, x.sin()
+
+    def seen(run):
+        x = torch.rand(3, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+        last, first, other = run(x)
+        by_first = torch.autograd.grad(last.sum(), first, retain_graph=True)
+        last.sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            last.sum().backward()
+        other.sum().backward()
+        return *by_first, x.grad
+
+    torch.testing.assert_close(seen(oxyfuel.compile(f)), seen(f))
