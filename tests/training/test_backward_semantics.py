@@ -2,6 +2,8 @@
 
 import copy
 import threading
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +11,12 @@ from backward_check import both, compare, compare_modules, leaf
 from model_check import first_difference
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+    noop_context_fn,
+)
 
 import oxyfuel
 
@@ -485,6 +492,56 @@ def test_checkpoints_in_a_graph_of_torch_compile(reentrant):
     assert not first_difference(*results)
     stats = oxyfuel.stats()
     assert stats["graphs"] == 1 and stats["unsupported"] == stats["fallbacks"] == 0
+
+
+def counting_contexts():
+    counts = {}
+
+    def policy(ctx, op, *args, **kwargs):
+        counts[op] = counts.get(op, 0) + 1
+        odd = op == torch.ops.aten.mm.default and counts[op] % 2
+        return CheckpointPolicy.MUST_SAVE if odd else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+class Doubled(torch.overrides.TorchFunctionMode):
+    """A context that changes what is computed."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.sin else out
+
+
+@pytest.mark.parametrize(
+    ("contexts", "breaks"),
+    [
+        (partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default]), 0),
+        (counting_contexts, 0),
+        (noop_context_fn, 0),
+        (lambda: (nullcontext(), nullcontext()), 0),
+        (lambda: (Doubled(), Doubled()), 1),
+        (partial(create_selective_checkpoint_contexts, [torch.mm]), 0),
+    ],
+    ids=["ops", "policy", "none", "null", "another", "refused"],
+)
+def test_contexts_of_a_checkpoint(contexts, breaks):
+    def step(f):
+        x, w = leaf(3, 4), leaf(4, 4)
+        try:
+            out = f(x, w)
+        except ValueError as e:
+            return str(e)
+        out.sum().backward()
+        return out, x.grad, w.grad
+
+    def fn(x, w):
+        h = checkpoint(lambda h: (h @ w).sin() @ w, x * 2, use_reentrant=False, context_fn=contexts)
+        return h.exp()
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+    assert bool(oxyfuel.stats()["graph_breaks"]) == bool(breaks)
 
 
 def test_no_grad_inside():

@@ -93,6 +93,7 @@ class Calls : public Part {
   Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  void follow_contexts(const py::object& function, bool reentrant);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
   bool rehearse(const std::string& name, const Arguments& args, const Arguments& code,
                 const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow);
@@ -141,6 +142,7 @@ class Calls : public Part {
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_map<PyObject*, std::pair<py::object, Arguments>> made_of_texts_;
   std::set<std::pair<PyObject*, const c10::StorageImpl*>> deep_copied_;  // by copy.deepcopy's table
+  bool in_context_function_ = false;                                     // of a checkpoint
   std::unordered_map<size_t, size_t> answered_;  // by step: how many of its calls
   // Of caches with a limit, by function: the keys of the entries that the capture relies on.
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;

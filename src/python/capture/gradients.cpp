@@ -637,17 +637,38 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
   return py::none();
 }
 
+// What a checkpoint asks for the contexts of its call and of the one that computes it again: those
+// that say what is kept have no effect here, and others break.
+void Calls::follow_contexts(const py::object& function, bool reentrant) {
+  if (reentrant) throw Break(BreakId::checkpoint, "context_fn and use_reentrant");
+  py::object contexts;
+  in_context_function_ = true;
+  try {
+    contexts = call(function, {}, {});
+  } catch (...) {
+    in_context_function_ = false;
+    throw;
+  }
+  in_context_function_ = false;
+  const py::object plain =
+      call(own_function("oxyfuel.checkpoints", "compute_nothing"), {contexts}, {});
+  if (!plain.is(py::bool_(true))) throw Break(BreakId::checkpoint, "context_fn");
+}
+
 // torch.utils.checkpoint.checkpoint as the call that it makes: what a compiled backward keeps, it
 // decides itself.
 py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs) {
   Graphs::refuse_in_transform("a checkpoint");
   Keywords rest;
+  py::object contexts;
   std::optional<bool> reentrant;
   bool respects_hooks = false;
   for (const auto& [key, value] : kwargs) {
     const std::string name = text(key);
     if (name == "use_reentrant" && !value.is_none())
       reentrant = objects().truth(value);
+    else if (name == "context_fn")
+      contexts = value;
     else if (name == "respect_saved_tensors_hooks" && is_own_of_checkpoint(key))
       respects_hooks = !value.is_none();  // only with context_fn
     else if (name == "preserve_rng_state" || name == "determinism_check" || name == "early_stop" ||
@@ -659,6 +680,7 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
       rest.emplace_back(key, value);
   }
   if (!reentrant) throw Break(BreakId::checkpoint, "use_reentrant is not given");
+  if (contexts) follow_contexts(contexts, *reentrant);
   auto needs_gradient = [this](const py::object& a) {
     return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
   };
@@ -676,6 +698,9 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
     return call_checkpoint(args, kwargs);
+  if (in_context_function_ && module == "torch.utils.checkpoint" &&
+      (name == "create_selective_checkpoint_contexts" || name == "noop_context_fn"))
+    return call(own_function("oxyfuel.checkpoints", std::string(name).c_str()), args, kwargs);
   if (module == "oxyfuel.gradients" && (name == "remove" || name == "real_handle"))
     graphs().remove_hook(name == "remove" ? args[0] : py::object(),
                          objects().load_attr(args[0], py::str("tensor")));
