@@ -38,5 +38,5 @@ def compute_nothing(contexts: Any) -> bool:
     return (
         isinstance(contexts, tuple)
         and len(contexts) == 2
-        and all([type(c) in plain for c in contexts])
+        and all(type(c) in plain for c in contexts)
     )
