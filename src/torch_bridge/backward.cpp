@@ -161,7 +161,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
   for (uint32_t t = 0; t < reached.levels.size(); t++)
     goes_through &= reached.levels[t] == 0 || cut_->shows_arriving(t);
   if (goes_through) come_straight_ = reached.straight_to_level;
-  const auto& kept = goes_through ? reached.straight_to_kept : reached.to_kept;
+  const auto& kept = goes_through ? reached.kept_straight : reached.kept;
   for (size_t level = 0; level < kept.size(); level++)
     for (size_t k = 0; k < kept_.size(); k++)
       if (k == level || !cut_->is_by_results() || kept_.size() == 1)

@@ -114,7 +114,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   std::vector<uint32_t> written_;       // inputs that the others are
   std::optional<autograd::BackwardCut> cut_;
   BackwardNodes nodes_;
-  std::vector<std::vector<ResultSet>> kept_;  // by piece; see ReachedResults
+  std::vector<std::vector<KeptBehind>> kept_;  // by piece; see ReachedResults
   // By piece: the results that come to it, unless others stand for them. Empty: all do.
   std::vector<ResultSet> come_straight_;
   std::vector<uint32_t> read_;  // inputs of the backward that some piece reads

@@ -125,6 +125,7 @@ variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
   if (is_new) {
     at->second.left = count_to_visit(node);
     at->second.asked = asked_primals(node);
+    at->second.targets = targets(node, at->second.asked);
   }
   variable_list out;
   try {
@@ -166,12 +167,28 @@ std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
   return all ? std::vector<bool>() : out;
 }
 
+std::optional<GradientTargets> Backward::Call::targets(const Node& first,
+                                                       const std::vector<bool>& asked) const {
+  if (asked.empty()) return std::nullopt;
+  GradientTargets out(asked.size(), results());
+  for (uint32_t p = 0; p < asked.size(); p++)
+    if (asked[p]) out.add_input(p);
+  const auto* executed = torch_autograd::get_current_graph_task_exec_info();
+  for (uint32_t t = 0; alive_ && t < results(); t++) {
+    const torch_autograd::Node* node = alive_[backward_->nodes_.of_result[t]];
+    if (node != nullptr && is_taken(const_cast<torch_autograd::Node*>(node), *executed))
+      out.add_result(t);
+  }
+  return out;
+}
+
 // The only result of a backward that is not cut.
 variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   const std::vector<bool> asked = asked_primals(node);
-  // What some gradients read may be there still, or is refused where it is not.
-  TORCH_CHECK(!is_used_ || backward_->kept_[0].empty() || !asked.empty(),
-              torch_autograd::ERR_BACKWARD_TWICE);
+  const auto by = targets(node, asked);
+  const bool uses = std::ranges::any_of(
+      backward_->kept_[0], [&](const KeptBehind& kept) { return !by || kept.to.meets(*by); });
+  TORCH_CHECK(!is_used_ || !uses, torch_autograd::ERR_BACKWARD_TWICE);
   const bool create_graph = c10::GradMode::is_enabled();
   Tensors read;
   variable_list out;
@@ -182,7 +199,7 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
-    if (!torch_autograd::get_current_graph_task_keep_graph()) {
+    if (uses && !torch_autograd::get_current_graph_task_keep_graph()) {
       for (uint32_t i = 0; i < saved_.size(); i++) reset(i);
       is_used_ = true;
     }
@@ -262,13 +279,13 @@ at::Tensor Backward::Call::tangent_of(Stream& s, uint32_t result) const {
 void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   if (s.next >= end) return;
   const Range all{s.next, end - 1};
-  if (task.asked.empty()) check_unused(all, s.begun);
+  check_unused(task, all, s.begun);
   const bool lets_go = !torch_autograd::get_current_graph_task_keep_graph();
   const size_t count = cut().size();
   while (s.next < end && !has_some(s))
     if (++s.next < count) s.carried.assign(backward_->piece({s.next, s.next}).carried, {});
   if (s.next == end) {
-    if (lets_go) release(node, all, s.begun);
+    if (lets_go) release(task, node, all, s.begun);
     return;
   }
   const Range pieces{s.next, end - 1};
@@ -285,7 +302,7 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   Given given = gather(node, which, std::move(tangents));
   if (task.creates_graph) task.read.insert(task.read.end(), given.saved.begin(), given.saved.end());
   given.strides = std::move(strides);
-  if (lets_go) release(node, all, s.begun);
+  if (lets_go) release(task, node, all, s.begun);
   Tensors found = backward_->run(which, std::move(given));
   s.next = end;
   auto next = found.begin();
@@ -330,19 +347,27 @@ void Backward::Call::reset(uint32_t input) {
 
 // ---- what was used up ----
 
-bool Backward::Call::is_used_up(size_t piece, uint32_t result) const {
-  if (begun_.empty()) return false;
-  return std::ranges::any_of(backward_->kept_[piece], [&](const ResultSet& set) {
-    return std::ranges::binary_search(set, result) &&
-           std::ranges::any_of(set, [&](uint32_t t) { return begun_[piece][t]; });
-  });
+bool Backward::Call::is_run(const Task& task, const KeptBehind& kept,
+                            const std::vector<bool>& begun) {
+  return (!task.targets || kept.to.meets(*task.targets)) &&
+         std::ranges::any_of(kept.results, [&](uint32_t t) { return begun[t]; });
 }
 
-void Backward::Call::check_unused(Range pieces, const std::vector<bool>& begun) const {
-  if (begun_.empty()) return;
+bool Backward::Call::is_used_up(size_t piece, uint32_t result) const {
+  if (used_.empty()) return false;
+  const auto& kept = backward_->kept_[piece];
+  for (size_t i = 0; i < kept.size(); i++)
+    if (used_[piece][i] && std::ranges::binary_search(kept[i].results, result)) return true;
+  return false;
+}
+
+void Backward::Call::check_unused(const Task& task, Range pieces,
+                                  const std::vector<bool>& begun) const {
+  if (used_.empty()) return;
   for (size_t k = pieces.first; k <= pieces.second; k++)
-    for (uint32_t t = 0; t < begun.size(); t++)
-      TORCH_CHECK(!begun[t] || !is_used_up(k, t), torch_autograd::ERR_BACKWARD_TWICE);
+    for (size_t i = 0; i < used_[k].size(); i++)
+      TORCH_CHECK(!used_[k][i] || !is_run(task, backward_->kept_[k][i], begun),
+                  torch_autograd::ERR_BACKWARD_TWICE);
 }
 
 // By input: whether a result that is not used up reads it.
@@ -363,11 +388,13 @@ std::vector<bool> Backward::Call::still_read() const {
   return out;
 }
 
-void Backward::Call::release(Node& node, Range pieces, const std::vector<bool>& begun) {
-  if (begun_.empty()) begun_.assign(cut().size(), std::vector<bool>(results()));
+void Backward::Call::release(const Task& task, Node& node, Range pieces,
+                             const std::vector<bool>& begun) {
+  if (used_.empty())
+    for (const auto& kept : backward_->kept_) used_.emplace_back(kept.size());
   for (size_t k = pieces.first; k <= pieces.second; k++)
-    for (uint32_t t = 0; t < begun.size(); t++)
-      if (begun[t]) begun_[k][t] = true;
+    for (size_t i = 0; i < used_[k].size(); i++)
+      if (is_run(task, backward_->kept_[k][i], begun)) used_[k][i] = true;
   const std::vector<bool> kept = still_read();
   const bool all = std::ranges::count(kept, true) == 0;
   for (const uint32_t i : backward_->read_) {

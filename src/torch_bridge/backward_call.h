@@ -4,7 +4,7 @@
 // A backward without retain_graph lets go of what it has read, but for what results read that it
 // has not used up. Eager's nodes know of themselves whether they were; here a result is used up
 // where a node that keeps tensors is behind it and behind one that a backward has begun at
-// (ReachedResults::to_kept).
+// (ReachedResults::kept), on the way to what gradients are by.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,9 @@ class Backward::Call {
   };
   struct Task {
     std::vector<Stream> streams;
-    std::vector<bool> asked;  // as Which's
-    Tensors gradients;        // by primal
+    std::vector<bool> asked;                 // as Which's
+    std::optional<GradientTargets> targets;  // where not all gradients are asked for
+    Tensors gradients;                       // by primal
     bool creates_graph = false;
     Tensors read;     // with create_graph, all that they depend on
     size_t left = 0;  // nodes that the engine is to visit
@@ -58,6 +59,8 @@ class Backward::Call {
   size_t results() const { return strides_.size(); }
   size_t count_to_visit(const Node& first) const;
   std::vector<bool> asked_primals(const Node& first) const;
+  // What gradients are asked by, where those by all primals are not.
+  std::optional<GradientTargets> targets(const Node& first, const std::vector<bool>& asked) const;
   torch::autograd::variable_list visit(Task& task, Node& node,
                                        torch::autograd::variable_list&& gradients);
   void add_tangent(Task& task, uint32_t result, at::Tensor gradient);
@@ -70,8 +73,9 @@ class Backward::Call {
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
   void reset(uint32_t input);
-  void check_unused(Range pieces, const std::vector<bool>& begun) const;
-  void release(Node& node, Range pieces, const std::vector<bool>& begun);
+  void check_unused(const Task& task, Range pieces, const std::vector<bool>& begun) const;
+  void release(const Task& task, Node& node, Range pieces, const std::vector<bool>& begun);
+  static bool is_run(const Task& task, const KeptBehind& kept, const std::vector<bool>& begun);
   bool is_used_up(size_t piece, uint32_t result) const;
   std::vector<bool> still_read() const;
 
@@ -83,10 +87,10 @@ class Backward::Call {
   std::vector<Strides> strides_;  // by result
   // The nodes of the call that are alive, where there are several.
   std::unique_ptr<std::atomic<const torch::autograd::Node*>[]> alive_;
-  bool is_used_ = false;                  // where there is one node: a backward has let go
-  std::map<int, Task> tasks_;             // by the engine's task
-  std::vector<std::vector<bool>> begun_;  // by piece and result: by backwards that let go
-  Tensors emptied_;                       // by input: without memory, where sizes vary
+  bool is_used_ = false;                 // where there is one node: a backward has let go
+  std::map<int, Task> tasks_;            // by the engine's task
+  std::vector<std::vector<bool>> used_;  // by piece and Backward::kept_: let go of, if anything is
+  Tensors emptied_;                      // by input: without memory, where sizes vary
 };
 
 class Backward::Node : public torch::autograd::Node {

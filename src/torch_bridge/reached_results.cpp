@@ -19,6 +19,7 @@ struct Seen {
   bool is_result = false;
   // By result: whether it leads here, and without another one between.
   std::vector<bool> from, straight;
+  GradientTargets to;
 };
 
 ResultSet set_of(const std::vector<bool>& from) {
@@ -62,6 +63,7 @@ class ResultWalk {
       begin(*behind_[i]);
       hand_on(*behind_[i]);
     }
+    find_targets(inputs);
     ReachedResults out;
     for (const Edge& result : results_) {
       out.levels.push_back(seen_.at(result.function.get()).level);
@@ -98,6 +100,25 @@ class ResultWalk {
     }
   }
 
+  void find_targets(const std::vector<Edge>& inputs) {
+    GradientTargets none(inputs.size(), results_.size());
+    std::unordered_map<const Node*, GradientTargets> ends;
+    auto of = [&](const Edge& e) -> GradientTargets& {
+      return ends.try_emplace(e.function.get(), none).first->second;
+    };
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].function) of(inputs[i]).add_input(i);
+    for (size_t r = 0; r < results_.size(); ++r) of(results_[r]).add_result(r);
+    for (Node* node : behind_) {
+      GradientTargets& to = seen_.at(node).to = none;
+      for (const Edge& e : node->next_edges()) {
+        if (!e.function) continue;
+        to.add(seen_.at(e.function.get()).to);
+        if (const auto it = ends.find(e.function.get()); it != ends.end()) to.add(it->second);
+      }
+    }
+  }
+
   ResultSet others_behind(const Edge& result) const {
     ResultSet out = set_of(seen_.at(result.function.get()).from);
     std::erase_if(out, [&](uint32_t r) { return results_[r].function == result.function; });
@@ -105,20 +126,22 @@ class ResultWalk {
   }
 
   void add_kept(ReachedResults& out) const {
-    for (Node* node : behind_) {
-      const Seen& s = seen_.at(node);
+    // The first ones lead to most: few nodes are asked.
+    for (size_t i = behind_.size(); i-- > 0;) {
+      Node& node = *behind_[i];
+      const Seen& s = seen_.at(&node);
       const size_t level = s.is_result ? s.level : s.level - 1;
-      out.to_kept.resize(std::max(out.to_kept.size(), level + 1));
-      out.straight_to_kept.resize(out.to_kept.size());
-      out.straight_to_level.resize(out.to_kept.size());
+      out.kept.resize(std::max(out.kept.size(), level + 1));
+      out.kept_straight.resize(out.kept.size());
+      out.straight_to_level.resize(out.kept.size());
       const ResultSet all = set_of(s.from), straight = set_of(s.straight);
       ResultSet& of_level = out.straight_to_level[level];
       of_level.insert(of_level.end(), straight.begin(), straight.end());
-      const bool is_new_all = !is_in(out.to_kept[level], all);
-      const bool is_new_straight = !is_in(out.straight_to_kept[level], straight);
-      if (!(is_new_all || is_new_straight) || !keeps_tensors_(*node)) continue;
-      if (is_new_all) out.to_kept[level].push_back(all);
-      if (is_new_straight) out.straight_to_kept[level].push_back(straight);
+      if (has(out.kept[level], all, s.to) && has(out.kept_straight[level], straight, s.to))
+        continue;
+      if (!keeps_tensors_(node)) continue;
+      add_to(out.kept[level], all, s.to);
+      add_to(out.kept_straight[level], straight, s.to);
     }
     for (ResultSet& of_level : out.straight_to_level) {
       std::ranges::sort(of_level);
@@ -126,8 +149,19 @@ class ResultWalk {
     }
   }
 
-  static bool is_in(const std::vector<ResultSet>& sets, const ResultSet& set) {
-    return std::ranges::find(sets, set) != sets.end();
+  static bool has(const std::vector<KeptBehind>& kept, const ResultSet& results,
+                  const GradientTargets& to) {
+    const auto it = std::ranges::find(kept, results, &KeptBehind::results);
+    return it != kept.end() && it->to.has(to);
+  }
+
+  static void add_to(std::vector<KeptBehind>& kept, const ResultSet& results,
+                     const GradientTargets& to) {
+    const auto it = std::ranges::find(kept, results, &KeptBehind::results);
+    if (it == kept.end())
+      kept.push_back({results, to});
+    else
+      it->to.add(to);
   }
 
   const std::vector<Edge>& results_;

@@ -21,9 +21,7 @@ FIRST = int(os.environ.get("OXYFUEL_FIRST_PROGRAM", "0"))
 COUNT = int(os.environ.get("OXYFUEL_BACKWARD_PROGRAMS", "200"))
 GROUPS = 5
 SECONDS = 15 if "OXYFUEL_BACKWARD_PROGRAMS" not in os.environ else 1e9  # for a group
-# Limits (docs/training.md): what gradients by some inputs let go of, and by a result behind another
-# one that is used up.
-OPEN = {7061, 7511}
+OPEN: set[int] = set()  # seeds that are wrong today
 
 UNARY = ["{}.sin()", "{} * 2", "{}.exp()", "{} + 1", "{} - 1", "-{}", "{}.square()", "{}.tanh()"]
 BINARY = ["{} * {}", "{} + {}", "{} - {}"]

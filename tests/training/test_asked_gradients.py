@@ -380,6 +380,41 @@ def test_a_caller_asks_for_what_was_not_used_up():
             torch.autograd.grad(total.sum(), y)
 
 
+def test_what_nobody_asked_for_is_not_used_up():
+    def beside(x, y):
+        return (x + y.exp(),)
+
+    def behind(x, y):
+        first = x - y
+        return y * 2 + first, first
+
+    for f, by in ((beside, lambda x, out: x), (behind, lambda x, out: out[1])):
+        found = []
+        for function in (oxyfuel.compile(f), f):
+            x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+            out = function(x, y)
+            (first,) = torch.autograd.grad(out[0].sum(), by(x, out))
+            out[0].sum().backward()
+            found.append((first, x.grad, y.grad))
+            with pytest.raises(RuntimeError, match="second time"):
+                torch.autograd.grad(out[0].sum(), y)
+        torch.testing.assert_close(*found)
+
+
+def test_what_another_result_has_used_up():
+    def f(x, w):
+        h = w.tanh()
+        return h - 1, h, x @ h
+
+    for function in (oxyfuel.compile(f), f):
+        x, w = leaf(3, 4), leaf(4, 4)
+        before, h, product = function(x, w)
+        torch.autograd.backward([product, h], [torch.ones(3, 4), torch.ones(4, 4)])
+        for result in (h, before):
+            with pytest.raises(RuntimeError, match="second time"):
+                torch.autograd.grad(result.sum(), w)
+
+
 def test_only_what_a_caller_asks_for_is_computed(tmp_path):
     compiled = oxyfuel.compile(lambda x, w: (x @ w).sin(), options={"trace": str(tmp_path)})
     x, w = leaf(3, 4), leaf(4, 5)
