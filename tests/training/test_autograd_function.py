@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from model_check import first_difference
 from recipes_objectives import Reversal
+from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -1000,3 +1002,51 @@ def test_floats_that_vary_in_graphs_of_torch_compile(function, breaks):
     assert stats["fallbacks"] == 0
     if not breaks:
         assert (stats["graphs"], stats["plans"], stats["graph_breaks"]) == (2, 2, 0)
+
+
+class ReadsModule(Function):
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.scale = module.scale
+        return x * module.scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.scale, None
+
+
+class ReadsModuleLater(Function):
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.module.scale, None
+
+
+@pytest.mark.parametrize("function", [ReadsModule, ReadsModuleLater])
+@pytest.mark.parametrize("requires", [False, True])
+def test_tensors_of_a_module_that_the_graph_has_as_well(function, requires):
+    class WithScale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3), requires_grad=requires)
+
+        def forward(self, x):
+            return function.apply(x + self.scale, self)
+
+    def train(wrap):
+        module = WithScale()
+        run, out = wrap(module), []
+        for value in (1.0, 2.0, 3.0):
+            module.scale = nn.Parameter(torch.full((3,), value), requires_grad=requires)
+            x = torch.ones(3, requires_grad=True)
+            y = run(x)
+            y.sum().backward()
+            out += [y.detach(), x.grad, module.scale.grad]
+        return out
+
+    assert not first_difference(train(oxyfuel.compile), train(lambda m: m))
+    assert oxyfuel.stats()["unsupported"] == 0

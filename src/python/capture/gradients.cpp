@@ -736,8 +736,7 @@ bool Calls::rehearse(
     const std::string& name, const Arguments& args, const Arguments& code,
     const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
   const size_t writes = effects().count(), met = heap().met_written();
-  const size_t numbers_met = graphs().number_inputs.size();
-  const size_t inputs = graphs().example_inputs.size() - numbers_met;
+  const size_t numbers_met = graphs().number_inputs.size(), tensors_met = heap().met_tensors();
   const auto begin = graphs().position();
   const size_t drawn_by_python = this->draws().count();
   size_t draws = bridge::heard().draws;
@@ -774,7 +773,7 @@ bool Calls::rehearse(
     why = ": it draws random numbers of Python's";
   else if (bridge::heard().draws != draws)
     why = ": it draws random numbers in its backward";
-  else if (graphs().example_inputs.size() - graphs().number_inputs.size() != inputs)
+  else if (heap().met_tensors() != tensors_met)  // torch's calls would get the real one
     why = ": it reads a tensor that is no argument";
   else if (!numbers().computes_with(args, numbers_met))
     why = ": it reads a number that varies and is no argument";

@@ -232,6 +232,7 @@ const Source& Heap::root_of(SourceId source) const {
 py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real);
+  if (is_tensor_object(real.ptr())) met_tensors_++;
   if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
   PyObject* p = real.ptr();
   if (const py::object number = numbers().varying_float(real, source)) {

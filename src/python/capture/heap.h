@@ -75,6 +75,8 @@ class Heap : public Part {
   void shadow(PyObject* shadow, PyObject* of) { shadowed_[shadow] = of; }
   // How often somebody has asked for what the captured code has written to.
   size_t met_written() const { return met_written_; }
+  // How often a tensor was read of what was there before.
+  size_t met_tensors() const { return met_tensors_; }
   const auto& shadowed() const { return shadowed_; }
 
   SourceTable sources;
@@ -101,7 +103,7 @@ class Heap : public Part {
   std::vector<py::object> held_;
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
-  size_t met_written_ = 0;
+  size_t met_written_ = 0, met_tensors_ = 0;
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   // What was there before, apart from what is guarded by identity.
   std::vector<py::object> existing_;
