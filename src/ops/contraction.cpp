@@ -80,8 +80,8 @@ bool has_contiguous_dimension(const TensorType& t) {
   return t.strides.back() == 1 || t.strides[t.strides.size() - 2] == 1;
 }
 
-// Whether our kernels take a's columns as they lie: of many rows, that are no pairs, for as many
-// columns of the result as are worth a copy of a piece.
+// Whether our kernels take a's columns as they lie: of many rows, that are no pairs, where that
+// takes no longer than the library's call.
 bool takes_columns(const ContractionTypes& t) {
   const size_t d = t.a->sizes.size() - 2;
   const int64_t few = std::max(tuning::dot_most_rows, tuning::row_most_rows);
@@ -89,9 +89,10 @@ bool takes_columns(const ContractionTypes& t) {
     return false;
   const int64_t columns = sym::hint(t.b->sizes.back());
   if (t.a->dtype == DType::F16) return columns >= tuning::gemm_columns_for;
-  const bool far = sym::hint(t.a->strides[d + 1]) * 4 > tuning::gemm_columns_pitch;
-  return sym::hint(t.a->sizes[d]) >= tuning::gemm_columns_for &&
-         columns >= (far ? tuning::gemm_copied_columns_for : tuning::gemm_columns_for);
+  if (sym::hint(t.a->strides[d + 1]) * 4 > tuning::gemm_columns_pitch)
+    return columns >= tuning::gemm_copied_columns_for;
+  return std::min(sym::hint(t.a->sizes[d]), columns) >= tuning::gemm_columns_for &&
+         sym::hint(t.a->sizes[d + 1]) <= tuning::gemm_columns_depth;
 }
 
 bool is_gemm_of_ours(const ContractionTypes& t) {
@@ -492,14 +493,18 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
   ContractionTypes types = node->types(g, n);
   const OperandCopies out{.a = !has_contiguous_rows(*types.a) && !takes_columns(types),
                           .b = !has_contiguous_dimension(*types.b)};
+  // Of f32 in columns that ours do not take, the library's call takes less than a copy.
+  const bool by_library =
+      out.a && types.a->dtype == DType::F32 && types.a->strides[types.a->sizes.size() - 2] == 1;
   TensorType a = *types.a, b = *types.b;
   if (out.a) a.strides = ir::contiguous_strides(a.sizes), types.a = &a;
   if (out.b) b.strides = ir::contiguous_strides(b.sizes), types.b = &b;
   if (provider_of(node->what, types, available) != Provider::Own) return {};
   auto is_less = [](Expr e, int64_t least) { return sym::hint(e) < least; };
   const bool few = sym::hint(a.numel()) <= tuning::gemm_copied_least;
-  const bool slower = (out.a && !few && is_less(b.sizes.back(), tuning::gemm_columns_for)) ||
-                      (out.b && is_less(*(a.sizes.end() - 2), tuning::gemm_copied_for));
+  const bool slower =
+      (out.a && !few && (by_library || is_less(b.sizes.back(), tuning::gemm_columns_for))) ||
+      (out.b && is_less(*(a.sizes.end() - 2), tuning::gemm_copied_for));
   return slower ? OperandCopies() : out;
 }
 

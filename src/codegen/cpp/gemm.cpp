@@ -828,7 +828,8 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
                                  p * s->all_rows + batch * s->m + first, whole - C};
         status |= tiles(s, m, rows, s->by_piece ? 0 : channel)",
         reads_columns() ? " * (s->copy_row ? 1 : s->a_k)" : "",
-        R"(, s->packed ? (unit*)now : panel, c, c_row, count, odd, columns, channel ? (const f32*)0 : start, next, now,
+        R"(, s->packed ? (unit*)now : panel, c, c_row,
+              count, odd, columns, channel ? (const f32*)0 : start, next, now,
               partial && ends ? whole : 0, epilogue && ends ? &f : 0);
       }
     }

@@ -123,7 +123,7 @@ class GemmTest : public ::testing::Test {
   }
 
   void check_gemm(Gemm p) {
-    Memory a(p.batch * p.a_batch + p.m * p.a_row + p.channels),
+    Memory a(p.batch * p.a_batch + p.m * p.a_row + p.channels * p.a_k),
         b(p.batch * p.b_batch + p.channels * p.b_k + p.n * p.b_n), bias(p.n),
         c(p.batch * p.m * p.n);
     fill(a), fill(b), fill(bias);
@@ -133,7 +133,8 @@ class GemmTest : public ::testing::Test {
       const int64_t n = i % columns, m = i / columns % rows, at = i / columns / rows;
       double sum = p.bias ? bias.begin()[n] : 0;
       for (int64_t k = 0; k < depth; k++)
-        sum += static_cast<double>(a.begin()[at * value(p.a_batch) + m * value(p.a_row) + k]) *
+        sum += static_cast<double>(
+                   a.begin()[at * value(p.a_batch) + m * value(p.a_row) + k * value(p.a_k)]) *
                b.begin()[at * value(p.b_batch) + k * value(p.b_k) + n * value(p.b_n)];
       const double rounding = p.dtype == ir::DType::F32 || p.to_f32 ? 0
                               : p.dtype == ir::DType::BF16          ? 0x1p-9
@@ -151,6 +152,12 @@ class GemmTest : public ::testing::Test {
     p.b_k = transposed ? 1 : n + pick(0, 3), p.b_n = transposed ? k + pick(0, 3) : 1;
     p.b_batch = batch > 1 ? (transposed ? n * p.b_n : k * p.b_k) : 0;
     p.c_row = n, p.c_batch = m * n;
+    return p;
+  }
+
+  // The left operand in columns, `apart` values apart.
+  Gemm in_columns(Gemm p, int64_t apart) {
+    p.a_row = 1, p.a_k = apart, p.a_batch = p.channels * p.a_k;
     return p;
   }
 
@@ -203,6 +210,17 @@ TEST_F(GemmTest, Gemms) {
   for (int i = 0; i < 120; i++)
     check_gemm(gemm(pick(1, 3), pick(1, 80), pick(1, 150), pick(1, 400), pick(0, 1) != 0,
                     pick(0, 1) != 0));
+}
+
+TEST_F(GemmTest, Columns) {
+  for (int64_t m : {17, 64, 250, 300})
+    for (int64_t n : {64, 130})
+      for (int64_t k : {1, 7, 100, 700})
+        for (ir::DType dtype : {ir::DType::F32, ir::DType::F16}) {
+          Gemm p = in_columns(gemm(n == 130 ? 2 : 1, m, n, k, k == 100, m == 64), m + pick(0, 9));
+          p.dtype = dtype;
+          check_gemm(p);
+        }
 }
 
 TEST_F(GemmTest, Halves) {
