@@ -30,7 +30,7 @@ def oxyfuel_backend(
 
     ``mode`` and ``options`` are those of :func:`oxyfuel.compile`.
     """
-    _let_numbers_vary(gm)
+    gm = _with_varying_numbers(gm)
     written = _written_attributes(gm)
     if not written:
         return compile_fx(gm, example_inputs, options=options_of_mode(mode, options))
@@ -65,22 +65,41 @@ def _written_attributes(gm: torch.fx.GraphModule) -> list[str]:
     return list(found)
 
 
-def _let_numbers_vary(gm: torch.fx.GraphModule) -> None:
+def _copy_of(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, val_map={}))
+    return torch.fx.GraphModule(gm, graph)
+
+
+def _with_varying_numbers(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """In functions of autograd: a float that is another one at each call is an input of the graph,
-    whose item TorchDynamo takes in the forward."""
-    for body in gm.children():
-        if not isinstance(body, torch.fx.GraphModule):
+    whose item TorchDynamo takes in the forward. A copy where there are such."""
+    changed: dict[str, torch.fx.GraphModule] = {}
+    for apply in gm.graph.nodes:
+        if getattr(apply.target, "__name__", "") != "autograd_function_apply":
             continue
-        _let_numbers_vary(body)
-        for node in body.graph.find_nodes(op="call_method", target="item"):
-            if node.args[0].op == "placeholder":
+        for body in (n.target for n in apply.all_input_nodes if n.op == "get_attr"):
+            copy = _copy_of(getattr(gm, body))
+            numbers = [
+                node
+                for node in copy.graph.find_nodes(op="call_method", target="item")
+                if node.args[0].op == "placeholder"
+            ]
+            for node in numbers:
                 node.op, node.target = "call_function", number_of
-        body.recompile()
+            copy.recompile()
+            if numbers:
+                changed[body] = copy
+    if not changed:
+        return gm
+    gm = _copy_of(gm)
+    for name, body in changed.items():
+        setattr(gm, name, body)
+    return gm
 
 
 def _with_inputs_for(gm: torch.fx.GraphModule, attributes: list[str]) -> torch.fx.GraphModule:
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(gm.graph, val_map={}))
+    graph = _copy_of(gm).graph
     last = [n for n in graph.nodes if n.op == "placeholder"][-1:]
     for i, name in enumerate(attributes):
         before = last[0].next if last else next(iter(graph.nodes))

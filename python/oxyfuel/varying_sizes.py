@@ -471,6 +471,7 @@ def group_norm(
     fits = fits and (input.dim() not in (4, 5) or input.is_contiguous())
     single = input.dtype in (torch.float32, torch.float64)
     single = single and all(p is None or p.dtype == input.dtype for p in (weight, bias))
+    single = single and all(p is None or p.shape == input.shape[1:2] for p in (weight, bias))
     if not fits or not single or input.shape[1] % num_groups != 0 or input.numel() == 0:
         return torch.group_norm(input, _constant(num_groups), weight, bias, eps, cudnn_enabled)
     inner = input.shape[1] // num_groups * math.prod(input.shape[2:])
@@ -486,7 +487,8 @@ def histc(input: torch.Tensor, bins: int = 100, min: Any = 0, max: Any = 0) -> t
     """`torch.histc`."""
     differentiated = input.requires_grad and torch.is_grad_enabled()
     single = input.dtype in (torch.float32, torch.float64)
-    if bins < 1 or not min < max or not single or differentiated:
+    ends = -math.inf < min < max < math.inf
+    if bins < 1 or not ends or not single or differentiated:
         return torch.histc(input, _constant(bins), min, max)
     x = input.reshape(-1)
     first, last = (torch.tensor(float(end), dtype=x.dtype) for end in (min, max))

@@ -544,6 +544,13 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n) {
   return provider_of(node->what, types, {.own = true}) == Provider::Own;
 }
 
+bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,
+               const Machine& machine) {
+  if (!n || *n > tuning::narrow_most_columns(machine)) return false;
+  return dtype == DType::F32 ||
+         (k && *k > 0 && *k <= tuning::narrow_most_depth(machine, dtype == DType::BF16));
+}
+
 ContractionLayout layout_of(const Contraction& what, const ContractionTypes& t) {
   ContractionLayout l;
   l.dtype = t.a->dtype, l.result = t.c->dtype;

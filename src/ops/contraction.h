@@ -99,5 +99,9 @@ struct ContractionLayout {
   Expr in_h = 0, in_w = 0, out_w = 0, kernel_h = 1, kernel_w = 1;
 };
 ContractionLayout layout_of(const Contraction& what, const ContractionTypes& types);
+// Whether a gemm of ours with so many columns and values of k, where they are known, has one vector
+// of columns (codegen/cpp/narrow_gemm.cpp), if it has many rows.
+bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,
+               const Machine& machine);
 
 }  // namespace oxy::ops

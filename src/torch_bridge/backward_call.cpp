@@ -174,7 +174,8 @@ std::optional<GradientTargets> Backward::Call::targets(const Node& first,
   for (uint32_t p = 0; p < asked.size(); p++)
     if (asked[p]) out.add_input(p);
   const auto* executed = torch_autograd::get_current_graph_task_exec_info();
-  for (uint32_t t = 0; alive_ && t < results(); t++) {
+  if (!alive_) return out;
+  for (uint32_t t = 0; t < results(); t++) {
     const torch_autograd::Node* node = alive_[backward_->nodes_.of_result[t]];
     if (node != nullptr && is_taken(const_cast<torch_autograd::Node*>(node), *executed))
       out.add_result(t);

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "support/check.h"
+
 namespace oxy::bridge {
 
 // Results by their numbers, ascending.
@@ -20,20 +22,27 @@ class GradientTargets {
   void add_input(size_t i) { words_[i / 64] |= uint64_t{1} << (i % 64); }
   void add_result(size_t i) { add_input(inputs_ + i); }
   void add(const GradientTargets& o) {
+    check_alike(o);
     for (size_t i = 0; i < words_.size(); ++i) words_[i] |= o.words_[i];
   }
   bool has(const GradientTargets& o) const {
+    check_alike(o);
     for (size_t i = 0; i < words_.size(); ++i)
       if ((o.words_[i] & ~words_[i]) != 0) return false;
     return true;
   }
   bool meets(const GradientTargets& o) const {
+    check_alike(o);
     for (size_t i = 0; i < words_.size(); ++i)
       if ((words_[i] & o.words_[i]) != 0) return true;
     return false;
   }
 
  private:
+  void check_alike(const GradientTargets& o) const {
+    OXY_CHECK(inputs_ == o.inputs_ && words_.size() == o.words_.size(), "other targets");
+  }
+
   size_t inputs_ = 0;
   std::vector<uint64_t> words_;
 };

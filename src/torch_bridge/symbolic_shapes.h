@@ -45,8 +45,8 @@ c10::Scalar runtime_number(ir::ValueId value, bool integer, std::optional<double
 std::optional<ir::ValueId> tensor_behind(const c10::Scalar& s);
 // Numerator and denominator of a float that is a quotient of sizes; nothing for any other.
 std::optional<std::pair<sym::Expr, sym::Expr>> quotient_in(const c10::Scalar& s);
-// What stands for a number that varies; of a plain one the number itself. Unsupported where there is
-// none.
+// What stands for a number that varies; of a plain one the number itself. Unsupported where there
+// is none.
 double stand_in_of(const c10::Scalar& s);
 
 // A dimension whose size is a symbol, perhaps without a hint, or whose stride is, where it is not a

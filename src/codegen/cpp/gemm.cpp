@@ -350,7 +350,7 @@ struct Finish {
     cat_to(body_, "        b += taps * ", width(), ";\n");
   }
 
-  // The steps of a tile whose rows are columns of memory: those of a step are in one line or two.
+  // The steps of a tile whose rows are columns of memory: their values at a step are side by side.
   void steps_of_columns(int rows, int vectors) {
     cat_to(body_, "    if (a_k != 1) {\n      const unit* q = r0;\n      i64 ahead = 0;\n");
     const auto loop = [&](const char* condition, bool packs) {
@@ -755,9 +755,8 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
 
   void kernel() {
     const int w = width();
-    cat_to(
-        body_,
-        R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
+    cat_to(body_,
+           R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   const Shape* s = (const Shape*)buffers[0];
   const element* A = (const element*)buffers[1] + s->a_offset;
@@ -770,7 +769,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
   f32* edge = (f32*)((char*)scratch + s->edge_at);
   unit* wide = (unit*)((char*)scratch + s->wide_at);
   const i64 per_step = )",
-        per_step_, R"(;
+           per_step_, R"(;
   const struct Epilogue* epilogue =
       (const struct Epilogue*)(s->epilogue ? buffers[s->epilogue] : 0);
   int status = 0;
@@ -788,8 +787,8 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
     if (block != known) {
       known = block;
       )",
-        reads_rows() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
-        R"(if (s->copy_row && !s->by_piece)
+           reads_rows() ? "if (!s->copy_row) pointers(s, a, zeros, first, m, rows);\n      " : "",
+           R"(if (s->copy_row && !s->by_piece)
         copy_rows(s, a, first, m, s->channels, s->odd, wide, rows);
     }
     for (i64 channel = 0; channel < s->channels; channel += s->channels_per_panel) {
@@ -799,43 +798,43 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
       if (s->by_piece) copy_rows(s, a + channel * s->a_k, first, m, count, odd, wide, rows);
       for (i64 p = from; p < from + together; ++p) {
         const i64 rest = s->n - p * )",
-        w, ", columns = rest < ", w, " ? rest : ", w,
-        ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
-        "; ++n) start[n] = s->bias && n < columns ? ",
-        widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
-        " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
-        " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ", w,
-        ";\n        const b8 partial = ",
-        result_ != "f32" ? std::string("true")
-        : by_tiles_      ? cat("columns != ", w)
-        : half_.empty()  ? std::string("s->by_piece")
-                         : std::string("false"),
-        ", ends = left == count;\n        f32* c = partial ? edge + (p - from) * "
-        "s->rows_per_block * ",
-        w, " : (f32*)whole;\n        const i64 c_row = partial ? ", w, R"( : s->c_row;
+           w, ", columns = rest < ", w, " ? rest : ", w,
+           ";\n        if (!channel)\n          for (i64 n = 0; n < ", w,
+           "; ++n) start[n] = s->bias && n < columns ? ",
+           widened(cat("((const element*)buffers[4])[s->bias_offset + p * ", w, " + n]")),
+           " : 0;\n        const element* b = B + batch * s->b_batch + p * ", w,
+           " * s->b_n;\n        result* whole = C + batch * s->c_batch + first * s->c_row + p * ",
+           w, ";\n        const b8 partial = ",
+           result_ != "f32" ? std::string("true")
+           : by_tiles_      ? cat("columns != ", w)
+           : half_.empty()  ? std::string("s->by_piece")
+                            : std::string("false"),
+           ", ends = left == count;\n        f32* c = partial ? edge + (p - from) * "
+           "s->rows_per_block * ",
+           w, " : (f32*)whole;\n        const i64 c_row = partial ? ", w, R"( : s->c_row;
         const element* now = b + channel * per_step * s->taps * s->b_k;
         const element* next = (const element*)0;
         if (p + 1 < from + together)
           next = now + )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (!ends)
           next = b + (channel + count) * per_step * s->taps * s->b_k - (together - 1) * )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         else if (p + 1 < s->panels && iteration + together < end)
           next = b + )",
-        w, R"( * s->b_n;
+           w, R"( * s->b_n;
         const struct Finish f = {epilogue, (char*)scratch + s->epilogue_at, math,
                                  p * s->all_rows + batch * s->m + first, whole - C};
         status |= tiles(s, m, rows, s->by_piece ? 0 : channel)",
-        reads_columns() ? " * (s->copy_row ? 1 : s->a_k)" : "",
-        R"(, s->packed ? (unit*)now : panel, c, c_row,
+           reads_columns() ? " * (s->copy_row ? 1 : s->a_k)" : "",
+           R"(, s->packed ? (unit*)now : panel, c, c_row,
               count, odd, columns, channel ? (const f32*)0 : start, next, now,
               partial && ends ? whole : 0, epilogue && ends ? &f : 0);
       }
     }
   }
 )",
-        by_tiles_ ? "  RELEASE_TILES();\n" : "", "  return status;\n}\n");
+           by_tiles_ ? "  RELEASE_TILES();\n" : "", "  return status;\n}\n");
   }
 
   Prelude prelude_;

@@ -2,17 +2,18 @@
 // compiled once for a machine. Gemms of bf16 and f16 in others: A is converted a block of rows at a
 // time, B where it is packed, sums are f32 and rounded once, as ATen does. Where the machine has
 // AVX512_BF16, bf16 is multiplied as it lies, in pairs along k, by an instruction that takes
-// denormals for 0, as oneDNN does; with AMX whole tiles of rows and columns.
+// denormals for 0, as oneDNN does; with AMX whole tiles of rows and columns. (Where there are few
+// values of k, it is converted there too.)
 //
 //   C[b, m, n] = bias[n] + sum over k of A[b, m, k] * B[b, k, n]
 //
 // The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication",
-// 2008) without packing A, whose rows are read as broadcasts (columns are copied as rows, a piece
-// of k of a block at a time): for a block of values of k, a panel of B as wide as two vectors (four
-// with AVX-512) is packed, which stays in the second-level cache, and tiles of up to six rows of A
-// times that panel stay in registers. While a panel is worked on the next one is prefetched a line
-// at a time, so that weights arrive from memory without having been packed before the call. Gemms
-// of few rows do not pack B at all: see below.
+// 2008) without packing A, whose rows are read as broadcasts (columns that are far apart are copied
+// as rows, a piece of k of a block at a time): for a block of values of k, a panel of B as wide as
+// two vectors (four with AVX-512) is packed, which stays in the second-level cache, and tiles of up
+// to six rows of A times that panel stay in registers. While a panel is worked on the next one is
+// prefetched a line at a time, so that weights arrive from memory without having been packed before
+// the call. Gemms of few rows do not pack B at all: see below.
 //
 // A convolution is a gemm with one row an output pixel, one column an output channel, and k running
 // over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm",
@@ -83,9 +84,10 @@ bool multiplies_tiles(ir::DType dtype, const Machine& target);
 // The kernel, with the interface of emit.h. Its buffers are the parameters (an array of i64), A, B,
 // C, the bias where there is one, and the epilogue. `target` must have vectors.
 // All gemms of one pair of dtypes have one of four texts: those of dot_gemm.cpp, row_gemm.cpp,
-// narrow_gemm.cpp and gemm.cpp.
-std::string emit_gemm(const Gemm& shape, const Machine& machine);
-std::vector<std::string> gemm_texts(const Machine& target);  // all that emit_gemm gives
+// narrow_gemm.cpp and gemm.cpp; bf16 with few values of k those of a machine without AVX512_BF16.
+std::string emit_gemm(const Gemm& shape, const Machine& target);
+// All that emit_gemm gives, but for the latter.
+std::vector<std::string> gemm_texts(const Machine& target);
 std::vector<Size> gemm_parameters(const Gemm& shape, const Machine& target);
 Size gemm_range(const Gemm& shape, const Machine& target);          // parallel iterations
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& target);  // a thread

@@ -4,6 +4,7 @@
 #include "codegen/cpp/gemm.h"
 
 #include "codegen/cpp/prelude.h"
+#include "ops/contraction.h"
 #include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
@@ -227,11 +228,11 @@ Size blocks_of_rows(const Gemm& p) { return ceil_div(p.m, kBlockRows); }
 }  // namespace
 
 bool is_narrow_gemm(const Gemm& p, const Machine& target) {
-  const int64_t depth = tuning::narrow_most_depth(target, p.dtype == ir::DType::BF16);
-  const bool fits =
-      p.dtype == ir::DType::F32 || (p.channels.is_constant() && p.channels.hint() <= depth);
-  return fits && p.n.is_constant() && p.n.hint() <= tuning::narrow_most_columns(target) &&
-         !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && !is_dot_gemm(p, target);
+  const auto known = [](const Size& s) {
+    return s.is_constant() ? std::optional(s.hint()) : std::nullopt;
+  };
+  return ops::is_narrow(p.dtype, known(p.n), known(p.channels), target) && !p.is_convolution() &&
+         !p.packed && p.a_k.is_constant(1) && !is_dot_gemm(p, target);
 }
 
 std::string emit_narrow_gemm(ir::DType dtype, bool to_f32, const Machine& target) {

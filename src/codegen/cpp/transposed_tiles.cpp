@@ -40,7 +40,7 @@ bool is_known_before(Expr index, const For& loop) {
   });
 }
 
-bool is_known_before(const Compute& c, const For& loop) {
+bool is_load_known_before(const Compute& c, const For& loop) {
   return c.op == LoopOp::Load && is_known_before(c.index, loop);
 }
 
@@ -128,7 +128,7 @@ std::vector<const Compute*> transposed_stores(const For& outer, const For& inner
 // The box in which a load is read that is contiguous in the outer variable; nothing: it is none.
 std::optional<Box> box_of_transposed(const Compute& c, const For& outer, const For& inner,
                                      const std::vector<const Compute*>& definitions) {
-  if (!is_known_before(c, inner) || !stride_across(c.index, outer, inner)) return std::nullopt;
+  if (!is_load_known_before(c, inner) || !stride_across(c.index, outer, inner)) return std::nullopt;
   BoxFinder finder(definitions, outer, inner);
   if (!c.args.empty() && !finder.conjunction(c.args[0])) return std::nullopt;
   return std::move(finder.box);
@@ -190,7 +190,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   if (only) out_.open("if (", step, " < ", columns.to, ") ");
   if (next_iteration) names_[iteration_] = cat('(', iteration, " + 1)");
   for (const Compute& c : all<Compute>(inner.body)) {
-    if (!is_known_before(c, inner)) continue;
+    if (!is_load_known_before(c, inner)) continue;
     const auto by_column = sym::linear_in(c.index, inner.var);
     const bool transposed = box_of_transposed(c, outer, inner, definitions_).has_value();
     const bool along_columns = by_column && by_column->first.is_const(1);

@@ -2,6 +2,7 @@
 // recording hears the ops of the backward as any others; what backward() adds to a leaf's `grad` is
 // an effect on the real leaf. Also custom autograd functions and checkpoints, which the recording
 // takes as what they compute.
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -642,14 +643,11 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
 void Calls::follow_contexts(const py::object& function, bool reentrant) {
   if (reentrant) throw Break(BreakId::checkpoint, "context_fn and use_reentrant");
   py::object contexts;
-  in_context_function_ = true;
-  try {
+  {
+    const bool before = std::exchange(in_context_function_, true);
+    const auto leave = c10::make_scope_exit([&] { in_context_function_ = before; });
     contexts = call(function, {}, {});
-  } catch (...) {
-    in_context_function_ = false;
-    throw;
   }
-  in_context_function_ = false;
   const py::object plain =
       call(own_function("oxyfuel.checkpoints", "compute_nothing"), {contexts}, {});
   if (!plain.is(py::bool_(true))) throw Break(BreakId::checkpoint, "context_fn");

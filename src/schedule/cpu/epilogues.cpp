@@ -47,9 +47,8 @@ std::optional<Expr> columns_of(const Schedule& s, const loops::ContractionStep& 
   if (c.what.kind == ops::Contraction::Kind::Convolution) return l.n;
   const bool lies_in_rows =
       sym::range_of(l.m).hi > tuning::dot_most_rows && matrix.type.is_contiguous();
-  const int64_t depth = tuning::narrow_most_depth(machine, l.dtype == ir::DType::BF16);
-  const bool narrow = l.n.is_const() && l.n.value() <= tuning::narrow_most_columns(machine) &&
-                      (l.dtype == ir::DType::F32 || (l.k.is_const() && l.k.value() <= depth));
+  const auto known = [](Expr e) { return e.is_const() ? std::optional(e.value()) : std::nullopt; };
+  const bool narrow = ops::is_narrow(l.dtype, known(l.n), known(l.k), machine);
   return lies_in_rows && !narrow ? std::optional(l.n) : std::nullopt;
 }
 
