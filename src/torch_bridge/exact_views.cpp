@@ -214,7 +214,7 @@ at::Tensor expand(c10::DispatchKeySet keys, const at::Tensor& self, c10::SymIntA
   }
   if (is_at_recording() && symbolic && !functional::isFunctionalTensor(self) &&
       !current->recording.find(self.unsafeGetTensorImpl()))
-    return at::_ops::expand::call(current->recording.constant(self).wrapper, size, implicit);
+    return at::_ops::expand::call(current->recording.met(self).wrapper, size, implicit);
   at::Tensor view = at::_ops::expand::redispatch(keys & kBelow, self, size, implicit);
   set_inverse(view, [](ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
     return without_copies(base, written);

@@ -95,6 +95,12 @@ RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& 
   return attributes.back();
 }
 
+RecordedSource& Recording::met(const at::Tensor& real) {
+  if (closed && !attribute_of_.contains(real.unsafeGetTensorImpl()))
+    give_up("a tensor that is no input of the graph");
+  return constant(real);
+}
+
 std::optional<ir::ValueId> Recording::entering(const at::Tensor& wrapper) const {
   for (const auto* sources : {&inputs, &attributes})
     for (const RecordedSource& s : *sources)
@@ -162,7 +168,7 @@ ir::Arg Recording::arg_of(const at::Tensor& t) {
     return arg_of(w->value());
   }
   if (const ir::ValueId* v = find(t.unsafeGetTensorImpl())) return *v;
-  if (!t.unsafeGetTensorImpl()->is_wrapped_number()) return constant(t).value;
+  if (!t.unsafeGetTensorImpl()->is_wrapped_number()) return met(t).value;
   if (shapes && symbolic_number_)
     if (auto number = symbolic_number_(t)) return to_arg(*number);
   return number_of(t);

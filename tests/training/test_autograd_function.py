@@ -1050,3 +1050,82 @@ def test_tensors_of_a_module_that_the_graph_has_as_well(function, requires):
 
     assert not first_difference(train(oxyfuel.compile), train(lambda m: m))
     assert oxyfuel.stats()["unsupported"] == 0
+
+
+class Holder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3, bias=False)
+        self.register_buffer("offset", torch.ones(3))
+        self.listed = [torch.ones(3)]
+        self.pair = (1, torch.ones(3))
+
+    def replace(self, value, requires):
+        self.linear.weight = nn.Parameter(torch.full((3, 3), value), requires_grad=requires)
+        self.offset = torch.full((3,), value)
+        self.listed[0] = torch.full((3,), value)
+        self.pair = (1, torch.full((3,), value))
+
+
+HELD = [
+    lambda h: h.linear(torch.ones(3)),
+    lambda h: sum(p.sum() for p in h.parameters()),
+    lambda h: next(h.buffers()),
+    lambda h: h.listed[0],
+    lambda h: h.pair[1],
+]
+
+
+@pytest.mark.parametrize("read", HELD, ids=["call", "parameters", "buffer", "list", "tuple"])
+@pytest.mark.parametrize("later", [False, True], ids=["forward", "backward"])
+def test_what_an_argument_holds_after_the_graph_has_read_it(read, later):
+    class Reads(Function):
+        @staticmethod
+        def forward(ctx, x, holder):
+            ctx.holder = holder
+            return x * 2 if later else x * read(holder)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * read(ctx.holder), None
+
+    def train(wrap):
+        torch.manual_seed(0)
+        holder, out = Holder(), []
+        run = wrap(lambda x: Reads.apply(x + read(holder), holder) * 1)
+        for value, requires in ((1.0, False), (2.0, False), (3.0, True)):
+            holder.replace(value, requires)
+            x = torch.ones(3, requires_grad=True)
+            y = run(x)
+            y.sum().backward()
+            out += [y.detach(), x.grad, holder.linear.weight.grad]
+        return out
+
+    assert not first_difference(train(oxyfuel.compile), train(lambda f: f))
+    assert oxyfuel.stats()["unsupported"] == 0
+
+
+def test_tensors_in_a_list_that_is_an_argument():
+    class OfList(Function):
+        @staticmethod
+        def forward(ctx, x, tensors):
+            ctx.tensors = tensors
+            return x * tensors[0]
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.tensors[0], None
+
+    def train(wrap):
+        tensors, out = [torch.ones(3)], []
+        run = wrap(lambda x: OfList.apply(x + tensors[0], tensors) * 1)
+        for value in (1.0, 2.0):
+            tensors[0] = torch.full((3,), value)
+            x = torch.ones(3, requires_grad=True)
+            y = run(x)
+            y.sum().backward()
+            out += [y.detach(), x.grad]
+        return out
+
+    assert not first_difference(train(oxyfuel.compile), train(lambda f: f))
+    assert oxyfuel.stats()["graph_breaks"] == 0

@@ -733,6 +733,8 @@ void Graphs::forget_draws(std::pair<size_t, size_t> since) {
 bool Calls::rehearse(
     const std::string& name, const Arguments& args, const Arguments& code,
     const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
+  auto around = heap().begin_rehearsal(args);
+  const auto end = c10::make_scope_exit([&] { heap().end_rehearsal(std::move(around)); });
   const size_t writes = effects().count(), met = heap().met_written();
   const size_t numbers_met = graphs().number_inputs.size(), tensors_met = heap().met_tensors();
   const auto begin = graphs().position();

@@ -233,7 +233,10 @@ py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real);
   if (is_tensor_object(real.ptr())) met_tensors_++;
-  if (auto it = by_source_.find(source); it != by_source_.end()) return it->second;
+  if (auto it = by_source_.find(source); it != by_source_.end()) {
+    note_handed_out(it->second);
+    return it->second;
+  }
   PyObject* p = real.ptr();
   if (const py::object number = numbers().varying_float(real, source)) {
     by_source_.emplace(source, number);
@@ -572,6 +575,38 @@ py::object Heap::deep_contents(py::handle o, int depth) {
   return out;
 }
 
+std::optional<Heap::Given> Heap::begin_rehearsal(const Arguments& given) {
+  Given all;
+  const auto add = [&](auto& self, py::handle o) -> void {
+    PyObject* p = o.ptr();
+    const bool sequence = PyTuple_Check(p) || PyList_Check(p);
+    if ((!sequence && !PyDict_Check(p)) || !all.insert(p).second) return;
+    const py::object inside = contents(o);
+    for (py::handle item : sequence ? plain_list(inside) : values_of(inside)) self(self, item);
+  };
+  for (const py::object& a : given) {
+    deep_contents(a);
+    add(add, a);
+  }
+  return std::exchange(given_, std::move(all));
+}
+
+void Heap::note_handed_out(py::handle container) {
+  PyObject* p = container.ptr();
+  if (!given_ || is_tensor_object(p) || given_->contains(p)) return;
+  // Containers in it are handed out on their own, tuples and methods as a part of it.
+  const auto has_tensor = [](auto& self, py::handle o) -> bool {
+    const auto inside = [&](py::handle item) { return self(self, item); };
+    if (PyTuple_Check(o.ptr())) return std::ranges::any_of(plain_list(o), inside);
+    return is_tensor_object(o.ptr()) || (is_bound_method(o.ptr()) && inside(o.attr("__self__")));
+  };
+  const py::list items = PyDict_Check(p)   ? values_of(container)
+                         : PyList_Check(p) ? plain_list(container)
+                                           : py::list(tuple_of(Arguments{borrow(p)}));
+  if (std::ranges::any_of(items, [&](py::handle item) { return has_tensor(has_tensor, item); }))
+    met_tensors_++;
+}
+
 // A list, dict or set that was there before, with its items wrapped; guards its keys or its length.
 py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
@@ -579,7 +614,10 @@ py::object Heap::contents(py::handle o) {
   if (is_derived_value(p)) return plain_value(p);  // which is guarded
   if (const py::object dict = objects().class_dict(o))
     return steal(PyDictProxy_New(contents(dict).ptr()));
-  if (tracked(o)->shadow) return tracked(o)->shadow;
+  if (tracked(o)->shadow) {
+    if (given_ && !given_->contains(p)) note_handed_out(tracked(o)->shadow);
+    return tracked(o)->shadow;
+  }
   numbers().takes = Takes::Read;  // what is asked for next is one of its items
   py::object shadow;
   if (PyList_Check(p)) {

@@ -75,8 +75,12 @@ class Heap : public Part {
   void shadow(PyObject* shadow, PyObject* of) { shadowed_[shadow] = of; }
   // How often somebody has asked for what the captured code has written to.
   size_t met_written() const { return met_written_; }
-  // How often a tensor was read of what was there before.
+  // How often a tensor was read of what was there before; of what was read already, while code is
+  // rehearsed. What that code is given, with what lies in it, does not count.
   size_t met_tensors() const { return met_tensors_; }
+  using Given = std::unordered_set<PyObject*>;
+  std::optional<Given> begin_rehearsal(const Arguments& given);
+  void end_rehearsal(std::optional<Given> around) { given_ = std::move(around); }
   const auto& shadowed() const { return shadowed_; }
 
   SourceTable sources;
@@ -95,6 +99,7 @@ class Heap : public Part {
   py::object set_items(py::handle o);
   std::vector<SourceId> places_of(py::handle o);
   void guard_two_objects(py::handle a, py::handle b);
+  void note_handed_out(py::handle container);
 
   std::unordered_map<PyObject*, Tracked> tracked_;
   std::unordered_map<SourceId, py::object> by_source_;
@@ -104,6 +109,7 @@ class Heap : public Part {
   std::unordered_map<PyObject*, PyObject*> shadowed_;  // by shadow: what was there before
   std::unordered_set<PyObject*> fixed_;                // guarded by identity
   size_t met_written_ = 0, met_tensors_ = 0;
+  std::optional<Given> given_;                                             // to what is rehearsed
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   // What was there before, apart from what is guarded by identity.
   std::vector<py::object> existing_;
