@@ -474,7 +474,6 @@ bridge::Recorder::Options recorder_options(bool shape_rules, bool symbolic,
 bridge::Recorder::Options options_of_region(const bridge::Recorder& around) {
   bridge::Recorder::Options options = recorder_options(true, around.facts() != nullptr);
   options.kept_casts = around.casts_in_regions();
-  options.closed = around.is_closed();
   options.around = &around;
   return options;
 }

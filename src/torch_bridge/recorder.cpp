@@ -54,9 +54,7 @@ Recorder::Recorder(Options o)
                  o.around ? &o.around->recording_ : nullptr),
       ops_(recording_, o.shape_rules, o.of_data),
       casts_(o.kept_casts),
-      mode_(make_mode(o.mode_object, ops_)) {
-  recording_.closed = o.closed;
-}
+      mode_(make_mode(o.mode_object, ops_)) {}
 
 Recorder::~Recorder() {
   leave();

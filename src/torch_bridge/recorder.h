@@ -80,8 +80,6 @@ class Recorder {
     // Then: the number behind a tensor that torch made of a symbolic one, whose own value says
     // nothing.
     Recording::NumberOf symbolic_number;
-    // Every tensor that was there before is an input or added as an attribute: ops refuse others.
-    bool closed = false;
     // Of a branch or loop: the recording that it is in, whose symbols and facts it shares.
     const Recorder* around = nullptr;
   };
@@ -121,7 +119,6 @@ class Recorder {
   // constants), or one of its own. What the computation sees of it.
   c10::SymInt add_symbolic_number(int64_t hint, const std::string& name,
                                   const std::optional<std::string>& group);
-  bool is_closed() const { return recording_.closed; }
   // A tensor that is no input (a module's attribute): lifted as an attribute; the same tensor gives
   // the same fake.
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name) {

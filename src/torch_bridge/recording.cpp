@@ -95,8 +95,9 @@ RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& 
   return attributes.back();
 }
 
+// Another one was there before, and nothing guards which one it is.
 RecordedSource& Recording::met(const at::Tensor& real) {
-  if (closed && !attribute_of_.contains(real.unsafeGetTensorImpl()))
+  if (!attribute_of_.contains(real.unsafeGetTensorImpl()))
     give_up("a tensor that is no input of the graph");
   return constant(real);
 }

@@ -45,7 +45,7 @@ class Recording {
   // Of written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
   // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
-  bool names_places = false, closed = false;  // see Recorder
+  bool names_places = false;  // see Recorder
   // What Tensor.data has given: versions of their own.
   std::vector<at::Tensor> unseen;
   // Memory with a view by as_strided, which reads gaps.
@@ -66,7 +66,7 @@ class Recording {
   RecordedSource& constant(const at::Tensor& real) {
     return attribute(real, cat("constant", attributes.size()));
   }
-  // What an op has met that the recording has not made.
+  // What an op has met that the recording has not made: a constant or attribute that it has already.
   RecordedSource& met(const at::Tensor& real);
 
   at::Tensor new_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr) const;

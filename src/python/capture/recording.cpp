@@ -79,12 +79,9 @@ bool is_attention_flag(std::string_view name) { return name.starts_with("torch._
 }  // namespace
 
 Graphs::Graphs(Capture& capture)
-    : Part(capture), recorder_(std::make_unique<bridge::Recorder>([&] {
-        auto options = recorder_options(/*shape_rules=*/true, capture.sizes.symbolic(),
-                                        capture.sizes.of_data());
-        options.closed = true;
-        return options;
-      }())) {
+    : Part(capture),
+      recorder_(std::make_unique<bridge::Recorder>(recorder_options(
+          /*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.of_data()))) {
   if (const auto facts = recorder_->facts()) {
     facts->set_position([this] { return stack_text(frames().user_stack()); });
     ir->graph.pool = ir->recorded_pool = recorder_->pool();
