@@ -7,7 +7,6 @@ import sys
 BREAKS = {
     "a derive of the program's": "CPython calls it",
     "a group that was there before": "its parts are not known",
-    "kept and returned": "a note is added",
     "methods": "they are not followed",
 }
 

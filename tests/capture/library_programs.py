@@ -5,7 +5,6 @@ names those that are more than one graph."""
 BREAKS = {
     "contexts": "they are CPython's own",
     "contextvars": "setting a variable is CPython's own",
-    "operators of classes": "dict and list call a user's __hash__ and __index__",
     "random and time": "they are not the same for every call",
 }
 
