@@ -83,34 +83,30 @@ bool is_hashed_by_code(PyObject* key) {
   return !is_plain_key(key) && std::all_of(items.begin(), items.end(), is_hashed);
 }
 
-// Where a key of that kind stands in a dict that was there before; nothing where it has none. The
-// dict has hashed its keys for good, so they are guarded as the objects that they are; what is
-// asked for is hashed, and compared with those of its hash, by captured code.
-std::optional<int64_t> Effects::place_of_key(py::handle dict, py::handle asked) {
-  constexpr Py_ssize_t kMost = 64;  // each guard goes through the keys in front
-  if (PyODict_Check(dict.ptr()) || PyDict_GET_SIZE(dict.ptr()) > kMost)
-    throw Break(BreakId::builtin_on_existing, "a large or ordered dict with a key of type ",
-                Py_TYPE(asked.ptr())->tp_name);
+// What a dict that was there before has under a key of that kind; null where it has no such key.
+// What is asked for is hashed, and compared with the keys of its hash, by captured code.
+py::object Effects::find_by_code(py::handle dict, py::handle asked) {
+  const std::vector<DictEntry> entries = heap().entries_of_objects(dict);
   const SourceId source = heap().tracked(dict)->source;
   const Py_hash_t hash = PyObject_Hash(asked.ptr());
   check(hash == -1 ? -1 : 0);
-  auto guard_key = [&](PyObject* key, int64_t i) {
-    heap().guard(GuardKind::IdIs, heap().sources.key(source, i), key);
+  auto guard_key = [&](int64_t i) {
+    const SourceId place = heap().sources.key(source, i);
+    heap().guard(GuardKind::IdIs, place, entries[static_cast<size_t>(i)].key);
+    return place;
   };
-  PyObject *key = nullptr, *value = nullptr;
-  Py_hash_t key_hash = 0;
-  int64_t i = 0;
-  for (Py_ssize_t at = 0; _PyDict_Next(dict.ptr(), &at, &key, &value, &key_hash) != 0; i++) {
-    if (key_hash != hash) continue;
-    guard_key(key, i);
-    const py::object held = heap().wrap(key, heap().sources.key(source, i));
+  const auto size = static_cast<int64_t>(entries.size());
+  for (int64_t i = 0; i < size; i++) {
+    const DictEntry& entry = entries[static_cast<size_t>(i)];
+    if (entry.hash != hash) continue;
+    const py::object held = heap().wrap(entry.key, guard_key(i));
     heap().guard_apart(held, asked);
-    if (held.is(asked) || objects().truth(objects().compare(held, asked, Py_EQ))) return i;
+    if (held.is(asked) || objects().truth(objects().compare(held, asked, Py_EQ)))
+      return heap().wrap_item(entry.value, heap().sources.value_of_key(source, i));
   }
-  heap().guard(GuardKind::Length, source, {}, i);
-  i = 0;
-  for (py::handle held : plain_list(dict)) guard_key(held.ptr(), i++);
-  return std::nullopt;
+  heap().guard(GuardKind::Length, source, {}, size);
+  for (int64_t i = 0; i < size; i++) guard_key(i);
+  return {};
 }
 
 // What a dict that was there before knows the key by: of a fake the tensor that it stands for.
@@ -138,12 +134,7 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
     return item_in(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   const SourceId source = heap().tracked(dict)->source;
-  if (is_hashed_by_code(key.ptr())) {
-    const auto place = place_of_key(dict, key);
-    if (!place) return {};
-    return heap().wrap_item(py::list(dict.attr("values")())[static_cast<size_t>(*place)],
-                            heap().sources.value_of_key(source, *place));
-  }
+  if (is_hashed_by_code(key.ptr())) return find_by_code(dict, key);
   if (!check_key(key)) return {};
   if (const py::object found = item_in(dict, key))
     return heap().wrap_item(found, heap().sources.dict_item(source, key));
@@ -156,7 +147,7 @@ bool Effects::dict_has(py::handle dict, py::handle asked) {
   if (!heap().exists(dict) || heap().tracked(dict)->shadow)
     return has_item(heap().contents(dict), key);
   if (py::object o = written(dict, key)) return !o.is(missing());
-  if (is_hashed_by_code(key.ptr())) return place_of_key(dict, key).has_value();
+  if (is_hashed_by_code(key.ptr())) return static_cast<bool>(find_by_code(dict, key));
   if (!check_key(key)) return false;
   const bool found = has_item(borrow(dict), key);
   heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);

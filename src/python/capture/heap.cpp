@@ -11,6 +11,7 @@
 #include <random>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/cpython/changes.h"
 #include "python/cpython/types.h"
 #include "python/guards/evaluate.h"
 #include "support/check.h"
@@ -480,26 +481,38 @@ py::list Heap::items_of(py::handle o) {
   return items;
 }
 
-// Of a dict some of whose keys are objects, of which each call has to have the same ones: it has
-// hashed them for good.
-py::object Heap::items_of_objects(py::handle o) {
+// Of a dict with keys that are objects: it has hashed them for good, so they are guarded as what
+// they are, by their places.
+std::vector<DictEntry> Heap::entries_of_objects(py::handle dict) {
   constexpr Py_ssize_t kMost = 64;  // each guard goes through the keys in front
+  if (PyODict_Check(dict.ptr()) || PyDict_GET_SIZE(dict.ptr()) > kMost)
+    throw Break(BreakId::builtin_on_existing,
+                "a large or ordered dict with keys that are objects of a class");
+  std::vector<DictEntry> out;
+  PyObject *key = nullptr, *value = nullptr;
+  Py_hash_t hash = 0;
+  for (Py_ssize_t at = 0; next_entry(dict.ptr(), &at, &key, &value, &hash);)
+    out.push_back({borrow(key), borrow(value), hash});
+  return out;
+}
+
+// Of a dict some of whose keys are objects, of which each call has to have the same ones.
+py::object Heap::items_of_objects(py::handle o) {
   const SourceId source = tracked(o)->source;
   auto refuse = [] {
     throw Break(BreakId::builtin_on_existing, "a dict with keys that are objects");
   };
-  if (PyODict_Check(o.ptr()) || PyDict_GET_SIZE(o.ptr()) > kMost || tracked(o)->writes) refuse();
-  guard(GuardKind::Length, source, {}, PyDict_GET_SIZE(o.ptr()));
+  if (tracked(o)->writes) refuse();
+  const std::vector<DictEntry> entries = entries_of_objects(o);
+  guard(GuardKind::Length, source, {}, static_cast<int64_t>(entries.size()));
   py::dict items;
-  PyObject *key = nullptr, *value = nullptr;
-  Py_hash_t hash = 0;
   int64_t i = 0;
-  for (Py_ssize_t at = 0; _PyDict_Next(o.ptr(), &at, &key, &value, &hash) != 0; i++) {
+  for (const auto& [key, value, hash] : entries) {
     const SourceId place = sources.key(source, i);
     guard(GuardKind::IdIs, place, key);
-    if (!is_constant(key) && !wrap(key, place).is(py::handle(key))) refuse();
-    const py::object held = wrap_item(value, sources.value_of_key(source, i));
-    check(_PyDict_SetItem_KnownHash(items.ptr(), key, held.ptr(), hash));
+    if (!is_constant(key.ptr()) && !wrap(key, place).is(key)) refuse();
+    const py::object held = wrap_item(value, sources.value_of_key(source, i++));
+    check(set_entry(items.ptr(), key.ptr(), held.ptr(), hash));
   }
   return std::move(items);
 }

@@ -25,6 +25,12 @@ struct Writes {
   bool at_end = false;
 };
 
+// Of a dict that was there before.
+struct DictEntry {
+  py::object key, value;
+  Py_hash_t hash;  // that the dict knows the key by
+};
+
 struct Tracked {
   SourceId source;      // of what was there before
   py::object original;  // the real tensor behind a fake; the tuple behind a wrapped one
@@ -56,6 +62,7 @@ class Heap : public Part {
   py::object contents(py::handle o);             // what to read instead of an existing container
   void guard(GuardKind kind, SourceId source, py::handle expected = {}, int64_t number = 0);
   void guard_pair(GuardKind kind, SourceId source, SourceId other);  // SameAs or NotSameAs
+  std::vector<DictEntry> entries_of_objects(py::handle dict);
   py::object deep_contents(py::handle o, int depth = 0);
   bool is_same(py::handle a, py::handle b);
   void guard_one_object(py::handle o);
@@ -148,7 +155,7 @@ class Effects : public Part {
 
  private:
   bool check_key(py::handle key);
-  std::optional<int64_t> place_of_key(py::handle dict, py::handle asked);
+  py::object find_by_code(py::handle dict, py::handle asked);
   py::object key_in(py::handle dict, py::handle key);
   Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
   Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);

@@ -1,5 +1,10 @@
-// Puts setters that count into CPython's own tables.
+// Puts setters that count into CPython's own tables; reads and writes dicts by known hashes.
+#define Py_BUILD_CORE 1
 #include "python/cpython/changes.h"
+
+#if PY_VERSION_HEX >= 0x030D0000
+#include <internal/pycore_dict.h>
+#endif
 
 #include <utility>
 
@@ -69,6 +74,22 @@ bool counts_dict_changes(PyTypeObject* type) {
     if (has_one && !is_counted(own_getset(base, "__dict__"))) return false;
   }
   return true;
+}
+
+bool next_entry(PyObject* dict, Py_ssize_t* at, PyObject** key, PyObject** value, Py_hash_t* hash) {
+#if PY_VERSION_HEX >= 0x030D0000
+  if (PyDict_Next(dict, at, key, value) == 0) return false;
+  // Where all keys are texts, they hold their hashes themselves.
+  PyDictKeysObject* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
+  *hash = DK_IS_UNICODE(keys) ? PyObject_Hash(*key) : DK_ENTRIES(keys)[*at - 1].me_hash;
+  return true;
+#else
+  return _PyDict_Next(dict, at, key, value, hash) != 0;
+#endif
+}
+
+int set_entry(PyObject* dict, PyObject* key, PyObject* value, Py_hash_t hash) {
+  return _PyDict_SetItem_KnownHash(dict, key, value, hash);
 }
 
 }  // namespace oxy::python

@@ -66,6 +66,11 @@ inline PyObject* dict_lookup(PyObject* dict, PyObject* key, Py_hash_t hash) {
   return value;
 }
 
+// As PyDict_Next, with the hash that the dict knows its key by.
+bool next_entry(PyObject* dict, Py_ssize_t* at, PyObject** key, PyObject** value, Py_hash_t* hash);
+// As PyDict_SetItem, of a key with that hash.
+int set_entry(PyObject* dict, PyObject* key, PyObject* value, Py_hash_t hash);
+
 // While it lives there is no collection, which may run Python code; and it leaves no exception
 // behind.
 class Quiet {
