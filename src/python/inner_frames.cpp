@@ -70,6 +70,10 @@ bool is_in_folders(const std::string& file, std::initializer_list<const char*> o
   return false;
 }
 
+bool is_of_numpy(const std::string& file) {
+  return file.find("/site-packages/numpy/") != file.npos;
+}
+
 // The standard library's folder has the packages of others in it. NumPy's own code works on real
 // arrays: captured code has other functions in its place. Bars of progress (in each run of torch's
 // interpreter of graphs) have nothing that a graph could hold.
@@ -78,7 +82,7 @@ bool is_foreign(const std::string& file) {
   if (everything())
     return std::any_of(folders.begin() + 1, folders.end(),
                        [&](const std::string& folder) { return file.starts_with(folder); });
-  return file.starts_with("<") || file.find("/site-packages/numpy/") != file.npos ||
+  return file.starts_with("<") || is_of_numpy(file) ||
          file.find("/site-packages/tqdm/") != file.npos || is_in_folders(file, {"/site-packages/"});
 }
 
@@ -115,7 +119,7 @@ bool is_library(const std::string& file) {
 
 // Python code of Oxyfuel's, and NumPy's, for which captured code has other functions.
 bool is_own(const std::string& file) {
-  return file.starts_with(foreign_folders().back()) || file.find("/numpy/") != file.npos;
+  return file.starts_with(foreign_folders().back()) || is_of_numpy(file);
 }
 
 // What signals call may run anywhere.

@@ -237,8 +237,9 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
     }
   }
   // They switch TorchDynamo over for what they decorate: the guards of an exported module.
-  if (module == "torch._dynamo.decorators" &&
-      view_of(f->func_qualname).starts_with("DynamoConfigPatchProxy.__e"))
+  if (const std::string_view place = view_of(f->func_qualname);
+      module == "torch._dynamo.decorators" &&
+      (place == "DynamoConfigPatchProxy.__enter__" || place == "DynamoConfigPatchProxy.__exit__"))
     return py::none();
   if (module == "torch._higher_order_ops.invoke_subgraph" &&
       name == "invoke_subgraph_placeholder" && !args.empty())
