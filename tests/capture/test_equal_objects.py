@@ -184,3 +184,81 @@ def test_methods_with_effects_and_errors():
         assert torch.equal(ours[0], eagers[0])
         assert ours[1] == eagers[1]
         assert told == asked
+
+
+class Counts:
+    def __init__(self, n, log):
+        self.n, self.log, self.asked = n, log, 0
+
+    def __hash__(self):
+        self.asked += 1
+        return self.n
+
+    def __eq__(self, other):
+        self.log.append(other.n)
+        return self.n == other.n
+
+
+def test_methods_that_write_to_what_the_call_has_made():
+    def function(x):
+        log = []
+        a, b = Counts(1, log), Counts(1, log)
+        table = {a: 2, Counts(2, log): 3}
+        return x * table.get(b, 7), b in table, a in [b, a], a.asked, b.asked, log
+
+    def in_a_cell(x):
+        count = 0
+
+        class Local:
+            def __hash__(self):
+                nonlocal count
+                count += 1
+                return 1
+
+        table = {Local(): 1}
+        return x * len(table), len({Local()}), Local() in table, count
+
+    for program in (function, in_a_cell):
+        compiled = oxyfuel.compile(program)
+        for _ in range(2):
+            ours, eagers = compiled(torch.ones(2)), program(torch.ones(2))
+            assert torch.equal(ours[0], eagers[0])
+            assert ours[1:] == eagers[1:]
+
+
+class Listed:
+    def __init__(self, *items):
+        self.items = items
+
+    def __hash__(self):
+        parts = []
+        for item in self.items:
+            parts.append(hash(item))
+        return sum(parts)
+
+    def __eq__(self, other):
+        return all(a == b for a, b in zip(self.items, other.items))
+
+
+def test_methods_that_write_to_what_they_have_made():
+    def function(x):
+        table = {Listed(1, 2): 3}
+        return x * table[Listed(1, 2)], Listed(2, 3) in table
+
+    compiled = oxyfuel.compile(function, fullgraph=True)
+    ours, eagers = compiled(torch.ones(2)), function(torch.ones(2))
+    assert torch.equal(ours[0], eagers[0])
+    assert ours[1] == eagers[1]
+
+
+class Loud(dict):
+    def values(self):
+        raise ValueError("asked")
+
+
+def test_a_dict_with_other_values():
+    compiled = oxyfuel.compile(looked_up)
+    key, table = Own(1), Loud({Own(1): 2, Own(2): 3})
+    ours, eagers = compiled(torch.ones(2), table, key), looked_up(torch.ones(2), table, key)
+    assert torch.equal(ours[0], eagers[0])
+    assert ours[1:] == eagers[1:]

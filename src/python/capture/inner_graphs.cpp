@@ -194,7 +194,7 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots, bool written) {
     }
     for (const py::object& x : held) open.push_back(x);
     out.emplace(p, std::pair(o, std::move(held)));
-    if (out.size() > kMostObjects) refuse("a branch or loop that can reach too many objects");
+    if (out.size() > kMostObjects) refuse("code that can reach too many objects");
   }
   return out;
 }

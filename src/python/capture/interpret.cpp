@@ -2,6 +2,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include "python/capture/instructions.h"
+#include "python/capture/question.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/frames.h"
@@ -269,15 +270,17 @@ py::object Frames::interpret_alone(TracedFrame& frame) {
   return interpret(frame);
 }
 
-// Of code written in C, which may ask as often as it likes: so what is asked may have no effect.
+// Of code written in C.
 PyObject* Frames::answer(PyFunctionObject* function, PyObject* const* parameters) {
   try {
     Arguments args;
     for (int i = 0; i < code_of(function)->co_argcount; i++) args.push_back(borrow(parameters[i]));
-    const size_t written = effects().count();
-    const py::object out =
-        with_numbers(calls().call(reinterpret_cast<PyObject*>(function), std::move(args)));
-    if (is_constant(out.ptr()) && effects().count() == written) return out.inc_ref().ptr();
+    auto* p = reinterpret_cast<PyObject*>(function);
+    Arguments reached = args;
+    reached.push_back(borrow(p));
+    const Question question(capture_, std::move(reached));
+    const py::object out = with_numbers(calls().call(p, std::move(args)));
+    if (is_constant(out.ptr()) && !question.had_effects()) return out.inc_ref().ptr();
   } catch (py::error_already_set& e) {
     e.restore();
     return nullptr;

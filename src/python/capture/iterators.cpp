@@ -7,6 +7,7 @@
 
 #include "python/capture/instructions.h"
 #include "python/capture/plan_rebuild.h"
+#include "python/capture/question.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
 
@@ -299,12 +300,12 @@ py::object Iterators::iter_next(py::handle iterator) {
 void Iterators::ask_for_length(py::handle o) {
   PyObject* own = objects().special_method(o, names().len_);
   if (own == nullptr) return;
-  const size_t written = effects().count();
+  const Question question(capture_, {borrow(o), borrow(own)});
   try {
     calls().call(own, {borrow(o)});
-    if (effects().count() == written) return;
+    if (!question.had_effects()) return;
   } catch (const py::error_already_set&) {}
-  throw Break(BreakId::attribute_protocol, "iteration of what has a __len__ with effects");
+  throw Break(BreakId::builtin_call, "a __len__ that raises or has effects");
 }
 
 py::object Iterators::list_of(py::handle iterable) {
