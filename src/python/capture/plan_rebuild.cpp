@@ -208,7 +208,7 @@ uint32_t RebuildPlan::place_derived_value(py::handle o) {
   kept_.push_back(value);
   const py::object attributes = attributes_of(o);
   if (attributes && PyDict_GET_SIZE(attributes.ptr()) > 0) refuse(o);
-  return place_call(o, make, {py::type::of(o), value});
+  return fill_later(o, place_call(o, make, {py::type::of(o), value}));
 }
 
 uint32_t RebuildPlan::place_tuple(py::handle o) {
