@@ -267,7 +267,15 @@ py::object Objects::with_indices(const py::object& key) {
 py::object Objects::made_by_factory(py::handle o) {
   static PyTypeObject* const type = as_type(member_of<"collections", "defaultdict">());
   if (!PyType_IsSubtype(Py_TYPE(o.ptr()), type)) return {};
-  const py::object factory = load_attr(o, py::str("default_factory"));
+  static const py::str& name = *new py::str("default_factory");
+  static PyObject* const field = _PyType_Lookup(type, name.ptr());
+  py::object factory;
+  if (_PyType_Lookup(Py_TYPE(o.ptr()), name.ptr()) == field)
+    factory = load_instance_attr(o, name, true);
+  else if (heap().exists(o))
+    throw Break(BreakId::builtin_on_existing, "a defaultdict with another ", text(name));
+  else  // the attribute of the class is none that defaultdict asks
+    factory = steal(Py_TYPE(field)->tp_descr_get(field, o.ptr(), nullptr));
   return factory.is_none() ? py::object() : calls().call(factory, {});
 }
 
