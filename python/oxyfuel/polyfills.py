@@ -71,26 +71,53 @@ def _lru_cache_wrapper(user_function, maxsize, typed, cache_info_type):
     return cached
 
 
+class _ItemsInOrder:  # after another exception it goes on, as no generator does
+    def __init__(self, sequence):
+        self.sequence, self.at = sequence, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.sequence is not None:
+            try:
+                item = self.sequence[self.at]
+            except (IndexError, StopIteration):
+                self.sequence = None
+            else:
+                self.at += 1
+                return item
+        raise StopIteration
+
+
 def items_in_order(sequence, /):
-    at = 0
-    while True:
-        try:
-            item = sequence[at]
-        except (IndexError, StopIteration):
-            return
-        yield item
-        at += 1
+    return _ItemsInOrder(sequence)
+
+
+class _ResultsUntil:
+    def __init__(self, function, sentinel):
+        self.function, self.sentinel = function, sentinel
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.function is not None:
+            try:
+                result = self.function()
+            except StopIteration:
+                self.function = None
+            else:
+                if self.sentinel is not result and not self.sentinel == result:
+                    return result
+                self.function = None
+        raise StopIteration
 
 
 def results_until(function, sentinel, /):
-    while True:
-        try:
-            result = function()
-        except StopIteration:
-            return
-        if sentinel is result or sentinel == result:
-            return
-        yield result
+    if not callable(function):
+        raise TypeError("iter(v, w): v must be callable")
+    return _ResultsUntil(function, sentinel)
 
 
 def takewhile(predicate, iterable, /):

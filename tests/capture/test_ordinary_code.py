@@ -468,6 +468,64 @@ def by_places(x, given):
     return a + b, first, parts, torch.stack(list(Items(x, x))), message
 
 
+class Measured(Items):
+    def __len__(self):
+        self.asked += 10
+        return len(self.items)
+
+
+def measured(x, given):
+    items = Measured(1, 2)
+    return x + 1, list(items), [*items], tuple(items), items.asked
+
+
+def raising_once(errors):
+    def ask(at=None):
+        if errors:
+            raise errors.pop()
+        return 1 if at is None or at < 3 else ends(at)
+
+    return ask
+
+
+def ends(at):
+    raise IndexError(at)
+
+
+class Raising:
+    def __init__(self):
+        self.ask = raising_once([ValueError("once")])
+
+    def __getitem__(self, at):
+        return self.ask(at) + at
+
+
+def after_errors(x, given):
+    out = []
+    for iterator in (iter(Raising()), iter(raising_once([KeyError("once")]), 2)):
+        for _ in range(3):
+            try:
+                out.append(next(iterator))
+            except (ValueError, KeyError) as e:
+                out.append(str(e))
+    try:
+        iter(5, 1)
+    except TypeError as e:
+        out.append(str(e))
+    return x + 1, out
+
+
+def test_iterators_go_on_after_errors():
+    for _ in agree(after_errors, lambda: 1):
+        pass
+
+
+def test_lengths_that_are_counted():
+    compiled = oxyfuel.compile(measured)
+    for _ in range(2):
+        same(compiled(X.clone(), 1), measured(X.clone(), 1))
+
+
 def test_iteration_by_places():
     make = lambda: Items(1, 2, 3)  # noqa: E731
     for _, mine, theirs in agree(by_places, make, between=lambda o, i: o.items.append(i)):
@@ -546,6 +604,39 @@ def test_values_of_derived_classes():
     for got, _, _ in agree(derived, Holder, between=between):
         assert type(got[2]) is Count
         assert type(got[4]) is Name
+
+
+class WithoutFactory(collections.defaultdict):
+    default_factory = None
+
+
+def made_by_the_field(x, given):
+    made, plain = WithoutFactory(int), collections.defaultdict(list)
+    made["q"] += 2
+    plain["a"].append(1)
+    return x + made["q"], made["r"], dict(plain), given["s"]
+
+
+def test_factories_under_another_attribute():
+    program = oxyfuel.compile(made_by_the_field)
+    for _ in range(2):
+        same(program(X.clone(), WithoutFactory(list)), made_by_the_field(X, WithoutFactory(list)))
+
+
+class Slotted(float):
+    __slots__ = ("pair", "unit")
+
+
+def slotted(x, given):
+    r = Slotted(2.5)
+    r.unit, r.pair = 7, (x, given)
+    return x * r, r
+
+
+def test_slots_of_values_of_derived_classes():
+    for (_, mine), _, _ in agree(slotted, lambda: 3):
+        assert (type(mine), mine, mine.unit, mine.pair[1]) == (Slotted, 2.5, 7, 3)
+        assert torch.equal(mine.pair[0], X)
 
 
 class Half:

@@ -168,9 +168,12 @@ py::object polyfill(const char* name) {
   return py::module_::import(kPolyfills).attr(name);
 }
 
-bool is_polyfill(py::handle function) {
-  return is_text(PyDict_GetItemString(PyFunction_GET_GLOBALS(function.ptr()), "__name__"),
-                 kPolyfills);
+bool is_polyfill(py::handle o) {
+  PyObject* p = o.ptr();
+  PyObject* module = PyFunction_Check(p)
+                         ? PyDict_GetItemString(PyFunction_GET_GLOBALS(p), "__name__")
+                         : PyDict_GetItemString(type_dict(Py_TYPE(p)), "__module__");
+  return is_text(module, kPolyfills);
 }
 
 py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {
