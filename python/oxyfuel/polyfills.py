@@ -108,9 +108,10 @@ class _ResultsUntil:
             except StopIteration:
                 self.function = None
             else:
-                if self.sentinel is not result and not self.sentinel == result:
+                if self.sentinel is result or self.sentinel == result:
+                    self.function = None
+                else:
                     return result
-                self.function = None
         raise StopIteration
 
 

@@ -210,9 +210,12 @@ def test_methods_that_write_to_what_the_call_has_made():
         count = 0
 
         class Local:
-            def __hash__(self):
+            def tick(self):
                 nonlocal count
                 count += 1
+
+            def __hash__(self):
+                self.tick()
                 return 1
 
         table = {Local(): 1}

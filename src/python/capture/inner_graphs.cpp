@@ -190,7 +190,7 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots, bool written) {
       for (py::handle item : o) add(item.ptr());
     } else if (PyObject** dict = _PyObject_GetDictPtr(p); dict != nullptr || !PyType_Check(p)) {
       for (py::handle x : py::module_::import("gc").attr("get_referents")(o))
-        if (!PyType_Check(x.ptr())) add(x.ptr());
+        if (!PyType_Check(x.ptr()) || classes().is_made_class(x)) add(x.ptr());
     }
     for (const py::object& x : held) open.push_back(x);
     out.emplace(p, std::pair(o, std::move(held)));
