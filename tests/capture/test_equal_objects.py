@@ -229,6 +229,33 @@ def test_methods_that_write_to_what_the_call_has_made():
             assert ours[1:] == eagers[1:]
 
 
+class Moves:
+    def __init__(self, n, total):
+        self.n, self.total, self.rest = n, total, iter([*range(9)])
+
+    def __hash__(self):
+        self.total.add_(1)
+        return 1
+
+    def __eq__(self, other):
+        next(self.rest)
+        return self.n == other.n
+
+
+def test_methods_that_write_to_tensors_and_take_items():
+    def function(x):
+        total = x + 0
+        a, b = Moves(1, total), Moves(2, total)
+        table = {a: 1, b: 2}
+        return x * table.get(Moves(2, total), 3) + total, a in table, next(a.rest), next(b.rest)
+
+    compiled = oxyfuel.compile(function)
+    for _ in range(2):
+        ours, eagers = compiled(torch.ones(2)), function(torch.ones(2))
+        assert torch.equal(ours[0], eagers[0])
+        assert ours[1:] == eagers[1:]
+
+
 class Listed:
     def __init__(self, *items):
         self.items = items

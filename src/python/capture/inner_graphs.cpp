@@ -191,6 +191,11 @@ Graphs::Snapshot Graphs::snapshot(const Arguments& roots, bool written) {
     } else if (PyObject** dict = _PyObject_GetDictPtr(p); dict != nullptr || !PyType_Check(p)) {
       for (py::handle x : py::module_::import("gc").attr("get_referents")(o))
         if (!PyType_Check(x.ptr()) || classes().is_made_class(x)) add(x.ptr());
+      if (PyIter_Check(p) && !is_changeable_class(Py_TYPE(p))) {
+        const Py_ssize_t left = PyObject_LengthHint(p, 0);
+        check(left < 0 ? -1 : 0);
+        held.emplace_back(py::int_(left));
+      }
     }
     for (const py::object& x : held) open.push_back(x);
     out.emplace(p, std::pair(o, std::move(held)));
@@ -209,8 +214,10 @@ bool Graphs::is_unchanged(const Snapshot& before, const Snapshot& after) {
       if (!now[0].equal(was.second[0])) return false;
       continue;
     }
-    if (!std::ranges::equal(now, was.second, [](auto& a, auto& b) { return a.is(b); }))
-      return false;
+    auto same = [](const py::object& a, const py::object& b) {
+      return a.is(b) || (PyLong_CheckExact(a.ptr()) && PyLong_CheckExact(b.ptr()) && a.equal(b));
+    };
+    if (!std::ranges::equal(now, was.second, same)) return false;
   }
   return true;
 }

@@ -22,13 +22,15 @@ class Question : public Part {
   }
 
  private:
-  std::tuple<size_t, size_t, size_t> counts() const {
-    return {effects().count(), calls().behind().size(), draws().count()};
+  using Counts = std::tuple<size_t, size_t, size_t, std::pair<size_t, size_t>>;
+
+  Counts counts() const {
+    return {effects().count(), calls().behind().size(), draws().count(), graphs().position()};
   }
 
   const Arguments reached_;
   const Graphs::Snapshot before_;
-  const std::tuple<size_t, size_t, size_t> counts_;
+  const Counts counts_;
 };
 
 }  // namespace oxy::python
