@@ -66,7 +66,7 @@ class Recording {
   RecordedSource& constant(const at::Tensor& real) {
     return attribute(real, cat("constant", attributes.size()));
   }
-  // What an op has met that the recording has not made: a constant or attribute that it has already.
+  // What an op has met that the recording has not made: a constant or attribute that it has.
   RecordedSource& met(const at::Tensor& real);
 
   at::Tensor new_fake(const ir::TensorType& type, const c10::Storage* storage = nullptr) const;
