@@ -71,29 +71,29 @@ def _copy_of(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(gm, graph)
 
 
+def _items_of_inputs(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    items = gm.graph.find_nodes(op="call_method", target="item")
+    return [node for node in items if node.args[0].op == "placeholder"]
+
+
 def _with_varying_numbers(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """In functions of autograd: a float that is another one at each call is an input of the graph,
     whose item TorchDynamo takes in the forward. A copy where there are such."""
-    changed: dict[str, torch.fx.GraphModule] = {}
-    for apply in gm.graph.nodes:
-        if getattr(apply.target, "__name__", "") != "autograd_function_apply":
-            continue
-        for body in (n.target for n in apply.all_input_nodes if n.op == "get_attr"):
-            copy = _copy_of(getattr(gm, body))
-            numbers = [
-                node
-                for node in copy.graph.find_nodes(op="call_method", target="item")
-                if node.args[0].op == "placeholder"
-            ]
-            for node in numbers:
-                node.op, node.target = "call_function", number_of
-            copy.recompile()
-            if numbers:
-                changed[body] = copy
-    if not changed:
+    bodies = {
+        n.target
+        for apply in gm.graph.nodes
+        if getattr(apply.target, "__name__", "") == "autograd_function_apply"
+        for n in apply.all_input_nodes
+        if n.op == "get_attr" and _items_of_inputs(getattr(gm, n.target))
+    }
+    if not bodies:
         return gm
     gm = _copy_of(gm)
-    for name, body in changed.items():
+    for name in bodies:
+        body = _copy_of(getattr(gm, name))
+        for node in _items_of_inputs(body):
+            node.op, node.target = "call_function", number_of
+        body.recompile()
         setattr(gm, name, body)
     return gm
 
