@@ -166,10 +166,21 @@ class Replayer {
   py::object recorded_call(const ir::Node& n) {
     const bool inside = autocast_nesting() > 0;
     const bool clear = n.target == "torch.clear_autocast_cache";
+    if (n.kind == ir::NodeKind::CallFunction) admit_state(host_.bound[n.id.index]);
     py::object result = clear ? py::none() : call(n);
     if (clear || (inside && autocast_nesting() == 0)) recorder_->clear_casts();
     recorder_->end_autocasts();
     return result;
+  }
+
+  // The parameters and buffers of a module that is called: whoever has the graph guards them.
+  void admit_state(const py::object& called) {
+    const py::object module = py::type::of(called).is(member_of<"oxyfuel.lifted", "_Applied">())
+                                  ? called.attr("_module")
+                                  : called;
+    if (!py::isinstance(module, member_of<"torch.nn", "Module">())) return;
+    for (const char* list : {"parameters", "buffers"})
+      for (py::handle t : module.attr(list)()) recorder_->admit(THPVariable_Unpack(t.ptr()));
   }
 
   // ---- regions

@@ -124,6 +124,8 @@ class Recorder {
   at::Tensor add_attribute(const at::Tensor& real, const std::string& name) {
     return recording_.attribute(real, name).wrapper;
   }
+  // A tensor that becomes an attribute where an op meets it; who calls this guards which one it is.
+  void admit(const at::Tensor& real) { recording_.admitted.insert(real.unsafeGetTensorImpl()); }
 
   // The recording will meet this op ("mylib::foo"): if it writes to its arguments, it is made
   // functional.

@@ -97,7 +97,8 @@ RecordedSource& Recording::attribute(const at::Tensor& real, const std::string& 
 
 // Another one was there before, and nothing guards which one it is.
 RecordedSource& Recording::met(const at::Tensor& real) {
-  if (!attribute_of_.contains(real.unsafeGetTensorImpl()))
+  const c10::TensorImpl* known = real.unsafeGetTensorImpl();
+  if (!attribute_of_.contains(known) && !admitted.contains(known))
     give_up("a tensor that is no input of the graph");
   return constant(real);
 }

@@ -45,7 +45,8 @@ class Recording {
   // Of written inputs whose memory in the graph lacks gaps' contents, or begins elsewhere than
   // eager's.
   std::unordered_set<const c10::StorageImpl*> rebuilt;
-  bool names_places = false;  // see Recorder
+  std::unordered_set<const c10::TensorImpl*> admitted;  // see Recorder::admit
+  bool names_places = false;                            // see Recorder
   // What Tensor.data has given: versions of their own.
   std::vector<at::Tensor> unseen;
   // Memory with a view by as_strided, which reads gaps.
