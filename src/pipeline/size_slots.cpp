@@ -149,6 +149,7 @@ SizeCheck make_size_check(std::span<const Reading> readings, std::span<const Con
     check(Kind::Condition, i, slots.slot(conditions[i]));
   std::ranges::sort(out.checks, {}, [](const auto& c) { return std::pair(c.slot.index, c.kind); });
   for (const Expr e : wanted) out.wanted.push_back(slots.slot(e));
+  out.inputs = out.program.inputs_read();
   return out;
 }
 

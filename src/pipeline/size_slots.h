@@ -63,6 +63,7 @@ struct SizeCheck {
   };
 
   runtime::SizeProgram program;
+  std::vector<uint32_t> inputs;       // that the program reads, in order
   std::vector<Check> checks;          // by slot: a later one relies on those before it
   std::vector<runtime::Slot> wanted;  // known when all checks hold
 };

@@ -136,11 +136,8 @@ std::optional<pipeline::SizeCheck> size_check_of(const Recording& r) {
 bool evaluate(const pipeline::SizeCheck& check, std::span<const bridge::Input> inputs,
               c10::SmallVectorImpl<int64_t>& slots) {
   c10::SmallVector<runtime::SizeInput, 16> read;
-  for (const bridge::Input& in : inputs)
-    read.push_back(in.tensor
-                       ? runtime::SizeInput{in.tensor->sizes().data(), in.tensor->strides().data(),
-                                            in.tensor->storage_offset()}
-                       : runtime::SizeInput{nullptr, nullptr, in.number});
+  if (!check.inputs.empty()) read.resize(check.inputs.back() + 1);
+  for (const uint32_t i : check.inputs) read[i] = bridge::size_input(inputs[i]);
   slots.resize(check.program.instructions.size());
   return !pipeline::first_failure(check, {read.data(), read.size()}, slots.data());
 }

@@ -187,6 +187,15 @@ bool reads_slots(SizeOp op) { return has_operands(op, "S"); }
 bool reads_input(SizeOp op) { return has_operands(op, "DI"); }
 bool reads_buffer(SizeOp op) { return has_operands(op, "BV"); }
 
+std::vector<uint32_t> SizeProgram::inputs_read() const {
+  std::vector<uint32_t> out;
+  for (const SizeInstruction& i : instructions)
+    if (reads_input(i.op)) out.push_back(static_cast<uint32_t>(i.a));
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return out;
+}
+
 bool SizeProgram::is_static() const {
   return std::ranges::all_of(instructions, [](const auto& i) { return i.op == SizeOp::Constant; });
 }

@@ -47,6 +47,8 @@ struct SizeProgram {
   bool is_static() const;
   bool is_constant(Slot s) const;
   int64_t constant(Slot s) const;  // its value; InternalError where it is none
+  // In order, each once: a few, where a model has hundreds.
+  std::vector<uint32_t> inputs_read() const;
 };
 
 // An input of a call, as the program reads it.

@@ -100,22 +100,6 @@ std::vector<runtime::Slot> slots_of_layouts(const runtime::Plan& plan) {
   return out;
 }
 
-runtime::SizeInput size_input(const Input& in) {
-  if (in.tensor == nullptr) return {nullptr, nullptr, in.number};
-  const c10::TensorImpl& t = *in.tensor->unsafeGetTensorImpl();
-  return {t.sizes().data(), t.strides().data(), t.storage_offset()};
-}
-
-// The inputs that a size program reads: a few, where a model has hundreds.
-std::vector<uint32_t> inputs_read_by(const runtime::SizeProgram& sizes) {
-  std::vector<uint32_t> out;
-  for (const runtime::SizeInstruction& i : sizes.instructions)
-    if (runtime::reads_input(i.op)) out.push_back(static_cast<uint32_t>(i.a));
-  std::ranges::sort(out);
-  out.erase(std::ranges::unique(out).begin(), out.end());
-  return out;
-}
-
 template <class F>
 double seconds_of(F&& f) {
   const auto start = std::chrono::steady_clock::now();
@@ -167,7 +151,7 @@ Executable::Executable(runtime::Plan plan, runtime::CodeTable code,
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
       layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
-      inputs_read_(inputs_read_by(plan_.sizes)),
+      inputs_read_(plan_.sizes.inputs_read()),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(example.size() == plan_.inputs.size(), "a plan for ", plan_.inputs.size(),
             " inputs got ", example.size());
@@ -198,7 +182,7 @@ Executable::Executable(runtime::Plan plan, const runtime::CodeTable& code, const
       static_sizes_(static_sizes_of(plan_, entries_)),
       evaluator_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes)),
       layouts_(where_varying<runtime::SizeEvaluator>(plan_, plan_.sizes, slots_of_layouts(plan_))),
-      inputs_read_(inputs_read_by(plan_.sizes)),
+      inputs_read_(plan_.sizes.inputs_read()),
       changes_(where_varying<runtime::SizeChanges>(plan_, plan_)) {
   OXY_CHECK(plan_.mutations.empty() && plan_.packings.empty(), "a region that is not on its own");
   bind_steps();

@@ -77,6 +77,12 @@ const void* counter_of(const c10::VariableVersion& v) {
 
 }  // namespace
 
+runtime::SizeInput size_input(const Input& in) {
+  if (in.tensor == nullptr) return {nullptr, nullptr, in.number};
+  const c10::TensorImpl& t = *in.tensor->unsafeGetTensorImpl();
+  return {t.sizes().data(), t.strides().data(), t.storage_offset()};
+}
+
 const char* why_unsupported(const at::Tensor& t) {
   for (auto [key, words] : kKeyTexts)
     if (t.key_set().has(key)) return words;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <span>
 
+#include "runtime/size_program.h"
+
 namespace oxy::bridge {
 
 // An argument of a compiled graph: a tensor, or a number where `tensor` is null.
@@ -15,6 +17,8 @@ struct Input {
   const at::Tensor* tensor = nullptr;
   int64_t number = 0;
 };
+// As a size program reads it.
+runtime::SizeInput size_input(const Input& in);
 
 // Why a plan cannot take this tensor at all ("sparse", "a tensor subclass", ...); nullptr where it
 // can.

@@ -45,7 +45,15 @@ class Prefetcher {
  private:
   static bool is_lanes(const For& f) {
     return (f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce) && !is_tiled(f) &&
-           hinted(f.size);
+           hinted(whole_trips(f));
+  }
+
+  // The iterations of all but the last piece, where the loop goes through a piece of something:
+  // min(piece, rest).
+  static Expr whole_trips(const For& f) {
+    if (f.size.is_const() || f.size.kind() != sym::Kind::Min) return f.size;
+    const auto piece = std::ranges::find_if(f.size.operands(), [](Expr e) { return e.is_const(); });
+    return piece == f.size.operands().end() ? f.size : *piece;
   }
 
   static bool streams(const For& f) {
@@ -78,7 +86,7 @@ class Prefetcher {
   // Whether what the loop reads lies together, and so much of it, or with what comes next behind
   // it.
   bool runs_on(const Compute& c, const For& f) const {
-    Expr run = f.size;
+    Expr run = whole_trips(f);
     for (size_t k = parallel_.size(); k-- > 0;) {
       const auto step = coefficient(c.index, parallel_[k]->var);
       if (!step || *step != run || !hinted(parallel_[k]->size)) break;
@@ -104,6 +112,7 @@ class Prefetcher {
   void next_iteration(const For& first, const std::vector<For*>& later, bool at_indices) {
     const Expr iteration = parallel_.back()->var;
     const auto shares = static_cast<int64_t>(later.size());
+    const Expr trips = whole_trips(first);
     std::vector<Block> prefetches(later.size());
     Block touches;
     int64_t bytes = 0;
@@ -113,17 +122,17 @@ class Prefetcher {
       if (!step || !foresee(c->index, 1, next)) continue;
       const bool at_index = next.size() > 1;
       if (!at_index && (at_indices || step->is_const(0))) continue;
-      bytes += *hinted(first.size) * ir::byte_size(c->dtype);
+      bytes += *hinted(trips) * ir::byte_size(c->dtype);
       for (int64_t j = 0; j < shares; ++j) {
         const auto at = static_cast<size_t>(j);
-        const Expr share = sym::floordiv(first.size * j + later[at]->var, shares);
+        const Expr share = sym::floordiv(trips * j + later[at]->var, shares);
         prefetches[at].push_back(prefetch_of(*c, next, first, share));
       }
       if (!at_index) continue;
       Substitution after{{iteration, iteration + 2}};
       foresee(c->index, 2, after);
       touches.push_back(prefetch_of(*c, after, first, 0));
-      touches.push_back(prefetch_of(*c, after, first, first.size - 1));
+      touches.push_back(prefetch_of(*c, after, first, trips - 1));
     }
     if (bytes > tuning::prefetch_row_bytes(machine_)) return;
     for (size_t j = 0; j < later.size(); ++j)
