@@ -16,6 +16,30 @@ constexpr size_t kHugeFrom = 4 << 20;
 constexpr size_t kMaxCached = 1ull << 30;
 constexpr auto kIdle = std::chrono::seconds(10);
 
+constexpr size_t kSmallPage = 4 << 10;
+constexpr size_t kProbedPages = 64;
+
+// Seconds of the first writes to so many pages.
+double seconds_of_touching(char* at, size_t pages) {
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < pages; ++i) *static_cast<volatile char*>(at + i * kSmallPage) = 0;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Asks for huge pages, unless they cost more at the first write than small ones do: on a virtual
+// machine that gives what is free back to its host (free page reporting) a fresh huge page is
+// memory that the host has to find, while small pages come from what was in use a moment ago. Both
+// are timed, here at the ends of the block. Whether small pages were taken.
+bool advise_huge_pages(char* data, size_t bytes) {
+  const size_t whole = bytes / kHugePage * kHugePage;
+  char* const last = data + whole - kHugePage;
+  const double small = seconds_of_touching(last, kProbedPages);
+  madvise(data, whole, MADV_HUGEPAGE);  // a wish: its failure changes nothing
+  const double huge = seconds_of_touching(data, 1);
+  if (huge * kProbedPages * kSmallPage <= small * kHugePage) return false;
+  return madvise(data + kHugePage, whole - kHugePage, MADV_NOHUGEPAGE) == 0;
+}
+
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // Four sizes an octave, so that near sizes share blocks: gradients, activations of the next step.
@@ -32,8 +56,12 @@ AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
   size_t alignment = huge ? kHugePage : kAlignment;
   data_.reset(static_cast<char*>(std::aligned_alloc(alignment, round_up(bytes, alignment))));
   if (!data_) throw std::bad_alloc();
-  // A wish: its failure changes nothing.
-  if (huge) madvise(data(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (huge) has_small_pages_ = advise_huge_pages(data(), bytes);
+}
+
+void AlignedBlock::stays() {
+  if (std::exchange(has_small_pages_, false))
+    madvise(data(), size_ / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 AlignedBlock BlockPool::acquire(size_t bytes) {
@@ -51,6 +79,7 @@ AlignedBlock BlockPool::acquire(size_t bytes) {
       stats_.hits++;
       cached_.erase(it);
       evict(Clock::now(), evicted);
+      block.stays();
       return block;
     }
     stats_.misses++;

@@ -22,13 +22,16 @@ namespace oxy::runtime {
 
 inline constexpr size_t kAlignment = 64;
 
-// A block aligned to 64 bytes, to 2 MB from 4 MB on, where huge pages are asked for.
+// A block aligned to 64 bytes, to 2 MB from 4 MB on, where huge pages are asked for unless they take
+// longer to come by than small ones.
 class AlignedBlock {
  public:
   AlignedBlock() = default;
   explicit AlignedBlock(size_t bytes);
   char* data() const { return data_.get(); }
   size_t size() const { return size_; }
+  // It is used a second time: the system may make huge pages of small ones in the background.
+  void stays();
 
  private:
   struct Free {
@@ -36,6 +39,7 @@ class AlignedBlock {
   };
   std::unique_ptr<char, Free> data_;
   size_t size_ = 0;
+  bool has_small_pages_ = false;
 };
 
 class BlockPool {

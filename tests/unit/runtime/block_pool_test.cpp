@@ -37,5 +37,22 @@ TEST(BlockPool, ABlockIsAtLeastWhatWasAskedForAndLittleMore) {
   }
 }
 
+// Of huge pages or of small ones, that may become huge ones at the second use.
+TEST(BlockPool, LargeBlocksKeepTheirPlaceAndContents) {
+  BlockPool pool;
+  constexpr size_t kBytes = 9 << 20;
+  AlignedBlock block = pool.acquire(kBytes);
+  char* const where = block.data();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(where) % (2 << 20), 0u);
+  for (size_t i = 0; i < block.size(); i += 4096) where[i] = static_cast<char>(i >> 12);
+  for (int use = 0; use < 2; ++use) {
+    pool.release(std::move(block));
+    block = pool.acquire(kBytes);
+    ASSERT_EQ(block.data(), where);
+    for (size_t i = 0; i < block.size(); i += 4096)
+      ASSERT_EQ(where[i], static_cast<char>(i >> 12)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace oxy::runtime
