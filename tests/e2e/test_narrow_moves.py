@@ -74,3 +74,19 @@ def test_large_moves_stream(dtype):
         lambda x: (torch.cat([x, x[:7]]), x[:, 5:].clone()), options={"strict": True}
     )
     assert_alike(f(x), (torch.cat([x, x[:7]]), x[:, 5:].clone()))
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize("shift", (1, 3, -3, 32, 33, 35, -70))
+def test_rolls(shift, dynamic):
+    def f(x, y):
+        rolled = x.roll(shift, 1)
+        return rolled, rolled * y, (rolled + y.roll(-shift, 1)).sum(1), y.t().roll(shift, 1)
+
+    g = oxyfuel.compile(f, options={"strict": True}, dynamic=dynamic)
+    for width in (33, 40, 2, 1) if dynamic else (33,):
+        x, y = torch.randn(5, width), torch.randn(5, width)
+        with torch.no_grad():
+            for result, expected in zip(g(x, y), f(x, y)):
+                torch.testing.assert_close(result, expected)
+                assert result.stride() == expected.stride()

@@ -16,9 +16,10 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options,
 void make_kernels(Draft& d);
 
 // Index set splitting: a Vector loop in which the loop's variable is compared with constants (the
-// pieces of a concatenation, the edges of a padding, a slice that is written) becomes one loop for
-// each range between them. In a range the comparisons are known: masked loads become plain ones or
-// go, and with them what they alone were for.
+// pieces of a concatenation, the edges of a padding, a slice that is written), or in which an index
+// wraps around once (a roll), becomes one loop for each range between them. In a range the
+// comparisons are known: masked loads become plain ones or go, and with them what they alone were
+// for.
 void split_ranges(Kernel& k, loops::Variables& variables);
 
 // Rows that are only reduced, several at a time: a kernel that reads one row after the other is one

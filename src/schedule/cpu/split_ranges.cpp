@@ -1,4 +1,5 @@
-// Cuts a loop where a comparison changes, and folds what is constant in each piece.
+// Cuts a loop where a comparison changes or an index wraps around, and folds what is constant in
+// each piece.
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -62,6 +63,7 @@ class LoopSplitter {
     for (const Stmt& s : loop_.body) {
       const Compute* c = std::get_if<Compute>(&s.v);
       if (!c) return false;
+      find_wraps(c->index);
       if (c->op == LoopOp::Index) {
         Expr rest = c->index - loop_.var;
         if (loops::is_size(rest)) ahead[c->value] = rest;
@@ -74,16 +76,29 @@ class LoopSplitter {
                             is_any(c->op, LoopOp::Lt, LoopOp::Le)};
       }
     }
-    return !tests_.empty();
+    return !tests_.empty() || !wraps_.empty();
+  }
+
+  // Where (variable + rest) mod n goes back to 0, once in the loop: as of a roll.
+  void find_wraps(Expr e) {
+    if (e.is_const()) return;
+    for (const Expr part : e.operands()) find_wraps(part);
+    if (e.kind() != sym::Kind::Mod) return;
+    const Expr n = e.operands()[1], rest = e.operands()[0] - loop_.var;
+    if (!loops::is_size(rest) || !loops::is_size(n)) return;
+    for (const Expr end : {Expr(0), n})
+      if (is_at_most(end - n, rest) && is_at_most(rest + loop_.size, end + n))
+        wraps_.push_back(end - rest);
   }
 
   // Bounds inside the loop, in an order that holds at all sizes; false where there is none.
   bool order_bounds() {
     std::set<Expr> distinct;
-    for (const auto& [value, test] : tests_) {
-      if (!is_at_most(test.bound, 0) && !is_at_most(loop_.size, test.bound))
-        distinct.insert(test.bound);
-    }
+    auto add = [&](Expr bound) {
+      if (!is_at_most(bound, 0) && !is_at_most(loop_.size, bound)) distinct.insert(bound);
+    };
+    for (const auto& [value, test] : tests_) add(test.bound);
+    for (const Expr bound : wraps_) add(bound);
     for (const Expr b : distinct) {
       const auto at =
           std::ranges::find_if(bounds_, [&](Expr other) { return is_at_most(b, other); });
@@ -217,6 +232,7 @@ class LoopSplitter {
   const For& loop_;
   loops::VariableScope& variables_;
   std::unordered_map<uint32_t, Test> tests_;
+  std::vector<Expr> wraps_;
   std::vector<Expr> bounds_;  // ascending
   // Of the range being written.
   Substitution moved_;
@@ -237,7 +253,7 @@ class Splitter {
   }
 
   void run() {
-    if (!integers_.empty()) split(kernel_.body);
+    split(kernel_.body);
     if (changed_) kernel_.cost = iteration_cost(kernel_);
   }
 
