@@ -47,7 +47,8 @@ void keep_what_is_changed(std::vector<Kernel>& kernels, const ScheduleOptions& o
 // on in the cache) prefetches in those behind the first one what the first loop of the next
 // iteration will load, so that memory has no pause. Rows at loaded indices are prefetched by the
 // iteration before, which loads the next index, and their ends touched by the one before that (the
-// last iterations: their own again). A kernel that only reads gains nothing.
+// last iterations: their own again). Loops that only read prefetch where the machine gains by it
+// (tuning::prefetches_reads).
 void prefetch(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
 
 }  // namespace oxy::schedule

@@ -96,7 +96,7 @@ class Prefetcher {
   }
 
   void within(For& f) {
-    if (!streams(f)) return;
+    if (!streams(f) && !tuning::prefetches_reads(machine_)) return;
     Block prefetches;
     const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {
