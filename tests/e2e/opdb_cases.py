@@ -14,14 +14,18 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
-from torch.testing._internal import common_methods_invocations
+from torch.testing._internal import common_methods_invocations, common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 from torch.testing._internal.opinfo.core import OpInfo
 
 import oxyfuel
 
 # The database's random entries set the seed inside the call; a graph does not.
 common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+# Samples look on the stack, which takes milliseconds, for a test of unittest's: there is none.
+common_utils.extract_test_fn = core.extract_test_fn = lambda: None
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name)
