@@ -324,11 +324,14 @@ const std::vector<std::vector<bool>>& Backward::reads_by_result() {
 }
 
 Backward::Runnable Backward::plan_for(const Which& which, std::span<const Input> inputs) {
-  const autograd::Piece& of = piece(which.pieces);
-  const std::lock_guard lock(mutex_);
-  Plan& plan = plans_[which];
-  if (!plan.executable) plan.executable = make_(graph_for(which, of), inputs, which.by_ops);
-  return {plan.executable.get(), plan.has_run};
+  const auto known = [&](std::unique_ptr<Executable> made) {
+    const std::lock_guard lock(mutex_);
+    Plan& plan = plans_[which];
+    if (!plan.executable) plan.executable = std::move(made);  // unless another thread was faster
+    return Runnable{plan.executable.get(), plan.has_run};
+  };
+  if (const Runnable found = known(nullptr); found.executable) return found;
+  return known(make_(graph_for(which, piece(which.pieces)), inputs, which.by_ops));
 }
 
 void Backward::note_run(const Which& which) {

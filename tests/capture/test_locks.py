@@ -331,6 +331,34 @@ def test_forks_while_other_threads_compile_and_call():
         other.result()
 
 
+def test_forks_while_other_threads_compile_a_backward():
+    """Nor does a fork wait for a thread that waits for the fork."""
+
+    def train():
+        x = torch.ones(8, 8, requires_grad=True)
+        with torch.enable_grad():
+            oxyfuel.compile(lambda x: (x * x.sin()).softmax(-1).square().sum())(x).backward()
+
+    def check():
+        signal.alarm(SECONDS)
+        done = threading.Event()
+
+        def train_on():
+            while not done.is_set():
+                train()
+
+        others = [Work(train_on), Work(train_on)]
+        for _ in range(12):
+            done.wait(0.02)
+            in_a_fork(lambda: None)
+        done.set()
+        for other in others:
+            other.result()
+
+    train()
+    in_a_fork(check)
+
+
 def test_threads_that_compile_at_once():
     def f(x, n):
         return [(x * i).relu() for i in range(n)]

@@ -3,11 +3,14 @@
 #include "jit/clang/stages.h"
 
 #include <atomic>
+#include <mutex>
 
 #include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
 #include <llvm/ExecutionEngine/Orc/Core.h>
 #include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+
+#include "support/fork_mutex.h"
 
 // Declared by their link names: math.h would give an overload set for each.
 extern "C" {
@@ -92,6 +95,10 @@ class Linker {
   std::atomic<uint64_t> next_{0};
 };
 
+// Held around every call of ORC's, whose own locks would stay locked in a process that is forked
+// while another thread links.
+ForkMutex& linking = *new ForkMutex();
+
 // Lives as long as the process: code may still run while static objects are destroyed.
 llvm::Expected<Linker*>& the_linker() {
   static auto* linker = new llvm::Expected<Linker*>(Linker::create());
@@ -102,6 +109,7 @@ llvm::Expected<Linker*>& the_linker() {
 
 LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
                         std::string& error) {
+  const std::lock_guard lock(linking);
   llvm::Expected<Linker*>& linker = the_linker();
   if (!linker) {
     error = "the JIT linker could not be started";
@@ -116,6 +124,9 @@ LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* 
 
 void* entry_point(const LinkedCode& code) { return code.entry; }
 
-void release_code(LinkedCode* code) { (*the_linker())->remove(code); }
+void release_code(LinkedCode* code) {
+  const std::lock_guard lock(linking);
+  (*the_linker())->remove(code);
+}
 
 }  // namespace oxy::jit::clang_library
