@@ -2,10 +2,13 @@
 // load is said.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "jit/clang/api.h"
 #include "jit/compiler.h"
@@ -90,6 +93,35 @@ TEST_F(ClangLibrary, ReleasedCodeIsUnmapped) {
     EXPECT_EQ(code->entry()(nullptr, 0, 0, nullptr, nullptr), i);
   }
   EXPECT_LE(executable_mappings(), before + 1);
+}
+
+// Other threads may hold any lock of LLVM's at the fork.
+TEST_F(ClangLibrary, LinksInAProcessForkedWhileOthersLink) {
+  void* library = dlopen(OXY_CLANG_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(library) << dlerror();
+  auto get_api = reinterpret_cast<OxyfuelClangEntry>(dlsym(library, "oxyfuel_clang_api"));
+  const OxyfuelClangApi& api = *get_api(kOxyfuelClangVersion);
+  auto compile = [&] {
+    const std::string text = "extern \"C\" int kernel() { return 5; }";
+    char* error = nullptr;
+    if (void* code = api.compile(text.data(), text.size(), "kernel", &error)) api.release(code);
+  };
+  auto compile_on = [&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) compile();
+  };
+  compile();
+  std::jthread one(compile_on), another(compile_on);
+  for (int i = 0; i < 80 && !HasFailure(); i++) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      compile();
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "fork " << i;
+  }
 }
 
 // An inline assembly that no register serves is reported by LLVM as an error of the code generator;
