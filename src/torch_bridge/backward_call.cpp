@@ -187,22 +187,23 @@ std::optional<GradientTargets> Backward::Call::targets(const Node& first,
 variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   const std::vector<bool> asked = asked_primals(node);
   const auto by = targets(node, asked);
-  const bool uses = std::ranges::any_of(
-      backward_->kept_[0], [&](const KeptBehind& kept) { return !by || kept.to.meets(*by); });
-  TORCH_CHECK(!is_used_ || !uses, torch_autograd::ERR_BACKWARD_TWICE);
+  const Range all{0, 0};
+  const std::vector<bool> begun{true};
+  check_unused(by, all, begun);
   const bool create_graph = c10::GradMode::is_enabled();
   Tensors read;
   variable_list out;
   {
     const c10::AutoGradMode off(false);
     if (create_graph) read.push_back(gradient);
-    const Which which{{0, 0}, {gradient.defined()}, asked};
+    const Which which{all, {gradient.defined()}, asked};
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
-    if (uses && !torch_autograd::get_current_graph_task_keep_graph()) {
-      for (uint32_t i = 0; i < saved_.size(); i++) reset(i);
-      is_used_ = true;
+    if (!torch_autograd::get_current_graph_task_keep_graph()) {
+      use_up(by, all, begun);
+      if (is_used_up(0, 0))
+        for (uint32_t i = 0; i < saved_.size(); i++) reset(i);
     }
     Tensors found = backward_->run(which, std::move(given));
     out.reserve(node.num_outputs());
@@ -280,7 +281,7 @@ at::Tensor Backward::Call::tangent_of(Stream& s, uint32_t result) const {
 void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   if (s.next >= end) return;
   const Range all{s.next, end - 1};
-  check_unused(task, all, s.begun);
+  check_unused(task.targets, all, s.begun);
   const bool lets_go = !torch_autograd::get_current_graph_task_keep_graph();
   const size_t count = cut().size();
   while (s.next < end && !has_some(s))
@@ -348,27 +349,46 @@ void Backward::Call::reset(uint32_t input) {
 
 // ---- what was used up ----
 
-bool Backward::Call::is_run(const Task& task, const KeptBehind& kept,
+bool Backward::Call::is_run(const std::optional<GradientTargets>& targets, const KeptBehind& kept,
                             const std::vector<bool>& begun) {
-  return (!task.targets || kept.to.meets(*task.targets)) &&
+  return (!targets || kept.to.meets(*targets)) &&
          std::ranges::any_of(kept.results, [&](uint32_t t) { return begun[t]; });
 }
 
+// Whether whatever a gradient by the result is by, what it reads in this piece was let go of.
 bool Backward::Call::is_used_up(size_t piece, uint32_t result) const {
   if (used_.empty()) return false;
+  std::optional<GradientTargets> used;
+  std::vector<const GradientTargets*> left;
   const auto& kept = backward_->kept_[piece];
-  for (size_t i = 0; i < kept.size(); i++)
-    if (used_[piece][i] && std::ranges::binary_search(kept[i].results, result)) return true;
-  return false;
+  for (size_t i = 0; i < kept.size(); i++) {
+    if (!std::ranges::binary_search(kept[i].results, result)) continue;
+    if (!used_[piece][i])
+      left.push_back(&kept[i].to);
+    else if (used)
+      used->add(kept[i].to);
+    else
+      used = kept[i].to;
+  }
+  return used && std::ranges::all_of(left, [&](const auto* to) { return used->has(*to); });
 }
 
-void Backward::Call::check_unused(const Task& task, Range pieces,
+void Backward::Call::check_unused(const std::optional<GradientTargets>& targets, Range pieces,
                                   const std::vector<bool>& begun) const {
   if (used_.empty()) return;
   for (size_t k = pieces.first; k <= pieces.second; k++)
     for (size_t i = 0; i < used_[k].size(); i++)
-      TORCH_CHECK(!used_[k][i] || !is_run(task, backward_->kept_[k][i], begun),
+      TORCH_CHECK(!used_[k][i] || !is_run(targets, backward_->kept_[k][i], begun),
                   torch_autograd::ERR_BACKWARD_TWICE);
+}
+
+void Backward::Call::use_up(const std::optional<GradientTargets>& targets, Range pieces,
+                            const std::vector<bool>& begun) {
+  if (used_.empty())
+    for (const auto& kept : backward_->kept_) used_.emplace_back(kept.size());
+  for (size_t k = pieces.first; k <= pieces.second; k++)
+    for (size_t i = 0; i < used_[k].size(); i++)
+      if (is_run(targets, backward_->kept_[k][i], begun)) used_[k][i] = true;
 }
 
 // By input: whether a result that is not used up reads it.
@@ -391,11 +411,7 @@ std::vector<bool> Backward::Call::still_read() const {
 
 void Backward::Call::release(const Task& task, Node& node, Range pieces,
                              const std::vector<bool>& begun) {
-  if (used_.empty())
-    for (const auto& kept : backward_->kept_) used_.emplace_back(kept.size());
-  for (size_t k = pieces.first; k <= pieces.second; k++)
-    for (size_t i = 0; i < used_[k].size(); i++)
-      if (is_run(task, backward_->kept_[k][i], begun)) used_[k][i] = true;
+  use_up(task.targets, pieces, begun);
   const std::vector<bool> kept = still_read();
   const bool all = std::ranges::count(kept, true) == 0;
   for (const uint32_t i : backward_->read_) {

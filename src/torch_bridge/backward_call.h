@@ -73,9 +73,13 @@ class Backward::Call {
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
   void reset(uint32_t input);
-  void check_unused(const Task& task, Range pieces, const std::vector<bool>& begun) const;
+  void check_unused(const std::optional<GradientTargets>& targets, Range pieces,
+                    const std::vector<bool>& begun) const;
+  void use_up(const std::optional<GradientTargets>& targets, Range pieces,
+              const std::vector<bool>& begun);
   void release(const Task& task, Node& node, Range pieces, const std::vector<bool>& begun);
-  static bool is_run(const Task& task, const KeptBehind& kept, const std::vector<bool>& begun);
+  static bool is_run(const std::optional<GradientTargets>& targets, const KeptBehind& kept,
+                     const std::vector<bool>& begun);
   bool is_used_up(size_t piece, uint32_t result) const;
   std::vector<bool> still_read() const;
 
@@ -87,7 +91,6 @@ class Backward::Call {
   std::vector<Strides> strides_;  // by result
   // The nodes of the call that are alive, where there are several.
   std::unique_ptr<std::atomic<const torch::autograd::Node*>[]> alive_;
-  bool is_used_ = false;                 // where there is one node: a backward has let go
   std::map<int, Task> tasks_;            // by the engine's task
   std::vector<std::vector<bool>> used_;  // by piece and Backward::kept_: let go of, if anything is
   Tensors emptied_;                      // by input: without memory, where sizes vary

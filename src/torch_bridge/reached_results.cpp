@@ -149,19 +149,16 @@ class ResultWalk {
     }
   }
 
+  // A node that leads to more is run by whatever runs this one.
   static bool has(const std::vector<KeptBehind>& kept, const ResultSet& results,
                   const GradientTargets& to) {
-    const auto it = std::ranges::find(kept, results, &KeptBehind::results);
-    return it != kept.end() && it->to.has(to);
+    return std::ranges::any_of(
+        kept, [&](const KeptBehind& k) { return k.results == results && k.to.has(to); });
   }
 
   static void add_to(std::vector<KeptBehind>& kept, const ResultSet& results,
                      const GradientTargets& to) {
-    const auto it = std::ranges::find(kept, results, &KeptBehind::results);
-    if (it == kept.end())
-      kept.push_back({results, to});
-    else
-      it->to.add(to);
+    if (!has(kept, results, to)) kept.push_back({results, to});
   }
 
   const std::vector<Edge>& results_;
@@ -172,6 +169,7 @@ class ResultWalk {
 }  // namespace
 
 void set_keeps_tensors(KeepsTensors keeps) { keeps_tensors_ = keeps; }
+bool keeps_tensors(torch::autograd::Node& node) { return keeps_tensors_(node); }
 
 ReachedResults reached_results(const std::vector<Edge>& results, const std::vector<Edge>& inputs) {
   return ResultWalk(results).run(inputs);

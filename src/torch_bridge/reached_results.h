@@ -59,8 +59,8 @@ struct ReachedResults {
   std::vector<ResultSet> to_results;  // by result: the others that gradients come to it from
   std::vector<ResultSet> to_inputs;   // by input
   // By level: the nodes that keep tensors behind results of this level and in front of those of the
-  // next; each set of results once. All that lead to them, or those that do without another one
-  // between.
+  // next; of each set of results those of which none leads to all that another one does. All that
+  // lead to them, or those that do without another one between.
   std::vector<std::vector<KeptBehind>> kept, kept_straight;
   // By level: those that lead straight to any node there.
   std::vector<ResultSet> straight_to_level;
@@ -71,8 +71,9 @@ struct ReachedResults {
 ReachedResults reached_results(const std::vector<torch::autograd::Edge>& results,
                                const std::vector<torch::autograd::Edge>& inputs);
 
-// Says of a node whether it has saved tensors, which a backward lets go of.
+// Says of a node whether it has saved tensors, which a backward lets go of, or has let go of.
 using KeepsTensors = bool (*)(torch::autograd::Node& node);
 void set_keeps_tensors(KeepsTensors keeps);
+bool keeps_tensors(torch::autograd::Node& node);
 
 }  // namespace oxy::bridge

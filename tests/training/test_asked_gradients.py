@@ -415,6 +415,70 @@ def test_what_another_result_has_used_up():
                 torch.autograd.grad(result.sum(), w)
 
 
+def of_branches(x, a, b):
+    return (x * a).exp() + (x * b).cos()
+
+
+def of_products(x, a, b):
+    return torch.relu(x @ a) @ b
+
+
+def outcome(f):
+    try:
+        return f()
+    except RuntimeError as e:
+        return str(e).split("\n")[0]
+
+
+def same_outcome(found, expected):
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (1, 1)])
+@pytest.mark.parametrize("f", [of_branches, of_products])
+def test_gradients_by_one_input_after_another(f, order, retain):
+    def grad(y, *args):
+        first = torch.autograd.grad(y.sum(), args[order[0]], retain_graph=retain)
+        return first + torch.autograd.grad(y.sum(), args[order[1]])
+
+    def backward(y, *args):
+        loss = y.sum()
+        loss.backward(inputs=[args[order[0]]], retain_graph=retain)
+        loss.backward(inputs=[args[order[1]]])
+        return [a.grad for a in args]
+
+    def left(y, *args):
+        loss = y.sum()
+        return torch.autograd.grad(loss, args[order[0]], retain_graph=retain), loss
+
+    args = torch.randn(3, 3), leaf(3, 3), leaf(3, 3)
+    compiled = oxyfuel.compile(f)
+    for then in grad, backward:
+        whole = oxyfuel.compile(lambda *args, then=then: then(f(*args), *args))
+        for _ in range(2):
+            mine, others, third = copies(args), copies(args), copies(args)
+            expected = outcome(lambda: then(f(*others), *others))
+            same_outcome(outcome(lambda: then(compiled(*mine), *mine)), expected)
+            same_outcome(outcome(lambda: whole(*third)), expected)
+    part = oxyfuel.compile(lambda *args: left(f(*args), *args))
+    for again in args[1], args[2]:
+        (_, mine), (_, other) = part(*args), left(f(*args), *args)
+        same_outcome(*(outcome(lambda y=y: torch.autograd.grad(y, again)) for y in (mine, other)))
+
+
+def test_what_a_backward_has_kept_nothing_of_is_not_used_up():
+    def f(x, w):
+        y = x + w
+        y.sum().backward()
+        return y
+
+    compare(f, leaf(3), leaf(3))
+
+
 def test_only_what_a_caller_asks_for_is_computed(tmp_path):
     compiled = oxyfuel.compile(lambda x, w: (x @ w).sin(), options={"trace": str(tmp_path)})
     x, w = leaf(3, 4), leaf(4, 5)

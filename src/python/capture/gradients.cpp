@@ -33,14 +33,19 @@ constexpr const char* kSecondTime =
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward.";
 
-// A result whose history a captured backward has used up.
-PyObject* with_spent_history(PyObject*, PyObject* tensor) {
+// A result whose history, which led to the other arguments, a captured backward has used up.
+PyObject* with_spent_history(PyObject*, PyObject* args) {
   return boundary(
       [&] {
+        PyObject* tensor = PyTuple_GET_ITEM(args, 0);
+        engine::edge_list edges;
+        for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(args); i++)
+          edges.push_back(
+              engine::impl::gradient_edge(THPVariable_Unpack(PyTuple_GET_ITEM(args, i))));
         const at::Tensor t = THPVariable_Unpack(tensor);
         engine::create_gradient_edge(
             const_cast<at::Tensor&>(t),
-            c10::make_intrusive<engine::Error>(kSecondTime, engine::edge_list{engine::Edge()}));
+            c10::make_intrusive<engine::Error>(kSecondTime, std::move(edges)));
         return Py_NewRef(tensor);
       },
       nullptr);
@@ -207,8 +212,9 @@ Arguments Graphs::items(const py::object& tensors) {
                       : heap().contents(tensors));
 }
 
-// Notes what a backward from `roots` frees; by `inputs` alone, where there are some.
+// Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some.
 void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
+  spent_by_ = {frames().user_stack().frames(), frames().places_to_stop()};
   std::unordered_set<Node*> needed;
   for (const at::Tensor& t : inputs) needed.insert(engine::impl::gradient_edge(t).function.get());
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
@@ -219,14 +225,41 @@ void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::T
   }
 }
 
-bool Graphs::is_spent(const at::Tensor& t) const {
-  if (spent_.empty() || !t.requires_grad()) return false;
-  return std::ranges::any_of(nodes_behind({t}),
-                             [this](const auto& node) { return spent_.contains(node.get()); });
+// The inputs that a tensor's history leads to, if a recorded backward has freed what it reads on
+// the way to them. Where that is true of some of them only, no result has such a history: then the
+// graph breaks in front of the backward.
+std::optional<Arguments> Graphs::inputs_behind_spent(const at::Tensor& t) const {
+  if (spent_.empty() || !t.requires_grad()) return std::nullopt;
+  std::unordered_set<Node*> met, behind_spent;
+  std::vector<std::pair<Node*, bool>> open{{engine::impl::gradient_edge(t).function.get(), false}};
+  while (!open.empty()) {
+    auto [node, is_spent] = open.back();
+    open.pop_back();
+    is_spent = is_spent || (spent_.contains(node) && bridge::keeps_tensors(*node));
+    if (!(is_spent ? behind_spent : met).insert(node).second) continue;
+    for (const engine::Edge& e : node->next_edges())
+      if (e.function) open.emplace_back(e.function.get(), is_spent);
+  }
+  if (behind_spent.empty()) return std::nullopt;
+  Arguments out;
+  for (const auto& [real, fake] : heap().fakes()) {
+    const at::Tensor& input = THPVariable_Unpack(fake.ptr());
+    if (!input.requires_grad()) continue;
+    Node* node = engine::impl::gradient_edge(input).function.get();
+    if (behind_spent.contains(node)) {
+      out.push_back(fake);
+    } else if (met.contains(node)) {
+      Break b(BreakId::torch_call, "a backward behind which another one may come by other inputs");
+      b.stack = spent_by_.first;
+      b.steps = spent_by_.second;
+      throw b;
+    }
+  }
+  return out;
 }
 
 const py::object& spent_function() {
-  static PyMethodDef method = {"with_spent_history", with_spent_history, METH_O, nullptr};
+  static PyMethodDef method = {"with_spent_history", with_spent_history, METH_VARARGS, nullptr};
   static const py::object& function = *new py::object(steal(PyCFunction_New(&method, nullptr)));
   return function;
 }

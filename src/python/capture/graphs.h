@@ -68,9 +68,9 @@ class Graphs : public Part {
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
-  bool hooks_late = false;                   // of tensors: once the graph has run
-  bool is_spent(const at::Tensor& t) const;  // its history, by a backward that was recorded
-  uint32_t fetched(SourceId source);         // position behind the graph's inputs
+  bool hooks_late = false;  // of tensors: once the graph has run
+  std::optional<Arguments> inputs_behind_spent(const at::Tensor& t) const;
+  uint32_t fetched(SourceId source);  // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
   // written.
   using Snapshot = std::unordered_map<PyObject*, std::pair<py::object, std::vector<py::object>>>;
@@ -208,9 +208,10 @@ class Graphs : public Part {
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);
 
-  // Nodes of autograd whose saved tensors a recorded backward has freed.
+  // Nodes of autograd that a recorded backward has run; where the last one stands.
   std::unordered_map<const torch::autograd::Node*, c10::intrusive_ptr<torch::autograd::Node>>
       spent_;
+  std::pair<std::vector<ir::Frame>, std::vector<size_t>> spent_by_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<CustomFunction> custom_functions_;
   struct DataGiven {  // by an assignment to `data`

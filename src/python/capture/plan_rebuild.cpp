@@ -164,12 +164,13 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
   Tracked& k = *capture_.heap.tracked(o);
   capture_.graphs.refuse_wrapped(THPVariable_Unpack(o.ptr()));
   capture_.graphs.refuse_made_leaf(o);
-  if (!k.source.valid() && capture_.graphs.is_spent(THPVariable_Unpack(o.ptr()))) {
-    const py::object alone = capture_.calls.call_method(o, "detach", {}, {});
-    kept_.push_back(alone);
-    return place_call(o, spent_function(), {alone});
-  }
   if (k.source.valid()) return place_existing(o, k.source);
+  if (const auto inputs = capture_.graphs.inputs_behind_spent(THPVariable_Unpack(o.ptr()))) {
+    Arguments parts{capture_.calls.call_method(o, "detach", {}, {})};
+    kept_.push_back(parts[0]);
+    parts.insert(parts.end(), inputs->begin(), inputs->end());
+    return place_call(o, spent_function(), parts);
+  }
   const bool of_inference = capture_.inference.is_result(THPVariable_Unpack(o.ptr()));
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
   outputs.push_back(*k.value);
