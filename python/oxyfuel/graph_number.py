@@ -1,10 +1,11 @@
-"""Floats that a graph computes, as the code of torch.optim handles them, in Python that a capture
-follows.
+"""Floats that a graph computes, as the code of torch.optim and of batch norms handles them, in
+Python that a capture follows.
 
-Eager reads the step count of an optimizer as a Python number and computes corrections of it. In a
-captured step such a number is a `GraphNumber`: a float64 tensor without dimensions in the graph,
-computed with as Python computes with floats. Where a tensor meets one, the capture hands over the
-tensor (src/python/capture/graph_numbers.cpp); what leaves the capture is a float again.
+Eager reads the step count of an optimizer as a Python number and computes corrections of it; so
+does a batch norm without a momentum with its count of batches. In a captured step such a number is
+a `GraphNumber`: a float64 tensor without dimensions in the graph, computed with as Python computes
+with floats. Where a tensor meets one, the capture hands over the tensor
+(src/python/capture/graph_numbers.cpp); what leaves the capture is a float again.
 """
 
 from __future__ import annotations
@@ -109,6 +110,26 @@ def foreach(name: str, *args: Any, **kwargs: Any) -> Any:
         else:
             out.append(function(*mine, **kwargs))
     return None if name.endswith("_") else out
+
+
+def batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    training: bool,
+    momentum: GraphNumber,
+    eps: float,
+) -> torch.Tensor:
+    """`torch.nn.functional.batch_norm` of which the graph computes the momentum."""
+    out = torch.nn.functional.batch_norm(input, None, None, weight, bias, training, eps=eps)
+    var, mean = torch.var_mean(input.detach(), [0, *range(2, input.dim())])
+    share = momentum.value
+    for running, new in ((running_mean, mean), (running_var, var)):
+        if running is not None:
+            running.copy_(share * new.double() + (1 - share) * running.double())
+    return out
 
 
 def record_function_init(self: Any, name: str, args: str | None = None) -> None:

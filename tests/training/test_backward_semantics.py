@@ -725,7 +725,8 @@ def test_dropout_of_what_is_not_row_major(lay, required):
     compare(step, lambda x: nn.functional.dropout(x, 0.3) + 1)
 
 
-def test_batch_norm_updates_its_buffers():
+@pytest.mark.parametrize("options", [{}, {"momentum": None}, {"momentum": None, "affine": False}])
+def test_batch_norm_updates_its_buffers(options):
     def step(module, f):
         outs = []
         for _ in range(3):
@@ -735,7 +736,10 @@ def test_batch_norm_updates_its_buffers():
         outs.append(f(torch.randn(6, 4, 5)))
         return outs
 
-    compare_modules(lambda: nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), step)
+    first = nn.Linear(5, 5)
+    norm = lambda: nn.BatchNorm1d(4, **options)  # noqa: E731
+    compare_modules(lambda: nn.Sequential(copy.deepcopy(first), norm(), nn.ReLU()), step)
+    assert oxyfuel.stats()["graph_breaks"] == 0
 
 
 def test_custom_function():

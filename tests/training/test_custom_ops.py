@@ -56,6 +56,48 @@ def test_gradients(name, frozen):
     assert oxyfuel.stats()["unsupported"] == oxyfuel.stats()["grad_fallbacks"] == 0
 
 
+OUTSIDE = torch.randn(3)
+
+
+@torch.library.custom_op("oxyfuel_training::shifted", mutates_args=())
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x * OUTSIDE
+
+
+@shifted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+shifted.register_autograd(lambda ctx, g: g * OUTSIDE)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_gradient_that_reads_a_tensor_from_outside(whole, twice):
+    oxyfuel.reset()
+
+    def f(x):
+        y = shifted(x.sin()) * 2
+        return (shifted(y) if twice else y).cos()
+
+    def step(x, f=f):
+        out = f(x)
+        out.sum().backward()
+        return out.detach()
+
+    compiled = oxyfuel.compile(f)
+    run = oxyfuel.compile(step) if whole else lambda x: step(x, compiled)
+    for _ in range(3):
+        x = torch.randn(3).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        assert not first_difference([run(x), x.grad], [step(y), y.grad])
+        OUTSIDE.neg_()
+    stats = oxyfuel.stats()
+    assert stats["unsupported"] == stats["grad_fallbacks"] == stats["fallbacks"] == 0
+    assert stats["graphs"] >= 2 and stats["recompiles"] == 0
+
+
 def test_views_of_an_input_in_no_grad_require_what_eagers_do():
     x = torch.randn(3).requires_grad_()
 

@@ -371,6 +371,36 @@ def test_a_reentrant_checkpoint_of_what_needs_no_gradient():
     assert found.requires_grad == expected.requires_grad
 
 
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda: nn.BatchNorm1d(4, momentum=None),
+        lambda: nn.BatchNorm1d(4, momentum=None, dtype=torch.bfloat16),
+        lambda: nn.InstanceNorm1d(4, affine=True, track_running_stats=True),
+    ],
+)
+def test_running_statistics(norm):
+    module = norm()
+    other = copy.deepcopy(module)
+
+    def step(m, x):
+        m.zero_grad()
+        loss = (m(x) * x).sum()
+        loss.backward()
+        return loss.detach()
+
+    compiled = oxyfuel.compile(step)
+    for n in 4, 4, 6, 4, 7:
+        x = torch.randn(n, 4, 3, dtype=module.weight.dtype)
+        torch.testing.assert_close(compiled(module, x), step(other, x))
+        within = {} if x.dtype == torch.float32 else {"rtol": 1e-2, "atol": 2e-3}
+        torch.testing.assert_close(module.state_dict(), other.state_dict(), **within)
+        assert_same_gradients(module, other)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == stats["unsupported"] == 0
+    assert stats["graphs"] <= 3
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("overflow", [False, True])
 def test_autocast_and_a_scaler(dtype, overflow):

@@ -323,10 +323,27 @@ void Graphs::refuse_function(const CustomFunction& f, BreakId id, const std::str
   throw b;
 }
 
+// `results`: of an op from outside torch, which may have a backward in Python.
+void Graphs::note_op(const py::object& results) {
+  if (inner_ != nullptr || !at::GradMode::is_enabled()) return;
+  for (const py::object& r : items(results)) {
+    if (!heap().is_tensor(r)) continue;
+    const at::Tensor& t = THPVariable_Unpack(r.ptr());
+    if (is_wrapped(t) || !t.requires_grad() ||
+        !is_of_python(*engine::impl::gradient_edge(t).function))
+      continue;
+    CustomFunction& op = custom_ops_.emplace_back();
+    op.stack = frames().user_stack().frames();
+    op.steps = frames().places_to_stop();
+    return;
+  }
+}
+
 // Which one has raised, nobody knows.
 void Graphs::refuse_raising_functions(const std::string& why) const {
   if (!custom_functions_.empty())
     refuse_function(custom_functions_[0], BreakId::autograd_function, why);
+  if (!custom_ops_.empty()) refuse_function(custom_ops_[0], BreakId::torch_call, why);
 }
 
 // The tensor that a graph hands gradients of an output to (torch_bridge/recording_end): itself, if
@@ -502,7 +519,12 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
   py::object out;
   if (const Arguments stops = late_hooked(roots); stops.empty()) {
-    out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
+    try {
+      out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
+    } catch (const Break& b) {
+      if (custom_ops_.empty()) throw;
+      refuse_function(custom_ops_[0], BreakId::torch_call, "a gradient of an op that raises here");
+    }
   } else {
     if (flag(4, "create_graph") || flag(8, "materialize_grads"))
       throw Break(BreakId::torch_call, "torch.autograd.grad where a hook has effects");

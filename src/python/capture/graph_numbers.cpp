@@ -1,5 +1,6 @@
-// Floats that the graph computes, in the code of torch.optim: what an optimizer reads of its state
-// (`step_t.item()`) and of settings that vary (a learning rate) is a GraphNumber there
+// Floats that the graph computes, in the code of torch.optim and of batch norms: what an optimizer
+// reads of its state (`step_t.item()`) and of settings that vary (a learning rate), and what a
+// batch norm does with its count of batches (`momentum=None`), is a GraphNumber there
 // (oxyfuel/graph_number.py), a tensor that behaves as a float. Here: where they come from, and what
 // calls of torch make of them.
 #include <torch/csrc/Dtype.h>
@@ -64,12 +65,16 @@ bool Numbers::in_optimizer() const {
   return module.starts_with("torch.optim.") || module == "oxyfuel.graph_number";
 }
 
-// What item() gives in an optimizer; null where it is no float.
-py::object Numbers::float_in(const py::object& tensor) {
+bool Numbers::in_batch_norm() const {
+  const auto& stack = frames().stack();
+  return !stack.empty() && module_of_frame(*stack.back()) == "torch.nn.modules.batchnorm";
+}
+
+// What item() gives in an optimizer, where that is a float, and float() in a batch norm.
+py::object Numbers::float_in(const py::object& tensor, bool item) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (!in_optimizer() || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
-      !at::isFloatingType(t.scalar_type()))
-    return {};
+  const bool read = item ? in_optimizer() && at::isFloatingType(t.scalar_type()) : in_batch_norm();
+  if (!read || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1) return {};
   py::object copy = calls().call_method(tensor, "detach", {}, {});
   if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
   copy = calls().call_method(copy, "to", {member_of<"torch", "float64">()},
@@ -157,6 +162,8 @@ Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
     static const py::object& foreach = *new py::object(number_member("foreach"));
     return calls().call(foreach, std::move(given), kwargs);
   }
+  if (target == "torch.nn.functional.batch_norm")
+    return calls().call(number_member("batch_norm"), args, kwargs);
   if (target == "operator.truediv" && is_made_number(args[0]))  // as torch.Tensor.__rtruediv__
     return objects().operate(member_of<"operator", "mul">(),
                              {calls().call_method(args[1], "reciprocal", {}, {}), args[0]});

@@ -55,6 +55,7 @@ class Graphs : public Part {
   bool uses_but_of_data(ir::ValueId tensor) const;
   void give_data(const py::object& tensor, const py::object& data, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
+  void note_op(const py::object& results);
   // `handle`: what the code has of it.
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
   // Of a hook that is registered with the real tensor, once the graph has run.
@@ -214,7 +215,8 @@ class Graphs : public Part {
   std::pair<std::vector<ir::Frame>, std::vector<size_t>> spent_by_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<CustomFunction> custom_functions_;
-  struct DataGiven {  // by an assignment to `data`
+  std::vector<CustomFunction> custom_ops_;  // of which only their places are known
+  struct DataGiven {                        // by an assignment to `data`
     py::object value;
     std::pair<uint32_t, size_t> writes;
     std::vector<py::object> others;  // that shared memory with the tensor

@@ -110,7 +110,7 @@ class Numbers : public Part, private FloatOwner {
 
   // Floats that the graph computes, in the code of torch.optim (graph_numbers.cpp).
   bool is_graph_float(py::handle o) const;
-  py::object float_in(const py::object& tensor);
+  py::object float_in(const py::object& tensor, bool item);
   py::object varying_float(py::handle real, SourceId source);
   SourceId source_of_float(py::handle o) const;
   Done compare_state(const py::object& a, const py::object& b, int operation);
@@ -196,6 +196,7 @@ class Numbers : public Part, private FloatOwner {
   bool is_unwritten(py::handle tensor);
   py::object graph_float(const py::object& tensor);
   bool in_optimizer() const;
+  bool in_batch_norm() const;
   Done record_graph_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
                             const Arguments& args, const Keywords& kwargs);
 

@@ -374,6 +374,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
       name.starts_with("torch._C._special")) {
     py::object result = numbers().record_with_numbers(
         ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args, kwargs);
+    if (!PyCFunction_Check(p) && !PyFunction_Check(p)) graphs().note_op(result);
     const bool changes_list = name.starts_with("torch._foreach_") && name.ends_with('_');
     return changes_list && !args.empty() ? args[0] : result;
   }
@@ -487,8 +488,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
       found = numbers().number_of_data(borrow(tensor), name == "item");
     if (found) return found;
   }
-  if (name == "item" && args.empty() && kwargs.empty())
-    if (py::object number = numbers().float_in(borrow(tensor))) return number;
+  if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
+    if (py::object number = numbers().float_in(borrow(tensor), name == "item")) return number;
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") {
     Numbers::forget_numbers(tensor);
