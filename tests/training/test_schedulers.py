@@ -86,3 +86,28 @@ def test_schedules(optimizer, schedule, how):
     assert graphs[-1] <= 3
     if schedule not in ("ReduceLROnPlateau", "ConstantLR"):  # whose first change comes late
         assert graphs[-1] == graphs[2]
+
+
+@pytest.mark.parametrize("schedule", ["CosineAnnealingLR", "LambdaLR", "ExponentialLR"])
+def test_a_schedule_inside_of_a_whole_step(schedule):
+    def run(wrap):
+        torch.manual_seed(0)
+        model, x = nn.Linear(4, 4), torch.randn(3, 4)
+        optimizer = OPTIMIZERS["adamw"](model.parameters())
+        plan = SCHEDULES[schedule](optimizer)
+
+        def once():
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            optimizer.step()
+            plan.step()
+            return loss.detach(), plan.get_last_lr()
+
+        once = wrap(once)
+        return [once() for _ in range(6)], [p.detach() for p in model.parameters()]
+
+    expected = run(lambda f: f)
+    torch.testing.assert_close(run(oxyfuel.compile), expected, rtol=1e-4, atol=1e-5)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["graphs"] <= 2

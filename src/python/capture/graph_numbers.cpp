@@ -62,7 +62,9 @@ bool Numbers::in_optimizer() const {
   const auto& stack = frames().stack();
   if (stack.empty()) return false;
   const std::string_view module = module_of_frame(*stack.back());
-  return module.starts_with("torch.optim.") || module == "oxyfuel.graph_number";
+  // A schedule computes with plain numbers.
+  return (module.starts_with("torch.optim.") && module != "torch.optim.lr_scheduler") ||
+         module == "oxyfuel.graph_number";
 }
 
 bool Numbers::in_batch_norm() const {
@@ -97,6 +99,18 @@ py::object Numbers::varying_float(py::handle real, SourceId source) {
   const py::object number = deferred_number(real, source);
   py::object out = graph_float(number_input(number, f64));
   found_at_.emplace(out.ptr(), Setting{source, number});
+  return out;
+}
+
+// In the code of a schedule, settings that an optimizer has read are plain numbers again; nothing
+// where there are none of these.
+std::optional<Arguments> Numbers::settings_in_schedule(const Arguments& args) const {
+  auto is_setting = [this](const py::object& a) { return found_at_.contains(a.ptr()); };
+  if (found_at_.empty() || std::ranges::none_of(args, is_setting) || frames().stack().empty() ||
+      module_of_frame(*frames().stack().back()) != "torch.optim.lr_scheduler")
+    return std::nullopt;
+  Arguments out;
+  for (const py::object& a : args) out.push_back(is_setting(a) ? found_at_.at(a.ptr()).number : a);
   return out;
 }
 

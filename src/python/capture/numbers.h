@@ -110,6 +110,7 @@ class Numbers : public Part, private FloatOwner {
 
   // Floats that the graph computes, in the code of torch.optim (graph_numbers.cpp).
   bool is_graph_float(py::handle o) const;
+  std::optional<Arguments> settings_in_schedule(const Arguments& args) const;
   py::object float_in(const py::object& tensor, bool item);
   py::object varying_float(py::handle real, SourceId source);
   SourceId source_of_float(py::handle o) const;

@@ -179,6 +179,7 @@ std::optional<py::object> Objects::call_operator(py::handle function, const std:
 }
 
 py::object Objects::compute(const py::object& function, const Arguments& args) {
+  if (const auto plain = numbers().settings_in_schedule(args)) return compute(function, *plain);
   const bool tensors = std::ranges::any_of(args, [this](auto& a) { return heap().is_tensor(a); });
   if (!tensors && std::ranges::any_of(args, is_symbolic_float))
     if (py::object made = numbers().combined(function, args)) return made;
