@@ -200,6 +200,29 @@ def test_tuples_of_tensors():
         assert both[0] is p and both[1] is q
 
 
+SHARING = {
+    "is": lambda a, b: (a + 1, a is b),
+    "keys": lambda a, b: (a + 1, len({a: 1, b: 2})),
+    "written": lambda a, b: (a.add_(1), b * 2, a is b),
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_tensors_of_one_memory(name):
+    """Captured as two tensors, they may come as one."""
+    function, memory = SHARING[name], torch.zeros(6)
+    whole = memory[:3]
+    calls = [(memory[:3], memory[2:5]), (whole, whole.view(3)), (whole, whole)]
+    for order in (calls, calls[::-1]):
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(function, backend="eager")
+        for a, b in (order[0], *order):
+            memory.zero_()
+            expected = str(function(a, b))
+            memory.zero_()
+            assert str(compiled(a, b)) == expected
+
+
 def test_one_graph():
     compiled = oxyfuel.compile(arguments, backend="eager", fullgraph=True)
     text = another("abcdef")

@@ -22,9 +22,13 @@ std::string line_text(const UserStack& stack) {
 GuardProgram::Failure sharing_failure(const GuardWalk& walk, const GuardWalk::Values& values) {
   const bridge::StorageSharing& sharing = walk.tensors().sharing();
   auto [i, j] = sharing.mismatch(walk.storages(values));
+  const bool one = i == j;
+  if (one) std::tie(i, j) = walk.one_object(walk.objects(values));
   uint32_t a = walk.tensor_guards()[i], b = walk.tensor_guards()[j];
   auto name = [&](uint32_t g) { return walk.sources().text(walk.guards()[g].source); };
-  const char* what = sharing.shared(i, j) ? " share no memory, did" : " share memory, did not";
+  const char* what = one                    ? " are one object, were two"
+                     : sharing.shared(i, j) ? " share no memory, did"
+                                            : " share memory, did not";
   return {b, cat(name(a), " and ", name(b), what), stack_text(walk.guards()[b].stack)};
 }
 

@@ -45,6 +45,8 @@ void GuardWalk::take_tensors(const GuardedPlaces& places) {
   const bridge::InputSignature::Options options{
       .offsets = places.all, .sharing = true, .requires_grad = true, .written = places.written};
   tensors_ = bridge::InputSignature(inputs, options, varies);
+  for (uint32_t i = 0; i < tensor_guards_.size(); ++i)
+    if (tensors_.sharing().is_shared(i)) beside_others_.push_back(i);
 }
 
 bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {
@@ -61,8 +63,26 @@ std::vector<const void*> GuardWalk::storages(const Values& values) const {
   return out;
 }
 
+std::vector<const void*> GuardWalk::objects(const Values& values) const {
+  std::vector<const void*> out;
+  for (uint32_t g : tensor_guards_) out.push_back(values[guards_[g].source.index]);
+  return out;
+}
+
+std::pair<size_t, size_t> GuardWalk::one_object(Tensors tensors) const {
+  std::vector<uint32_t> order = beside_others_;
+  std::ranges::sort(order, {}, [&](uint32_t i) { return std::pair(tensors[i], i); });
+  const auto same = [&](uint32_t i, uint32_t j) { return tensors[i] == tensors[j]; };
+  const auto found = std::ranges::adjacent_find(order, same);
+  if (found == order.end()) return {0, 0};
+  return {found[0], found[1]};
+}
+
 bool GuardWalk::sharing_holds(const Values& values) const {
-  return tensor_guards_.empty() || tensors_.sharing().matches(storages(values));
+  if (tensor_guards_.empty()) return true;
+  if (!tensors_.sharing().matches(storages(values))) return false;
+  const auto [i, j] = one_object(objects(values));
+  return i == j;
 }
 
 int GuardWalk::traverse(visitproc visit, void* arg) const {

@@ -53,7 +53,13 @@ class GuardWalk {
 
   // The storages of the tensors of the Tensor guards; whether they are shared as they were.
   std::vector<const void*> storages(const Values& values) const;
+  std::vector<const void*> objects(const Values& values) const;
   bool sharing_holds(const Values& values) const;
+  // Two of those tensors that are one object now: each was one of its own. The same index twice
+  // where there are none. `tensors`: by position among the Tensor guards.
+  using Tensors = std::span<const void* const>;
+  std::pair<size_t, size_t> one_object(Tensors tensors) const;
+  bool may_be_one_object() const { return !beside_others_.empty(); }
   int traverse(visitproc visit, void* arg) const;  // as tp_traverse
 
   const SourceTable& sources() const { return sources_; }
@@ -78,6 +84,7 @@ class GuardWalk {
   std::vector<WalkNode> nodes_;
   std::vector<uint32_t> order_;  // positions in guards_, by node
   std::vector<uint32_t> tensor_guards_;
+  std::vector<uint32_t> beside_others_;  // tensors whose storage another one of them shares
   bridge::InputSignature tensors_;
 };
 

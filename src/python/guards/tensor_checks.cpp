@@ -95,7 +95,7 @@ bool TensorChecks::holds(size_t i) {
   const c10::TensorImpl& impl = *THPVariable_Unpack(t.object).unsafeGetTensorImpl();
   if (!walk_.tensors().matches(i, impl)) return false;
   const bridge::TensorImage::Owned owned(impl);
-  moved_ |= t.owned.storage != owned.storage;
+  moved_ |= t.owned.storage != owned.storage || (t.impl != &impl && walk_.may_be_one_object());
   t.impl = &impl;
   t.owned = owned;
   const auto words = bridge::TensorImage::of(impl);
@@ -120,6 +120,14 @@ uint32_t TensorChecks::image_of(size_t i, const bridge::TensorImage& words) {
   }
   images_[t.own] = {type, words};
   return t.own;
+}
+
+bool TensorChecks::are_distinct() const {
+  if (!walk_.may_be_one_object()) return true;
+  std::vector<const void*> objects;
+  for (const Tensor& t : tensors_) objects.push_back(t.object);
+  const auto [i, j] = walk_.one_object(objects);
+  return i == j;
 }
 
 bool TensorChecks::check(const GuardWalk::Values& values, Fetched& fetched) {
@@ -147,7 +155,7 @@ bool TensorChecks::check(const GuardWalk::Values& values, Fetched& fetched) {
     return true;
   std::vector<const void*> storages;
   for (const Tensor& t : tensors_) storages.push_back(t.owned.storage);
-  moved_ = !sharing_.matches_again(storages);
+  moved_ = !sharing_.matches_again(storages) || !are_distinct();
   return !moved_;
 }
 

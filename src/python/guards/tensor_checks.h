@@ -40,6 +40,7 @@ class TensorChecks {
 
  private:
   bool holds(size_t i);
+  bool are_distinct() const;
   uint32_t image_of(size_t i, const bridge::TensorImage& words);
 
   const GuardWalk& walk_;
@@ -49,7 +50,8 @@ class TensorChecks {
   std::vector<uint32_t> sources_;
   std::vector<uint32_t> live_;  // tensors of sources that are looked up on every check
   std::vector<bool> is_live_;
-  bool moved_ = true;  // a storage is another one since sharing was found to be right
+  // A storage, or a tensor that may share one, is another one since sharing was found to be right.
+  bool moved_ = true;
   bridge::StorageSharing sharing_;
   size_t fetched_ = 0;  // how many of walk_.fetch() are, in order, the sources of the first tensors
 };
