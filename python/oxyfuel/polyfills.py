@@ -8,6 +8,7 @@ original does.
 
 import _string
 import re
+import typing
 
 import torch
 
@@ -382,6 +383,19 @@ def format_fields(fields, args, kwargs):
         else:
             text = f"{text}{literal}{value:{spec}}"
     return text
+
+
+def members_of_protocol(protocol):
+    """What isinstance looks for: all names, and those that may not be None; run by CPython."""
+    names = sorted(typing._get_protocol_attrs(protocol))
+    return tuple(names), tuple(n for n in names if callable(getattr(protocol, n, None)))
+
+
+def has_members(instance, names, methods):
+    for name in names:
+        if not hasattr(instance, name) or (name in methods and getattr(instance, name) is None):
+            return False
+    return True
 
 
 def istft(

@@ -1,6 +1,7 @@
 """What captured code reads of classes that were there before, at later calls too: `__dict__`,
 annotations, descriptors of metaclasses, checks of instances."""
 
+import sys
 import types
 import typing
 
@@ -175,14 +176,55 @@ def test_protocols():
         def grow(self):
             return 1
 
+    class Derived(HasSize):
+        pass
+
+    class Registered:
+        size = 1
+
     def function(x, o):
         y = x * 2
         return y + 1 if isinstance(o, HasSize) else y - 1
 
     compiled = oxyfuel.compile(function)
     o, x = Sized(), torch.ones(2)
-    for change in (lambda: None, lambda: setattr(o, "size", 1), lambda: delattr(o, "size")):
+    for change in (
+        lambda: None,
+        lambda: setattr(o, "size", 1),
+        lambda: delattr(o, "size"),
+        lambda: setattr(Sized, "size", 2),
+        lambda: setattr(o, "grow", None),
+        lambda: HasSize.register(Registered),
+    ):
+        for object_ in (o, Registered(), Derived(), 3):
+            for _ in range(2):
+                assert torch.equal(compiled(x, object_), function(x, object_))
         change()
-        for _ in range(2):
-            assert torch.equal(compiled(x, o), function(x, o))
     assert oxyfuel.stats()["fallbacks"] == 0
+    if sys.version_info < (3, 12):
+        assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+class Constant:
+    def __init__(self, value):
+        self.value = value
+
+    def __get__(self, instance, owner=None):
+        return self.value
+
+
+def test_a_descriptor_that_becomes_one_of_data(monkeypatch):
+    class Holder:
+        size = Constant(2)
+
+    def function(x, o):
+        return x + o.size
+
+    compiled, x, o = oxyfuel.compile(function), torch.ones(2), Holder()
+    o.__dict__["size"] = 100
+    for _ in range(2):
+        assert torch.equal(compiled(x, o), x + 100)
+    monkeypatch.setattr(Constant, "__set__", lambda *_: None, raising=False)
+    assert torch.equal(compiled(x, o), x + 2)
+    monkeypatch.delattr(Constant, "__set__")
+    assert torch.equal(compiled(x, o), x + 100)

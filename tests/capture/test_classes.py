@@ -54,6 +54,65 @@ def test_a_base_that_changes_is_seen():
     assert torch.equal(compiled(x), function(x))
 
 
+class Base:
+    def names(self):
+        return ["Base"]
+
+
+class Left(Base):
+    def names(self):
+        return ["Left", *super().names()]
+
+
+class Right(Base):
+    def names(self):
+        return ["Right", *super().names()]
+
+
+@pytest.mark.parametrize("makes", (False, True))
+def test_bases_that_are_assigned_later(makes):
+    def function(x, cls):
+        if makes:
+
+            class Local(cls):
+                pass
+
+            o = Local()
+        else:
+            o = cls()
+        return x * len(o.names()), o.names(), isinstance(o, Right), issubclass(cls, Right)
+
+    class Both(Left, Right):
+        pass
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    x = torch.ones(2)
+    for bases in ((Left, Right), (Right, Left), (Left,), (Right,), (Left, Right)):
+        Both.__bases__ = bases
+        for _ in range(2):
+            assert str(compiled(x, Both)) == str(function(x, Both))
+
+
+def test_exceptions_whose_bases_are_assigned_later():
+    class Raised(KeyError):
+        pass
+
+    def function(x):
+        try:
+            raise Raised
+        except KeyError:
+            return x + 1
+        except IndexError:
+            return x - 1
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    x = torch.ones(2)
+    for base in (KeyError, IndexError, KeyError):
+        Raised.__bases__ = (base,)
+        for _ in range(2):
+            assert torch.equal(compiled(x), function(x))
+
+
 def test_the_reason_names_the_class():
     def function(x):
         class Local:

@@ -193,9 +193,10 @@ def takes_away(p):
 @pytest.mark.parametrize(
     "f", [lambda p: p.field, lambda p: hasattr(p, "field"), vars, sets_attribute, takes_away]
 )
-def test_attributes_of_a_tuple(f, items):
+@pytest.mark.parametrize("fields", [((1,), (2,), (), (1,)), ((), (), (1,), ())])
+def test_attributes_of_a_tuple(f, items, fields):
     run = oxyfuel.compile(f, backend="eager")
-    for field in ((1,), (2,), (), (1,)):
+    for field in fields:
         pairs = pair(items, *field), pair(items, *field)
         results = []
         for call, p in zip((f, run), pairs):

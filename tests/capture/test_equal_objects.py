@@ -292,3 +292,33 @@ def test_a_dict_with_other_values():
     ours, eagers = compiled(torch.ones(2), table, key), looked_up(torch.ones(2), table, key)
     assert torch.equal(ours[0], eagers[0])
     assert ours[1:] == eagers[1:]
+
+
+class Bare:
+    pass
+
+
+BARE = (Bare(), Bare())
+BY_IDENTITY = {
+    "lists": lambda a, b: [a] == [b],
+    "dicts": lambda a, b: {1: a} == {1: b},
+    "count": lambda a, b: [a].count(b),
+    "in": lambda a, b: b in (a,),
+    "get": lambda a, b: {a: 1}.get(b),
+    "set": lambda a, b: len({a, b}),
+}
+
+
+@pytest.mark.parametrize("use", BY_IDENTITY)
+def test_a_class_that_gets_an_eq_later(use, monkeypatch):
+    def f(x):
+        return x + 1, BY_IDENTITY[use](*BARE)
+
+    compiled = oxyfuel.compile(f)
+    x = torch.ones(2)
+    assert str(compiled(x)) == str(f(x))
+    with monkeypatch.context() as change:
+        change.setattr(Bare, "__eq__", lambda *_: True)
+        change.setattr(Bare, "__hash__", lambda *_: 1)
+        assert str(compiled(x)) == str(f(x))
+    assert str(compiled(x)) == str(f(x))

@@ -2,10 +2,14 @@
 
 import bisect
 import copy
+import decimal
 import enum
 import functools
 import heapq
 import inspect
+import math
+import operator
+import os
 import re
 
 import pytest
@@ -149,6 +153,133 @@ def tuples_with_tensors(x, y):
     )
 
 
+class Number:
+    """Answers each of Python's questions about numbers."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __abs__(self):
+        return self.n + 1
+
+    def __round__(self, digits=None):
+        return self.n, digits
+
+    def __trunc__(self):
+        return "trunc", self.n
+
+    def __floor__(self):
+        return "floor", self.n
+
+    def __ceil__(self):
+        return "ceil", self.n
+
+    def __index__(self):
+        return self.n
+
+    def __int__(self):
+        return self.n * 10
+
+    def __float__(self):
+        return self.n / 4
+
+    def __complex__(self):
+        return complex(self.n, 1)
+
+    def __divmod__(self, other):
+        return "divmod", self.n, other
+
+    def __rdivmod__(self, other):
+        return "rdivmod", self.n, other
+
+    def __pow__(self, other):
+        return "pow", self.n, other
+
+    def __format__(self, spec):
+        return f"<{self.n}{spec}>"
+
+
+class DerivedNumber(int):
+    def __abs__(self):
+        return 100
+
+    def __round__(self, digits=None):
+        return 101
+
+    def __floor__(self):
+        return 102
+
+    def __int__(self):
+        return 103
+
+    def __float__(self):
+        return 104.5
+
+
+TEMPLATE = "{}, {:w}"
+
+
+def numbers_of_objects(x, o):
+    return (
+        x * len(range(o.n)),
+        [abs(o), round(o), round(o, 1), round(o, None), math.trunc(o), math.floor(o), math.ceil(o)],
+        [range(o), range(0, 9, o), [1, 2, 3, 4, 5][o], "abcdef"[:o], operator.index(o), bin(o)],
+        [int(o), float(o), complex(o), math.sqrt(o), math.atan2(1, o), math.factorial(o), chr(o)],
+        [
+            divmod(o, 2),
+            divmod(2, o),
+            pow(o, 2),
+            o**2,
+            format(o, "q"),
+            f"{o:z}",
+            TEMPLATE.format(o, o),
+        ],
+    )
+
+
+def numbers_of_derived(x, n):
+    return x + 1, abs(n), round(n), math.floor(n), int(n), float(n), math.sqrt(n), range(n)
+
+
+def only_index(x, o):
+    return x + 1, int(o), float(o), math.sqrt(o), math.floor(o) if o.n == 4 else 0
+
+
+class Index:
+    def __init__(self, n):
+        self.n = n
+
+    def __index__(self):
+        return self.n
+
+
+def paths(x, folder):
+    joined = os.path.join(folder, "b", "c.txt")
+    return x + len(joined), joined, os.path.splitext(joined), os.path.basename(joined)
+
+
+class Mapping:
+    def __init__(self, items):
+        self.items_ = items
+
+    def keys(self):
+        return list(self.items_)
+
+    def __getitem__(self, key):
+        return self.items_[key]
+
+
+def of_mapping(x, items):
+    mapping = Mapping(items)
+    return (
+        x * mapping["a"],
+        {**mapping},
+        {"z": 0, **mapping},
+        dict(mapping),
+        (lambda **k: k)(**mapping),
+    )
+
+
 X = torch.tensor([1.0, 2.0, 3.0])
 CALLS = {
     heap_of_tensors: [()] * 3,
@@ -168,6 +299,11 @@ CALLS = {
     copied: [lambda: (Slots(X),), lambda: (Slots(X),), lambda: (SlotsAndDict(X),)],
     copied_by_state: [lambda: (OwnState(items=[2], cache=X),)] * 3,
     tuples_with_tensors: [(torch.zeros(3),)] * 3,
+    numbers_of_objects: [(Number(n),) for n in (3, 3, 4, 2)],
+    numbers_of_derived: [(DerivedNumber(n),) for n in (3, 3, 4)],
+    only_index: [(Index(n),) for n in (3, 3, 5)],
+    paths: [("a",), ("a",), ("/x/y",), ("",)],
+    of_mapping: [({"a": 2},), ({"a": 2},), ({"b": 1, "a": 3},)],
 }
 
 
@@ -201,6 +337,34 @@ def test_a_pattern_is_guarded():
 
 def test_an_inverted_flag_is_the_member():
     assert oxyfuel.compile(inverted)(X, Access.A)[1] is ~Access.A
+
+
+def test_decimals_follow_their_context():
+    def f(x):
+        return x + 1, str(decimal.Decimal(1) / 3)
+
+    compiled = oxyfuel.compile(f)
+    for digits in (28, 5, 28):
+        with decimal.localcontext() as context:
+            context.prec = digits
+            assert str(compiled(X)) == str(f(X))
+
+
+VIEWED = {"a": 1}
+VIEWS = [VIEWED.keys(), VIEWED.values(), VIEWED.items(), bytearray(b"a")]
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda v: type(v).__name__)
+def test_views_of_what_changes(view):
+    def f(x):
+        return x + len(view), "a" in list(view), 1 in view if view is not VIEWS[0] else "a" in view
+
+    compiled = oxyfuel.compile(f)
+    for change in (lambda: None, lambda: VIEWED.pop("a"), lambda: VIEWED.update(a=1, b=2)):
+        change()
+        VIEWS[3][:] = b"\1" * len(VIEWED)
+        for _ in range(2):
+            assert str(compiled(X)) == str(f(X))
 
 
 def test_a_match_breaks():

@@ -20,6 +20,7 @@ import oxyfuel
 
 pytestmark = pytest.mark.usefixtures("strict_without_grad")
 
+HELD = []  # iterators of before the call
 # They talk to the terminal or to files, run code, or tell an address.
 _TALK = {
     "breakpoint",
@@ -228,3 +229,31 @@ def test_rows_of_sizes_that_vary(name):
                 results.append([type(e).__name__, str(e)])
         assert str(results[0]) == str(results[1])
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("break_at", [0, 8, 12, 16, 20])
+def test_a_dict_that_grows_under_its_iterator(break_at):
+    def f(x, d):
+        try:
+            for k in d:
+                d[k + 1] = x
+        except RuntimeError as e:
+            return x + len(d), str(e)
+
+    def next_of_existing(x, d):
+        d[7] = x
+        try:
+            return next(HELD[0])
+        except RuntimeError as e:
+            return x, str(e)
+
+    for function in (f, next_of_existing):
+        results = []
+        for run in (
+            function,
+            oxyfuel.compile(function, backend="eager", options={"break_at": break_at}),
+        ):
+            d = {1: 2}
+            HELD[:] = [iter(d)]
+            results.append(str([run(torch.ones(2), d), d]))
+        assert results[0] == results[1]

@@ -50,6 +50,8 @@ def outcome(f, x, k):
 def test_keywords_of_a_call(case):
     f, k = CALLS[case]
     x = torch.zeros(1)
-    compiled = oxyfuel.compile(f)
-    with torch.no_grad():
-        assert [outcome(compiled, x, k) for _ in range(2)] == [outcome(f, x, k)] * 2
+    for break_at in (0, 2, 4, 6, 8):
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(f, backend="eager", options={"break_at": break_at})
+        with torch.no_grad():
+            assert [outcome(compiled, x, k) for _ in range(2)] == [outcome(f, x, k)] * 2

@@ -22,6 +22,11 @@ def warns(x, n):
     return y + 1
 
 
+def warns_by_object(x, n):
+    warnings.warn(DeprecationWarning(f"{n} is small"), stacklevel=1)
+    return x + n
+
+
 def outer(x, n):
     return told_of_caller(x, n) + 1
 
@@ -43,7 +48,7 @@ def seen(function, *inputs, filters="always"):
     ]
 
 
-@pytest.mark.parametrize("function", [warns, outer])
+@pytest.mark.parametrize("function", [warns, warns_by_object, outer])
 @pytest.mark.parametrize("filters", ["always", "once", "default", "module", "ignore"])
 def test_warnings_are_eagers(function, filters):
     x = torch.randn(3)

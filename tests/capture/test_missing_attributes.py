@@ -1,6 +1,9 @@
 """Attributes that are not found, or whose getters raise AttributeError: what CPython asks next."""
 
+import builtins
 import functools
+import sys
+import types
 
 import pytest
 import torch
@@ -126,3 +129,68 @@ def test_a_module():
 def test_a_traced_module():
     traced = torch.jit.trace(torch.nn.Linear(3, 3), X)
     torch.testing.assert_close(oxyfuel.compile(lambda x: traced(x) + 1)(X), traced(X) + 1)
+
+
+class Slots:
+    __slots__ = ("other", "size")
+
+
+def asks_slots(x, o):
+    try:
+        found = o.size
+    except AttributeError as e:
+        found = str(e)
+    o.other = 2
+    return x + o.other, found, hasattr(o, "size"), getattr(o, "size", 3)
+
+
+def test_a_slot_that_is_filled_later():
+    results = []
+    for run in (asks_slots, oxyfuel.compile(asks_slots)):
+        o = Slots()
+        out = [run(X, o), run(X, o)]
+        o.size = 4
+        out += [run(X, o), run(X, o)]
+        del o.size
+        results.append(str([*out, run(X, o)]))
+    assert results[0] == results[1]
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_a_name_that_the_builtins_get_later(monkeypatch):
+    def f(x):
+        try:
+            return x + given_later
+        except NameError as e:
+            return str(e)
+
+    compiled = oxyfuel.compile(f)
+    for value in (None, 1, 2):
+        if value:
+            monkeypatch.setattr(builtins, "given_later", value, raising=False)
+        assert str(compiled(X)) == str(f(X))
+
+
+def test_names_that_a_module_gets_later(monkeypatch):
+    def f(x):
+        from made_module import size
+
+        try:
+            from made_module import more
+        except ImportError as e:
+            return x + size, str(e), e.name
+        return x + size, more
+
+    def module(**members):
+        made = types.ModuleType("made_module")
+        vars(made).update(members)
+        monkeypatch.setitem(sys.modules, "made_module", made)
+
+    compiled = oxyfuel.compile(f)
+    for members in ({"size": 1}, {"size": 2}, {"size": 2, "more": 5}, {"size": 2}):
+        module(**members)
+        for _ in range(2):
+            assert str(compiled(X)) == str(f(X))
+    sys.modules["made_module"].more = 7
+    assert compiled(X)[1] == 7
+    assert oxyfuel.stats()["graph_breaks"] == 0

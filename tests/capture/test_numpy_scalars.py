@@ -29,6 +29,20 @@ def compared(x):
     return x.sin() if c.hop > 3 else x.cos()
 
 
+def keys(x):
+    made = {c.hop: 1, np.int64(5): 2, **{c.hop + 1: 3}}
+    made[np.int32(7)] = x
+    del made[np.int64(5)]
+    made |= {np.float64(i): i for i in range(2)}
+    return (
+        x * made[c.hop],
+        list(made),
+        {c.hop, np.int64(4)},
+        made.pop(c.hop),
+        made.get(np.int8(7)) is x,
+    )
+
+
 def counted(x):
     for i in range(c.hop):
         x = x + i
@@ -56,6 +70,7 @@ PROGRAMS = {
     "index_of_float": lambda x: x[: c.scale],
     "in_c": lambda x: (x + 1, round(c.scale), f"{c.hop}", max(c.hop, 3)),
     "key": lambda x: x + {4: 1, 2: 3}[c.hop],
+    "keys": keys,
     "computed": lambda x: (x.view(-1, 2 * c.hop), c.hop * 2, c.hop + 1, 7 // c.hop, c.hop > 3),
     "of_texts": lambda x: (x + 1, "ab" * c.hop, str(c.hop), repr(c.scale), f"{c.scale:.1f}"),
     "found": lambda x: (x + 1, c.hop in (4, 5), {4: 1}.get(c.hop), [1, 4, 2].index(c.hop)),
@@ -98,7 +113,7 @@ def test_as_eager(name, kinds, strict):
 
 WITHOUT_BREAKS = (
     *("int", "int_of_float", "float", "bool", "choice", "item_of", "compared", "sqrt", "range"),
-    *("repeated", "pad", "quotient", "in_c", "key", "computed", "of_texts", "found"),
+    *("repeated", "pad", "quotient", "in_c", "key", "keys", "computed", "of_texts", "found"),
 )
 
 

@@ -317,3 +317,68 @@ def test_views_of_parameters_in_no_grad_are_no_leaves_of_the_code():
 
     x = torch.randn(3, 2)
     torch.testing.assert_close(oxyfuel.compile(f, fullgraph=True)(x), f(x))
+
+
+def parameter(x):
+    w = torch.nn.Parameter(x.detach() * 2)
+    assert isinstance(w, torch.nn.Parameter) and type(w) is torch.nn.Parameter
+    assert w.requires_grad and w.is_leaf and w.grad is None
+    with torch.no_grad():
+        w.add_(1)
+    return x * w
+
+
+def parameter_over_input(x):
+    w = torch.nn.Parameter(x, requires_grad=False)
+    w.mul_(2)
+    return x * 3 + w, type(w + 0).__name__
+
+
+def small_modules(x):
+    m = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3), torch.nn.GELU())
+    return m(x), [name for name, _ in m.named_parameters()]
+
+
+def gradient_of_parameter(x):
+    w = torch.nn.Parameter(torch.ones(4))
+    (w * x.detach()).sum().backward()
+    return x * w.grad
+
+
+@pytest.mark.parametrize(
+    "f", [parameter, parameter_over_input, small_modules, gradient_of_parameter]
+)
+def test_parameters_made_inside(f):
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(f)
+    for gradients in (False, True, True):
+        outcomes = []
+        for run in (f, compiled):
+            torch.manual_seed(0)
+            x = torch.ones(2, 4)
+            given = x.requires_grad_() * 1 if gradients else x
+            out = run(given)
+            first = out[0] if isinstance(out, tuple) else out
+            rest = out[1:] if isinstance(out, tuple) else ()
+            if gradients:
+                first.sum().backward()
+            outcomes.append([first.detach(), given.detach(), x.grad, rest])
+        assert outcomes[1].pop() == outcomes[0].pop()
+        torch.testing.assert_close(outcomes[1], outcomes[0])
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_parameter_that_outlives_the_call(requires_grad):
+    held = torch.nn.Module()
+
+    def f(x):
+        held.made = torch.nn.Parameter(x * 2, requires_grad=requires_grad)
+        return torch.nn.Parameter(x + 1, requires_grad=requires_grad)
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        for made in (compiled(torch.ones(3)), held.made):
+            assert type(made) is torch.nn.Parameter and made.requires_grad == requires_grad
+        assert torch.equal(held.made, torch.full((3,), 2.0))
+        assert [name for name, _ in held.named_parameters()] == ["made"]

@@ -8,6 +8,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/types.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
 
@@ -213,6 +214,19 @@ py::object Arrays::with_scalars(const py::object& o, bool also_varying) {
   py::object out = type_of_array(o)(number);
   heap().hold(out);
   return out;
+}
+
+py::object Arrays::as_key(const py::object& o) {
+  if (PyTypeObject* type = Py_TYPE(o.ptr());
+      is_changeable_class(type) && !is_one_for_all(o) && !is_array(o) && !heap().is_tensor(o))
+    for (const char* method : {"__hash__", "__eq__"}) objects().type_member(type, py::str(method));
+  const py::object out = with_scalars(o);
+  if (!is_array(out) || !out.attr("scalar").cast<bool>()) return out;
+  const py::object number = numbers().use_number(out.attr("tensor"));
+  if (!number) return out;
+  py::object key = type_of_array(out)(number);
+  heap().hold(key);
+  return key;
 }
 
 // Tensor.numpy

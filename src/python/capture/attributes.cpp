@@ -344,6 +344,7 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
   py::tuple mro;
   if (!self.is_none() && !is_name(name, names().class_))
     mro = super.attr("__self_class__").attr("__mro__");
+  if (!mro.empty()) classes().guard_bases(as_type(py::object(super.attr("__self_class__"))));
   bool behind = false;
   for (py::handle entry : mro) {
     auto* type = as_type(entry);
@@ -454,6 +455,9 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
         std::string_view(Py_TYPE(descriptor)->tp_name).ends_with("collections._tuplegetter"))
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
+    if (is_changeable_class(Py_TYPE(descriptor)))  // it may become another kind of descriptor
+      for (const char* method : {"__set__", "__delete__"})
+        type_member(Py_TYPE(descriptor), py::str(method));
     if (data && python_method(descriptor, names().get_))
       return call_getter(wrapped(), o, pinned, name);
     if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
@@ -468,8 +472,14 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
         if (!now.is(missing())) return now;
         raise(PyExc_AttributeError, text(name));
       }
-      py::object value = steal(PyObject_GenericGetAttr(p, name.ptr()));
-      return old ? heap().wrap(value, heap().sources.attribute(source, name)) : value;
+      py::object value = owned(PyObject_GenericGetAttr(p, name.ptr()));
+      const SourceId slot = old ? heap().sources.attribute(source, name) : SourceId();
+      if (!value) {  // a slot that nothing has been put into
+        py::error_already_set raised;
+        heap().guard(GuardKind::Missing, slot);
+        throw raised;
+      }
+      return heap().wrap(value, slot);
     }
   } else if (!written_on_type) {
     heap().guard(GuardKind::Missing, on_type);
@@ -478,12 +488,9 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
   if (has_dict && is_existing_tuple(o)) {
     // It stands for its items, which are wrapped; its other attributes are not.
     const Tracked& k = *heap().tracked(o);
-    PyObject** dict = _PyObject_GetDictPtr(k.original.ptr());
-    const bool none = dict == nullptr || *dict == nullptr;
-    if (!none && PyDict_Size(*dict) > 0)
-      throw Break(BreakId::attribute_protocol, "attributes of a tuple");
-    heap().guard(none ? GuardKind::Missing : GuardKind::Length,
-                 heap().sources.instance_dict(k.source));
+    const py::object dict = steal(PyObject_GenericGetDict(k.original.ptr(), nullptr));
+    if (py::len(dict) > 0) throw Break(BreakId::attribute_protocol, "attributes of a tuple");
+    heap().guard(GuardKind::Length, heap().sources.instance_dict(k.source));
   } else if (has_dict) {
     py::object dict = instance_dict(o);
     if (py::object found = effects().dict_get(dict, name)) return found;

@@ -629,6 +629,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   const bool is_descriptor =
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
   refuse_finalizer(t);
+  if (module == "decimal")  // reads the thread's context, and sets flags there
+    throw Break(BreakId::object_construction, t->tp_name);
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" ||

@@ -162,6 +162,7 @@ class Classes : public Part {
   bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
   SourceId member_source(py::handle type, py::handle name);
   void guard_registrations(PyTypeObject* type, py::handle asked);
+  void guard_bases(PyTypeObject* type);
   // Whether a match statement takes the object for a sequence, or a mapping (Py_TPFLAGS_...).
   bool matches_as(py::handle o, unsigned long flag);
   void refuse_made_class(py::handle o) const;

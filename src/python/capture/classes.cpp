@@ -289,6 +289,19 @@ void Classes::guard_registrations(PyTypeObject* type, py::handle asked) {
                object.attr(attribute));
 }
 
+// Which classes are bases of `type`, in order: an assignment to its __bases__, or to those of one
+// of them, makes another tuple.
+void Classes::guard_bases(PyTypeObject* type) {
+  const auto guard = [this](PyTypeObject* t) {
+    if (!is_changeable_class(t)) return;
+    const SourceId source = heap().sources.pinned(type_object(t), t->tp_name);
+    heap().guard(GuardKind::IdIs, heap().sources.attribute(source, py::str("__mro__")), t->tp_mro);
+  };
+  if (!is_made_class(type_object(type))) return guard(type);
+  for (py::handle base : borrow(type->tp_mro))
+    if (!is_made_class(base)) guard(as_type(base));
+}
+
 // A registration changes that of the class and of all that derive from it.
 bool Classes::matches_as(py::handle o, unsigned long flag) {
   PyTypeObject* type = Py_TYPE(o.ptr());

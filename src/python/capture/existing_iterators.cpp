@@ -53,9 +53,8 @@ py::object Iterators::take_existing(py::handle iterator) {
   if (!is_plain_iterator(iterator.ptr())) refuse(iterator);
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
-  const py::tuple state = iterator.attr("__reduce__")();
-  if (state.size() > 1)
-    if (Tracked* k = heap().tracked(py::tuple(state[1])[0]); k && k->writes) refuse(iterator);
+  for (PyObject* over : held_by(iterator.ptr()))
+    if (Tracked* k = heap().tracked(over); k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
   const py::object found = evaluated(heap().sources, item, iterator);
   if (found.ptr() == Py_NotImplemented) refuse(iterator);

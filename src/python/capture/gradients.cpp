@@ -265,11 +265,12 @@ const py::object& spent_function() {
 }
 
 // `made` is what a call has given. A leaf has a `grad` and an identity that a result of the graph
-// cannot have.
+// cannot have, a parameter its class.
 void Graphs::note_leaf(const py::object& made) {
   const at::Tensor& t = THPVariable_Unpack(made.ptr());
   if (t.requires_grad()) inference().refuse_inside("a leaf");
-  if (!t.requires_grad() || !t.is_leaf() || inner_ != nullptr || is_wrapped(t) ||
+  const bool is_parameter = py::type::of(made).is(member_of<"torch.nn", "Parameter">());
+  if (!(t.requires_grad() || is_parameter) || !t.is_leaf() || inner_ != nullptr || is_wrapped(t) ||
       heap().tracked(made)->source.valid())
     return;
   made_leaves_.try_emplace(

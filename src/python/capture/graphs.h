@@ -50,6 +50,7 @@ class Graphs : public Part {
                              const py::object& retain, const py::object& create,
                              const py::object& inputs);
   py::object require_gradient(const py::object& tensor, bool wanted);
+  void note_leaf(const py::object& made);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
   bool uses_but_of_data(ir::ValueId tensor) const;
@@ -154,7 +155,6 @@ class Graphs : public Part {
   Arguments items(const py::object& tensors);
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
-  void note_leaf(const py::object& made);
   py::object hooks_of(const py::object& leaf, const char* kind);
   py::object behind_input_hooks(const Arguments& inputs, const py::object& gradients,
                                 bool creates_graph);

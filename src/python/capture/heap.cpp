@@ -749,7 +749,7 @@ void Heap::guard_nothing_handled() {
 }
 
 // What CPython compares by identity first was not the same object: it must not be at a hit either.
-// Of NaN it must be as it was.
+// Of NaN it must be as it was. What has no __eq__ must have none.
 void Heap::guard_apart(py::handle a, py::handle b, int depth) {
   constexpr int kMaxDepth = 4;
   if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
@@ -759,9 +759,19 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
     const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
     for (Py_ssize_t i = 0; i < n; i++)
       guard_apart(PySequence_Fast_GET_ITEM(p, i), PySequence_Fast_GET_ITEM(q, i), depth + 1);
-  } else if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p)) {
-    guard_pair(GuardKind::NotSameAs, source_of(a), source_of(b));
+    return;
   }
+  if (PyDict_Check(p) && PyDict_Check(q)) {
+    for (py::handle key : plain_list(a))
+      if (const py::object there = is_plain_key(key.ptr()) ? item_in(b, key) : py::object())
+        guard_apart(held_at(a, key), there, depth + 1);
+    return;
+  }
+  for (py::handle o : {a, b})
+    if (!is_one_for_all(o) && is_changeable_class(Py_TYPE(o.ptr())))
+      objects().type_member(Py_TYPE(o.ptr()), py::str("__eq__"));
+  if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p))
+    guard_pair(GuardKind::NotSameAs, source_of(a), source_of(b));
 }
 
 }  // namespace oxy::python

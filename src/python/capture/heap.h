@@ -183,6 +183,9 @@ class Arrays : public Part {
   // A NumPy scalar of before the call itself, guarded by its value, in the place of what stands for
   // it; anything else as it is.
   py::object with_scalars(const py::object& o, bool also_varying = true);
+  // The same of a key that C code hashes, also of a scalar that the code has made of constants; of
+  // what is hashed and compared as an object, that its class does not come to say otherwise.
+  py::object as_key(const py::object& o);
   // Of what stands for an array, as a key that C code has asked for its hash.
   static bool is_refusal(const py::error_already_set& e);
   bool in_array_code() const;

@@ -91,6 +91,12 @@ constexpr std::array<Handler, 256> kHandlers = [] {
   return table;
 }();
 
+// sys.modules
+py::object imported_modules(Capture& c) {
+  const py::object modules = borrow(PyImport_GetModuleDict());
+  return c.objects.existing_dict(modules, c.heap.sources.pinned(modules, "sys.modules"));
+}
+
 }  // namespace
 
 void name_error(py::handle name, const char* format) {
@@ -230,19 +236,47 @@ void store_attr(Capture& c, TracedFrame& f, const Instruction& i) {
   c.objects.store_attr(o, name_in_code(f, i), v);
 }
 
-void import_name(Capture&, TracedFrame& f, const Instruction& i) {
+void import_name(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object from = pop(f), level = pop(f);
   const py::object name = borrow(name_in_code(f, i));
   auto* function = as_function(f.function);
   const py::object module = absolute_name(name, level, function->func_globals);
   require_imported(module, true);
+  py::object gives = module;
   if (py::isinstance<py::tuple>(from)) {
     for (py::handle item : from) require_imported(py::str("{}.{}").format(module, item), false);
   } else {
-    require_imported(module.attr("partition")(".")[py::int_(0)], true);
+    gives = module.attr("partition")(".")[py::int_(0)];
+    require_imported(gives, true);
   }
+  c.effects.dict_get(imported_modules(c), gives);  // guards that it stays this one
   push(f, steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                  from.ptr(), level.cast<int>())));
+}
+
+// `from module import name`: an attribute, or a module of a package that has not got it yet.
+void import_from(Capture& c, TracedFrame& f, const Instruction& i) {
+  const py::object module = peek(f, 1), name = borrow(name_in_code(f, i));
+  try {
+    return push(f, c.objects.load_attr(module, name));
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_AttributeError)) throw;
+  }
+  const py::object package = py::getattr(module, "__name__", py::none());
+  if (!PyModule_CheckExact(module.ptr()) || !PyUnicode_CheckExact(package.ptr()))
+    throw Break(BreakId::attribute_protocol, "from ... import ", text(name));
+  const py::object full = py::str("{}.{}").format(package, name);
+  if (py::object found = c.effects.dict_get(imported_modules(c), full)) return push(f, found);
+  const py::object spec = py::getattr(module, "__spec__", py::none());
+  if (py::getattr(spec, "_initializing", py::bool_(false)).ptr() == Py_True)
+    throw Break(BreakId::attribute_protocol, "from ... import of a module that is being imported");
+  const py::object file = py::getattr(module, "__file__", py::none());
+  const bool known = PyUnicode_Check(file.ptr());
+  const py::object message =
+      py::str("cannot import name {!r} from {!r} ({})")
+          .format(name, package, known ? file : py::object(py::str("unknown location")));
+  PyErr_SetImportError(message.ptr(), package.ptr(), known ? file.ptr() : nullptr);
+  throw py::error_already_set();
 }
 
 }  // namespace instructions

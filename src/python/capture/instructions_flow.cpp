@@ -109,6 +109,12 @@ void require_exception_classes(const py::object& type) {
       throw Break(BreakId::instruction, "except of what is no exception");
 }
 
+bool is_of_exception_class(Capture& c, const py::object& raised, const py::object& type) {
+  require_exception_classes(type);
+  if (!py::type::of(raised).is(type)) c.classes.guard_bases(Py_TYPE(raised.ptr()));
+  return PyErr_GivenExceptionMatches(raised.ptr(), type.ptr()) != 0;
+}
+
 }  // namespace
 
 // A loop that only an exception ends would be unrolled without end.
@@ -279,16 +285,14 @@ void push_exc_info(Capture&, TracedFrame& f, const Instruction&) {
   push(f, value);
 }
 
-void check_exc_match(Capture&, TracedFrame& f, const Instruction&) {
+void check_exc_match(Capture& c, TracedFrame& f, const Instruction&) {
   py::object type = pop(f);
-  require_exception_classes(type);
-  push(f, py::bool_(PyErr_GivenExceptionMatches(peek(f, 1).ptr(), type.ptr()) != 0));
+  push(f, py::bool_(is_of_exception_class(c, peek(f, 1), type)));
 }
 
-void jump_if_not_exc_match(Capture&, TracedFrame& f, const Instruction& i) {
+void jump_if_not_exc_match(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object type = pop(f), raised = pop(f);
-  require_exception_classes(type);
-  jump_if(f, i, PyErr_GivenExceptionMatches(raised.ptr(), type.ptr()) == 0);
+  jump_if(f, i, !is_of_exception_class(c, raised, type));
 }
 
 // In 3.10 with its class above and its traceback below.

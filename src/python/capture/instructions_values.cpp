@@ -130,10 +130,16 @@ void contains_op(Capture& c, TracedFrame& f, const Instruction& i) {
 
 // ---------------------------------------------------------------------------- containers and texts
 
-void build_map(Capture&, TracedFrame& f, const Instruction& i) {
+void build_set(Capture& c, TracedFrame& f, const Instruction& i) {
+  Arguments items = pop_many(f, i.arg);
+  for (py::object& item : items) item = c.arrays.as_key(item);
+  push(f, py::set(tuple_of(items)));
+}
+
+void build_map(Capture& c, TracedFrame& f, const Instruction& i) {
   const Arguments items = pop_many(f, 2 * i.arg);
   py::dict d;
-  for (size_t k = 0; k < items.size(); k += 2) d[items[k]] = items[k + 1];
+  for (size_t k = 0; k < items.size(); k += 2) d[c.arrays.as_key(items[k])] = items[k + 1];
   push(f, d);
 }
 
@@ -208,13 +214,13 @@ void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
 }
 
 void set_add(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object o = pop(f), set = peek(f, i.arg);
+  py::object o = c.arrays.as_key(pop(f)), set = peek(f, i.arg);
   if (c.heap.exists(set)) return c.effects.set_put(set, o, true);
   check(PySet_Add(set.ptr(), o.ptr()));
 }
 
 void map_add(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object v = pop(f), k = pop(f), dict = peek(f, i.arg);
+  py::object v = pop(f), k = c.arrays.as_key(pop(f)), dict = peek(f, i.arg);
   if (c.heap.exists(dict)) return c.effects.dict_write(dict, k, v);
   check(PyDict_SetItem(dict.ptr(), k.ptr(), v.ptr()));
 }
@@ -241,13 +247,13 @@ void dict_merge(Capture& c, TracedFrame& f, const Instruction& i) {
     return;
   }
   py::object o = pop(f);
-  o = PyDict_Check(o.ptr()) && c.calls.is_read_by_key(o) ? c.calls.dict_of_mapping(o)
-                                                         : c.heap.contents(o);
+  o = c.calls.is_read_by_key(o) ? c.calls.dict_of_mapping(o) : c.heap.contents(o);
   if (!PyDict_Check(o.ptr())) throw Break(BreakId::instruction, "** of a mapping that is no dict");
   py::object dict = peek(f, i.arg);
-  if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
   const size_t arguments = f.stack.size() - i.arg - 1;
-  if (i.op == DICT_MERGE) require_new_keywords(callee_below(f, arguments).callable, dict, o);
+  if (i.op == DICT_MERGE)
+    require_new_keywords(callee_below(f, arguments).callable, c.heap.contents(dict), o);
+  if (c.heap.exists(dict)) return c.effects.dict_update(dict, {o}, {});
   check(PyDict_Merge(dict.ptr(), o.ptr(), 1));
 }
 

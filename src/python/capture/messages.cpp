@@ -236,8 +236,19 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
   auto part = [&](const char* name, py::object otherwise) {
     return given.contains(name) ? py::object(given[name]) : otherwise;
   };
-  const py::object message = part("message", py::none());
+  py::object message = part("message", py::none());
   py::object category = part("category", py::none());
+  // An object of a class that has nothing of its own is its text.
+  if (PyExceptionInstance_Check(message.ptr()) && !heap().exists(message)) {
+    PyTypeObject* type = Py_TYPE(message.ptr());
+    const py::tuple words = message.attr("args");
+    auto* base = reinterpret_cast<PyTypeObject*>(PyExc_Warning);
+    if (type->tp_init == base->tp_init && type->tp_str == base->tp_str && words.size() == 1 &&
+        type->tp_new == base->tp_new && PyType_IsSubtype(type, base)) {
+      category = type_object(type);
+      message = words[0];
+    }
+  }
   if (category.is_none()) category = borrow(PyExc_UserWarning);
   const py::object level = part("stacklevel", py::int_(1));
   if (!PyUnicode_CheckExact(message.ptr()) || !part("source", py::none()).is_none() ||

@@ -223,6 +223,8 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   const bool compares = (method_traits(name) & native::Compares) != 0;
   if (compares || name == "get")
     for (py::object& a : args) a = arrays().with_scalars(a);
+  if (!args.empty() && (PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr())))
+    args[0] = arrays().as_key(args[0]);
   // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
   // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {

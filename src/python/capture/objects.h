@@ -40,6 +40,8 @@ class Objects : public Part {
   // An operator on tensors, or on constants; `compute`: or on numbers that nobody has looked at.
   py::object operate(py::handle function, const Arguments& args);
   py::object compute(const py::object& function, const Arguments& args);
+  std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
+  py::object with_indices(const py::object& key);
 
  private:
   py::object find_attr(py::handle o, py::handle name);
@@ -56,11 +58,9 @@ class Objects : public Part {
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
   bool is_tensor_operand(py::handle o);
   bool is_of_numpy_scalars(const std::string& name, const Arguments& args) const;
-  py::object with_indices(const py::object& key);
   Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
   std::optional<py::object> compare_items(const std::string& name, py::handle function,
                                           const Arguments& args);
-  std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);
 };
 

@@ -283,7 +283,7 @@ py::object Objects::made_by_factory(py::handle o) {
 py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) {
   PyObject* p = o.ptr();
   const py::object key_given =
-      PyDict_Check(p) ? arrays().with_scalars(borrow(key_asked)) : borrow(key_asked);
+      PyDict_Check(p) ? arrays().as_key(borrow(key_asked)) : borrow(key_asked);
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
@@ -336,6 +336,7 @@ bool is_index_list(py::handle key) {
 void Objects::store_subscript(py::handle o, py::handle key_given, py::handle value) {
   const bool by_place = heap().is_tensor(o) || PyList_CheckExact(o.ptr());
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
+  if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
   if (heap().is_tensor(o)) {
     key = sizes().with_index_tensors(key);
     py::object stored = borrow(value);
@@ -371,7 +372,9 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
   check(PyObject_SetItem(o.ptr(), key.ptr(), items.ptr()));
 }
 
-void Objects::delete_subscript(py::handle o, py::handle key) {
+void Objects::delete_subscript(py::handle o, py::handle key_given) {
+  const py::object key =
+      PyDict_Check(o.ptr()) ? arrays().as_key(borrow(key_given)) : borrow(key_given);
   if (PyObject* own = special_method(o, py::str("__delitem__"))) {
     calls().call(own, {borrow(o), borrow(key)});
   } else if (heap().exists(o)) {
@@ -386,7 +389,7 @@ void Objects::delete_subscript(py::handle o, py::handle key) {
 
 py::object Objects::contains(py::handle container, py::handle item_given, bool generic) {
   // What is in it decides as well.
-  const py::object item = arrays().with_scalars(heap().deep_contents(item_given));
+  const py::object item = arrays().as_key(heap().deep_contents(item_given));
   if (PyObject* own = special_method(container, names().contains_); own != nullptr && !generic)
     return py::bool_(truth(calls().call(own, {borrow(container), borrow(item)})));
   if (heap().is_tensor(container)) throw Break(BreakId::data_dependent, "a test of membership");
@@ -406,6 +409,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
     return py::bool_(false);
   }
   py::object inside = heap().deep_contents(container);
+  if (heap().exists(container) && inside.is(container) && !is_derived_value(container.ptr()))
+    throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(container.ptr())->tp_name);
   // Tensors are hashed and found by their identity.
   const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
   const bool by_identity = hashes && heap().is_tensor(item);

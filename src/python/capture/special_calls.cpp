@@ -7,6 +7,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 
@@ -16,6 +17,12 @@ namespace {
 using Meant = std::optional<py::object>;
 constexpr std::nullopt_t nothing = std::nullopt;
 constexpr size_t kAny = SIZE_MAX;
+
+// A method that a class of the user's has in Python; null where it has none.
+PyObject* own_method(Capture& c, const py::object& o, const std::string& name) {
+  if (is_array(o) || c.heap.is_tensor(o) || c.numbers.is_graph_float(o)) return nullptr;
+  return c.objects.special_method(o, py::str(name));
+}
 
 // The classes of a tuple or union of them. How deep CPython follows tuples depends on how much of
 // the stack the caller has used: what is nested deeper than anybody writes is left to it.
@@ -46,10 +53,42 @@ PyObject* check_of(Capture& c, py::handle asked, const char* check) {
   return nullptr;
 }
 
+// Whether isinstance asks the object itself for what the protocol has, as up to 3.11.
+bool asks_object(py::handle asked) {
+  static PyObject* const meta = py::type::of(member_of<"typing", "Protocol">()).ptr();
+  const auto is_true = [&](const char* name) {
+    return py::getattr(asked, name, py::none()).ptr() == Py_True;
+  };
+  return !kProtocolsAskStatically && PyType_Check(asked.ptr()) &&
+         py::type::handle_of(asked).ptr() == meta && is_true("_is_protocol") &&
+         is_true("_is_runtime_protocol");
+}
+
+bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
+  const auto answer = [&](const py::object& function, const py::tuple& args) {
+    const RefusedFrames allowed(nullptr);  // they are written in Python
+    py::object now = function(*args);
+    const SourceId source = c.heap.sources.pinned(function, name_of(function));
+    c.heap.guard(GuardKind::Equals, c.heap.sources.answer(source, args), now);
+    return now;
+  };
+  const py::tuple members = answer(polyfill("members_of_protocol"), py::make_tuple(asked));
+  if (c.objects.truth(c.calls.call(polyfill("has_members"), {o, members[0], members[1]})))
+    return true;
+  // Derived from it, or registered.
+  c.classes.guard_bases(Py_TYPE(o.ptr()));
+  answer(member_of<"abc", "get_cache_token">(), py::tuple());
+  const RefusedFrames allowed(nullptr);
+  return member_of<"abc", "ABCMeta">().attr("__instancecheck__")(asked, o).ptr() == Py_True;
+}
+
 bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
+  if (!is_tensor_object(o.ptr()) && !py::type::of(o).is(asked) && asks_object(asked))
+    return is_of_protocol(c, o, asked);
   PyObject* own = py::type::of(o).is(asked) ? nullptr : check_of(c, asked, "__instancecheck__");
   if (own != nullptr) return c.objects.truth(c.calls.call(own, {borrow(asked), o}));
   c.classes.guard_registrations(Py_TYPE(o.ptr()), asked);
+  if (!py::type::of(o).is(asked)) c.classes.guard_bases(Py_TYPE(o.ptr()));
   int yes = PyObject_IsInstance(o.ptr(), asked.ptr());
   if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), asked.ptr());
   check(yes);
@@ -79,6 +118,7 @@ Meant is_subclass(Capture& c, const Arguments& args) {
     if (PyObject* own = check_of(c, one, "__subclasscheck__"))
       return c.objects.truth(c.calls.call(own, {one, args[0]}));
     c.classes.guard_registrations(as_type(args[0]), one);
+    c.classes.guard_bases(as_type(args[0]));
     const int yes = PyObject_IsSubclass(args[0].ptr(), one.ptr());
     check(yes);
     return yes == 1;
@@ -104,6 +144,19 @@ Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
   Arguments all{callable.attr("dtype")};
   all.insert(all.end(), args.begin(), args.end());
   return c.calls.call(polyfill("tensor_of_class"), std::move(all));
+}
+
+// A parameter of what the code has computed, or of an input. It does not leave the graph.
+Meant made_parameter(Capture& c, const Arguments& args) {
+  const py::object& type = member_of<"torch.nn", "Parameter">();
+  const bool wanted = args.size() > 2 && c.objects.truth(args[2]);
+  if (!args[0].is(type) || !c.heap.is_tensor(args[1]) || c.graphs.inner() || is_transformed())
+    return nothing;
+  py::object made = c.calls.call_method(args[1], "detach", {}, {});
+  if (wanted) made = c.calls.call_method(made, "requires_grad_", {}, {});
+  py::setattr(made, "__class__", type);
+  c.graphs.note_leaf(made);
+  return made;
 }
 
 Meant default_device(Capture& c, py::handle callable) {
@@ -262,6 +315,7 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
 }
 
 Meant absolute(Capture& c, const Arguments& args) {
+  if (PyObject* own = own_method(c, args[0], "__abs__")) return c.calls.call(own, args);
   if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0]) &&
       !is_symbolic_float(args[0]))
     return nothing;
@@ -299,8 +353,27 @@ Meant exc_info(Capture& c) {
   return py::make_tuple(c.objects.type_of(exception), exception, c.frames.traceback_of(exception));
 }
 
+Meant converted(Capture& c, py::handle callable, const Arguments& args, const char* method);
+
+// The arguments with the floats that objects of Python's classes stand for; nothing where there is
+// no such object.
+std::optional<Arguments> with_floats(Capture& c, const Arguments& args) {
+  bool found = false;
+  Arguments out = args;
+  for (py::object& a : out) {
+    if (!own_method(c, a, "__float__") && !own_method(c, a, "__index__")) continue;
+    const auto number = converted(c, type_object(&PyFloat_Type), {a}, "__float__");
+    if (!number) return std::nullopt;
+    a = *number;
+    found = true;
+  }
+  return found ? std::optional(std::move(out)) : std::nullopt;
+}
+
 // Of a number that comes from sizes; `callable` may have an answer for what it is then.
 Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
+  if (module_of(callable) == "math")
+    if (auto floats = with_floats(c, args)) return c.calls.call(callable, std::move(*floats));
   if (std::ranges::none_of(args, [&](auto& a) { return c.numbers.is_of_sizes(a); })) return nothing;
   const auto name = text(callable.attr("__name__"));
   if (auto number = c.numbers.float_of_sizes(name, borrow(callable), args)) return *number;
@@ -309,11 +382,49 @@ Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
   return c.calls.call(callable, plain);
 }
 
+// Functions of which a class may have one of its own under their name: round, math.floor, int.
 Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how) {
+  if (PyObject* own = own_method(c, o, cat("__", name_of(callable), "__")))
+    return c.calls.call(own, {o});
   if (is_symbolic_int(o)) return o;
   if (!c.numbers.is_of_sizes(o)) return nothing;
   if (auto number = c.numbers.rounded(borrow(callable), o, how)) return *number;
   return c.calls.call(callable, {c.numbers.read(o)});
+}
+
+// round(o, digits)
+Meant rounded_to(Capture& c, py::handle callable, const Arguments& args) {
+  PyObject* own = own_method(c, args[0], "__round__");
+  if (own == nullptr) return float_of_size(c, callable, args);
+  return c.calls.call(own, args[1].is_none() ? Arguments{args[0]} : args);
+}
+
+// Functions that take nothing but ints.
+Meant of_indices(Capture& c, py::handle callable, const Arguments& args) {
+  Arguments ints;
+  bool same = true;
+  for (const py::object& a : args) same &= ints.emplace_back(c.objects.with_indices(a)).is(a);
+  return same ? nothing : Meant(c.calls.call(callable, std::move(ints)));
+}
+
+// complex(o)
+Meant complex_of(Capture& c, const py::object& o) {
+  PyObject* own = own_method(c, o, "__complex__");
+  if (own == nullptr) return nothing;
+  py::object made = c.calls.call(own, {o});
+  if (!PyComplex_CheckExact(made.ptr()))
+    throw Break(BreakId::builtin_call, "a __complex__ that is no plain number");
+  return made;
+}
+
+// format(o, specification)
+Meant formatted(Capture& c, const Arguments& args) {
+  PyObject* own = own_method(c, args[0], "__format__");
+  if (own == nullptr || is_enum_member(args[0])) return nothing;
+  py::object made = c.calls.call(own, {args[0], args.size() > 1 ? args[1] : py::str("")});
+  if (!PyUnicode_Check(made.ptr()))
+    type_error("__format__ must return a str, not ", Py_TYPE(made.ptr())->tp_name);
+  return made;
 }
 
 Meant integer_root(Capture& c, const py::object& o) {
@@ -363,12 +474,16 @@ Meant power(Capture& c, const Arguments& args) {
   const auto is_tensor = [&](const py::object& a) { return c.heap.is_tensor(a); };
   if (std::ranges::any_of(args, is_tensor))
     return c.objects.operate(member_of<"operator", "pow">(), args);
+  if (std::ranges::none_of(args, is_array))
+    if (auto done = c.objects.ask_operands("pow", args)) return done;
   if (!are_sizes(args)) return nothing;
   return c.objects.compute(member_of<"operator", "pow">(), args);
 }
 
 Meant quotient_and_rest(Capture& c, const Arguments& args) {
   auto varies = [&](const py::object& a) { return c.numbers.is_of_sizes(a); };
+  if (std::ranges::none_of(args, [&](auto& a) { return is_array(a) || c.heap.is_tensor(a); }))
+    if (auto done = c.objects.ask_operands("divmod", args)) return done;
   if (!are_sizes(args) && std::ranges::none_of(args, varies)) return nothing;
   return py::make_tuple(c.objects.compute(member_of<"operator", "floordiv">(), args),
                         c.objects.compute(member_of<"operator", "mod">(), args));
@@ -381,24 +496,24 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   if (args.size() != 1) return nothing;
   if (PyObject* own = is_array(o) ? c.objects.special_method(o, py::str(method)) : nullptr)
     return c.calls.call(own, {o});
-  // Its value is guarded where it was found.
-  if (std::string_view(method) == "__int__" && PyLong_Check(o.ptr()) &&
-      !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()) &&
-      c.objects.special_method(o, py::str(method)) == nullptr)
-    return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
-  // As float() asks it; int() asks for more.
-  if (PyObject* own = std::string_view(method) == "__float__" && !is_derived_value(o.ptr())
-                          ? c.objects.special_method(o, py::str(method))
-                          : nullptr) {
+  const bool to_int = std::string_view(method) == "__int__";
+  if (PyObject* own = own_method(c, o, method)) {
     py::object made = c.calls.call(own, {o});
-    if (PyFloat_CheckExact(made.ptr()) || is_symbolic_float(made)) return made;
-    if (is_constant(made.ptr()))
-      type_error(Py_TYPE(o.ptr())->tp_name, ".__float__ returned non-float (type ",
-                 Py_TYPE(made.ptr())->tp_name, ")");
-    throw Break(BreakId::builtin_call, "a __float__ that is no plain number");
+    if (to_int ? PyLong_CheckExact(made.ptr()) || is_symbolic_int(made)
+               : PyFloat_CheckExact(made.ptr()) || is_symbolic_float(made))
+      return made;
+    if (!is_constant(made.ptr()) || PyBool_Check(made.ptr()))
+      throw Break(BreakId::builtin_call, "a ", method, " that is no plain number");
+    const char* made_by = Py_TYPE(made.ptr())->tp_name;
+    if (to_int) type_error("__int__ returned non-int (type ", made_by, ")");
+    type_error(Py_TYPE(o.ptr())->tp_name, ".__float__ returned non-float (type ", made_by, ")");
   }
-  if (std::string_view(method) == "__int__") return rounded(c, callable, o, Rounding::ToZero);
-  return float_of_size(c, callable, {o});
+  // Its value is guarded where it was found.
+  if (to_int && PyLong_Check(o.ptr()) && !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()))
+    return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
+  if (const py::object index = c.objects.with_indices(o); !index.is(o) && !is_array(o))
+    return c.calls.call(callable, {index});
+  return to_int ? rounded(c, callable, o, Rounding::ToZero) : float_of_size(c, callable, {o});
 }
 
 // torch._check and its kind, of a condition that depends on data.

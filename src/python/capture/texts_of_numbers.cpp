@@ -125,13 +125,17 @@ Done Calls::call_format(py::handle callable, const Arguments& args, const Keywor
   if (!bound && args.empty()) return {};
   const py::object text = bound ? borrow(PyCFunction_GET_SELF(callable.ptr())) : args[0];
   if (!PyUnicode_CheckExact(text.ptr()) || numbers().is_deferred_text(text)) return {};
-  if (kwargs.empty() && !may_read_parts(view_of(text.ptr()))) return {};
+  const bool asks = std::ranges::any_of(args, [this](const py::object& a) {
+    if (heap().is_tensor(a) || is_array(a) || is_enum_member(a)) return false;
+    return objects().special_method(a, py::str("__format__")) != nullptr;
+  });
+  if (kwargs.empty() && !asks && !may_read_parts(view_of(text.ptr()))) return {};
   py::object fields;
   {
     const RefusedFrames allowed(nullptr);
     try {
       fields = member_of<"oxyfuel.polyfills", "fields_of">()(text);
-      if (kwargs.empty() &&
+      if (kwargs.empty() && !asks &&
           !member_of<"oxyfuel.polyfills", "follows_fields">()(fields).cast<bool>())
         return {};
     } catch (const py::error_already_set&) {  // no format: it raises so

@@ -15,6 +15,9 @@ inline bool is_changeable_class(const PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
 }
 
+// Whether isinstance looks for what a typing.Protocol has without running the object's code.
+inline constexpr bool kProtocolsAskStatically = PY_VERSION_HEX >= 0x030C0000;
+
 // An entry of the cache of a functools.lru_cache with a limit, which takes the place of the one
 // that has not been asked for longest (Modules/_functoolsmodule.c).
 struct LruEntry {

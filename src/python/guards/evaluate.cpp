@@ -94,11 +94,15 @@ PyObject* iterator_part(PyObject* iterator, int64_t index, Temporaries& made) {
   return kept(borrow(item_of_tuple(PyTuple_GET_ITEM(state.ptr(), 1), index)), made);
 }
 
-// Where an instance holds what one of its __slots__ names; null for other descriptors.
+// Where an instance holds what one of its __slots__ names, and a class its __mro__; null for other
+// descriptors.
 PyObject** slot_of(PyObject* base, PyObject* descriptor) {
   if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return nullptr;
   const PyMemberDef& member = *reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
-  if (member.type != T_OBJECT_EX || !PyObject_TypeCheck(base, PyDescr_TYPE(descriptor)))
+  const bool of_type = member.type == T_OBJECT && member.offset == offsetof(PyTypeObject, tp_mro) &&
+                       PyDescr_TYPE(descriptor) == &PyType_Type;
+  if (!(member.type == T_OBJECT_EX || of_type) ||
+      !PyObject_TypeCheck(base, PyDescr_TYPE(descriptor)))
     return nullptr;
   return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(base) + member.offset);
 }
