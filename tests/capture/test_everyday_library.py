@@ -339,6 +339,18 @@ def test_an_inverted_flag_is_the_member():
     assert oxyfuel.compile(inverted)(X, Access.A)[1] is ~Access.A
 
 
+@pytest.mark.parametrize("function", [int, float, complex, bin, range, math.sqrt, operator.index])
+@pytest.mark.parametrize("value", [(1, 2), slice(1, 2), [1], "a"], ids=str)
+def test_what_is_no_number(function, value):
+    def f(x, o):
+        try:
+            return x, function(o)
+        except (TypeError, ValueError) as e:
+            return x, type(e), str(e)
+
+    assert str(oxyfuel.compile(f)(X, value)) == str(f(X, value))
+
+
 def test_decimals_follow_their_context():
     def f(x):
         return x + 1, str(decimal.Decimal(1) / 3)

@@ -762,6 +762,8 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
     return;
   }
   if (PyDict_Check(p) && PyDict_Check(q)) {
+    for (py::handle dict : {a, b})
+      for (py::handle key : plain_list(dict)) arrays().as_key(borrow(key));
     for (py::handle key : plain_list(a))
       if (const py::object there = is_plain_key(key.ptr()) ? item_in(b, key) : py::object())
         guard_apart(held_at(a, key), there, depth + 1);

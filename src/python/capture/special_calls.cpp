@@ -24,6 +24,11 @@ PyObject* own_method(Capture& c, const py::object& o, const std::string& name) {
   return c.objects.special_method(o, py::str(name));
 }
 
+// The int that an object stands for; itself where it is none, or a number.
+py::object index_of(Capture& c, const py::object& o) {
+  return PyTuple_Check(o.ptr()) || PySlice_Check(o.ptr()) ? o : c.objects.with_indices(o);
+}
+
 // The classes of a tuple or union of them. How deep CPython follows tuples depends on how much of
 // the stack the caller has used: what is nested deeper than anybody writes is left to it.
 void collect_classes(py::handle asked, std::vector<py::object>& out, int depth = 0) {
@@ -403,7 +408,7 @@ Meant rounded_to(Capture& c, py::handle callable, const Arguments& args) {
 Meant of_indices(Capture& c, py::handle callable, const Arguments& args) {
   Arguments ints;
   bool same = true;
-  for (const py::object& a : args) same &= ints.emplace_back(c.objects.with_indices(a)).is(a);
+  for (const py::object& a : args) same &= ints.emplace_back(index_of(c, a)).is(a);
   return same ? nothing : Meant(c.calls.call(callable, std::move(ints)));
 }
 
@@ -511,7 +516,7 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   // Its value is guarded where it was found.
   if (to_int && PyLong_Check(o.ptr()) && !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()))
     return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
-  if (const py::object index = c.objects.with_indices(o); !index.is(o) && !is_array(o))
+  if (const py::object index = index_of(c, o); !index.is(o) && !is_array(o))
     return c.calls.call(callable, {index});
   return to_int ? rounded(c, callable, o, Rounding::ToZero) : float_of_size(c, callable, {o});
 }
