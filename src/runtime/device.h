@@ -33,6 +33,8 @@ class DeviceApi {
   virtual Queue queue() const = 0;
   // Working memory, aligned to 64 bytes.
   virtual Memory allocate(int64_t bytes, Queue queue) const = 0;
+  // It is used a second time: what only pays in the long run may happen to it.
+  virtual void keep(const Memory&) const {}
   // Of scratch memory that a launch of any kernel of the plan needs here.
   virtual int64_t scratch_bytes(const SizedPlan& p) const = 0;
   // `arguments` in the kernel's order. The status, as far as it is known: 0, or what a kernel
@@ -53,6 +55,7 @@ class CpuDevice : public DeviceApi {
 
   Queue queue() const final { return nullptr; }
   Memory allocate(int64_t bytes, Queue) const final;
+  void keep(const Memory& memory) const final;
   int64_t scratch_bytes(const SizedPlan& p) const final {
     return p.scratch_bytes > 0 ? p.scratch_bytes * host_.thread_count() : 0;
   }

@@ -92,6 +92,10 @@ Memory CpuDevice::allocate(int64_t bytes, Queue) const {
   return {block->data(), block};
 }
 
+void CpuDevice::keep(const Memory& memory) const {
+  if (auto* block = static_cast<AlignedBlock*>(memory.owner.get())) block->stays();
+}
+
 int CpuDevice::launch(const SizedKernel& kernel, void* const* arguments, char* scratch,
                       Queue) const {
   return runtime::launch(kernel, arguments, scratch, host_);

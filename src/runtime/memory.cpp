@@ -19,6 +19,10 @@ constexpr auto kIdle = std::chrono::seconds(10);
 constexpr size_t kSmallPage = 4 << 10;
 constexpr size_t kProbedPages = 64;
 
+void advise(char* at, size_t bytes, int how) {
+  madvise(at, bytes, how);  // a wish: its failure changes nothing
+}
+
 // Seconds of the first writes to so many pages.
 double seconds_of_touching(char* at, size_t pages) {
   const auto start = std::chrono::steady_clock::now();
@@ -33,11 +37,14 @@ double seconds_of_touching(char* at, size_t pages) {
 bool advise_huge_pages(char* data, size_t bytes) {
   const size_t whole = bytes / kHugePage * kHugePage;
   char* const last = data + whole - kHugePage;
+  advise(last, kHugePage, MADV_NOHUGEPAGE);
   const double small = seconds_of_touching(last, kProbedPages);
-  madvise(data, whole, MADV_HUGEPAGE);  // a wish: its failure changes nothing
+  advise(last, kHugePage, MADV_DONTNEED);  // its first write comes again
+  advise(data, whole, MADV_HUGEPAGE);
   const double huge = seconds_of_touching(data, 1);
   if (huge * kProbedPages * kSmallPage <= small * kHugePage) return false;
-  return madvise(data + kHugePage, whole - kHugePage, MADV_NOHUGEPAGE) == 0;
+  advise(data + kHugePage, whole - kHugePage, MADV_NOHUGEPAGE);
+  return true;
 }
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -61,7 +68,7 @@ AlignedBlock::AlignedBlock(size_t bytes) : size_(bytes) {
 
 void AlignedBlock::stays() {
   if (std::exchange(has_small_pages_, false))
-    madvise(data(), size_ / kHugePage * kHugePage, MADV_HUGEPAGE);
+    advise(data(), size_ / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 
 AlignedBlock BlockPool::acquire(size_t bytes) {

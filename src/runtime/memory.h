@@ -22,8 +22,8 @@ namespace oxy::runtime {
 
 inline constexpr size_t kAlignment = 64;
 
-// A block aligned to 64 bytes, to 2 MB from 4 MB on, where huge pages are asked for unless they take
-// longer to come by than small ones.
+// A block aligned to 64 bytes, to 2 MB from 4 MB on, where huge pages are asked for unless they
+// take longer to come by than small ones.
 class AlignedBlock {
  public:
   AlignedBlock() = default;

@@ -1,9 +1,9 @@
 // A mutex that a forked process finds free, and what it guards whole: a fork waits until nobody
 // holds one.
 //
-// For locks that are held for a few instructions, under which no other one is taken, made or
-// destroyed. A longer one is known by forks() to be of a thread that the forked process does not
-// have.
+// For locks that are held for a few instructions, or for the link of a kernel (milliseconds), under
+// which no other ForkMutex is taken, made or destroyed. A longer one is known by forks() to be of a
+// thread that the forked process does not have.
 #pragma once
 
 #include <mutex>

@@ -43,8 +43,7 @@ inline int64_t narrow_most_depth(const Machine& m, bool bf16) {
 inline int row_tile_rows(const Machine& m) { return m.vector_bytes == 64 ? 12 : gemm_tile_rows; }
 inline int64_t local_bytes(const Machine& m) { return m.l2.bytes / local_part_of_l2; }
 inline int64_t table_bytes(const Machine& m) { return m.l1.bytes / tables_part_of_l1; }
-// Loops that store nothing prefetch where a vector is a cache line. Timed reductions of 60 MB: 0.5
-// to 1.0 of the time on an Emerald Rapids; with two vectors a line, on a Zen 3, they take longer.
+// Loops that store nothing prefetch where a vector is a cache line: see docs/kernels.md.
 inline bool prefetches_reads(const Machine& m) { return m.vector_bytes >= m.line_bytes; }
 inline int64_t prefetch_ahead_bytes(const Machine& m) { return prefetch_lines * m.line_bytes; }
 inline int64_t prefetch_run_bytes(const Machine& m) { return prefetch_least_run * m.page_bytes; }

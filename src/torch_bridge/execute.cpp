@@ -116,6 +116,7 @@ struct Executable::Lease {
   std::vector<runtime::SizeInput> read;         // of the inputs that these depend on
   runtime::Memory arena;  // shared with the tensors over it, which an op might keep
   int64_t arena_bytes = 0;
+  bool kept = false;  // the arena, in a second call
   runtime::Memory scratch;
   int64_t scratch_bytes = 0;
   std::vector<at::Tensor> tensors;  // by buffer
@@ -319,7 +320,10 @@ void Executable::note(std::string text) {
 // cost no memory.
 void Executable::prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs) {
   const bool fresh = lease == nullptr;
-  if (fresh) lease = make_lease();
+  if (fresh)
+    lease = make_lease();
+  else if (!std::exchange(lease->kept, true))
+    device_.keep(lease->arena);
   if (static_sizes_) return;
   try {
     for (const uint32_t i : inputs_read_) lease->read[i] = size_input(inputs[i]);
@@ -378,6 +382,7 @@ void Executable::place_arena(Lease& lease) const {
     for (const uint32_t b : arena_tensors_) lease.tensors[b].reset();
     lease.arena = {};
     lease.arena = device_.allocate(lease.arena_bytes, device_.queue());
+    lease.kept = false;
   }
   for (uint32_t b = 0; b < plan_.buffers.size(); b++)
     if (buffer(b).kind == BufferKind::Arena)

@@ -2,7 +2,6 @@
 // `kernel` and be removed on its own.
 #include "jit/clang/stages.h"
 
-#include <atomic>
 #include <mutex>
 
 #include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
@@ -92,7 +91,7 @@ class Linker {
   orc::ExecutionSession session_;
   orc::ObjectLinkingLayer layer_;
   orc::JITDylib& process_;
-  std::atomic<uint64_t> next_{0};
+  uint64_t next_ = 0;
 };
 
 // Held around every call of ORC's, whose own locks would stay locked in a process that is forked

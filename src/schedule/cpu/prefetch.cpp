@@ -63,6 +63,13 @@ class Prefetcher {
     });
   }
 
+  static bool only_reads(const For& f) {
+    return std::ranges::none_of(f.body, [](const Stmt& s) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      return c && is_any(c->op, LoopOp::Store, LoopOp::StoreAdd);
+    });
+  }
+
   // The loads of large buffers that lie along the loop, each place once.
   std::vector<const Compute*> loads(const For& f) const {
     std::vector<const Compute*> found;
@@ -96,7 +103,7 @@ class Prefetcher {
   }
 
   void within(For& f) {
-    if (!streams(f) && !tuning::prefetches_reads(machine_)) return;
+    if (!streams(f) && !(only_reads(f) && tuning::prefetches_reads(machine_))) return;
     Block prefetches;
     const int64_t ahead = tuning::prefetch_ahead_bytes(machine_);
     for (const Compute* c : loads(f)) {

@@ -18,6 +18,11 @@ struct Test {
   bool below = true;
 };
 
+// A remainder is `below` while the loop variable lies below the bound, and `behind` from there on.
+struct Wrap {
+  Expr bound = 0, below = 0, behind = 0;
+};
+
 bool is_at_most(Expr a, Expr b) { return sym::range_of(b - a).lo >= 0; }
 
 // It can be a bound of a loop: no number of elements reaches it.
@@ -37,7 +42,11 @@ class LoopSplitter {
 
   // The loops in the place of this one; empty where it stays as it is.
   Block run() {
-    if (!find_tests() || !order_bounds()) return {};
+    if (!find_tests()) return {};
+    if (!order_bounds()) {
+      wraps_.clear();  // those of comparisons alone may have an order
+      if (!order_bounds()) return {};
+    }
     const size_t count = bounds_.size() + 1;
     if (count < 2 || count > tuning::most_ranges ||
         count * loop_.body.size() > tuning::most_range_statements)
@@ -79,26 +88,44 @@ class LoopSplitter {
     return !tests_.empty() || !wraps_.empty();
   }
 
-  // Where (variable + rest) mod n goes back to 0, once in the loop: as of a roll.
+  // Remainders that go back to 0 at most once in the loop, as those of a roll, in sums and
+  // products.
   void find_wraps(Expr e) {
-    if (e.is_const()) return;
-    for (const Expr part : e.operands()) find_wraps(part);
-    if (e.kind() != sym::Kind::Mod) return;
-    const Expr n = e.operands()[1], rest = e.operands()[0] - loop_.var;
+    if (is_linear(e))
+      for (const Expr part : e.operands()) find_wraps(part);
+    if (e.is_const() || e.kind() != sym::Kind::Mod) return;
+    const Expr of = e.operands()[0], n = e.operands()[1], rest = of - loop_.var;
     if (!loops::is_size(rest) || !loops::is_size(n)) return;
     for (const Expr end : {Expr(0), n})
       if (is_at_most(end - n, rest) && is_at_most(rest + loop_.size, end + n))
-        wraps_.push_back(end - rest);
+        wraps_.insert_or_assign(e, Wrap{end - rest, of - end + n, of - end});
+  }
+
+  static bool is_linear(Expr e) {
+    return !e.is_const() && (e.kind() == sym::Kind::Add || e.kind() == sym::Kind::Mul);
+  }
+
+  // The index in the range of this number.
+  Expr unwrapped(Expr e, size_t range) const {
+    if (const auto wrap = wraps_.find(e); wrap != wraps_.end())
+      return is_below(wrap->second.bound, range) ? wrap->second.below : wrap->second.behind;
+    if (!is_linear(e)) return e;
+    const bool sum = e.kind() == sym::Kind::Add;
+    Expr out = sum ? 0 : 1;
+    for (const Expr part : e.operands())
+      out = sum ? out + unwrapped(part, range) : out * unwrapped(part, range);
+    return out;
   }
 
   // Bounds inside the loop, in an order that holds at all sizes; false where there is none.
   bool order_bounds() {
+    bounds_.clear();
     std::set<Expr> distinct;
     auto add = [&](Expr bound) {
       if (!is_at_most(bound, 0) && !is_at_most(loop_.size, bound)) distinct.insert(bound);
     };
     for (const auto& [value, test] : tests_) add(test.bound);
-    for (const Expr bound : wraps_) add(bound);
+    for (const auto& [mod, wrap] : wraps_) add(wrap.bound);
     for (const Expr b : distinct) {
       const auto at =
           std::ranges::find_if(bounds_, [&](Expr other) { return is_at_most(b, other); });
@@ -118,6 +145,7 @@ class LoopSplitter {
 
   For range(Expr begin, Expr end, size_t number) {
     For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, {}, {}};
+    range_ = number;
     moved_ = {{loop_.var, out.var + begin}};
     known_.clear();
     value_.clear();
@@ -183,7 +211,7 @@ class LoopSplitter {
     // A loaded index of this range: each range binds symbols of its own.
     if (c.op == LoopOp::Symbol) moved_.emplace_back(c.index, another_index(variables_, c.index));
     Compute made = c;
-    made.index = replace(c.index, moved_);
+    made.index = replace(unwrapped(c.index, range_), moved_);
     if (c.op == LoopOp::Load && !c.args.empty()) {
       if (std::optional<bool> mask = known(c.args[0])) {
         if (!*mask) return take(c, c.args[1], out);
@@ -232,9 +260,10 @@ class LoopSplitter {
   const For& loop_;
   loops::VariableScope& variables_;
   std::unordered_map<uint32_t, Test> tests_;
-  std::vector<Expr> wraps_;
+  std::unordered_map<Expr, Wrap> wraps_;
   std::vector<Expr> bounds_;  // ascending
   // Of the range being written.
+  size_t range_ = 0;
   Substitution moved_;
   std::unordered_map<uint32_t, bool> known_;
   std::unordered_map<uint32_t, uint32_t> value_;
