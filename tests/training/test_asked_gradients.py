@@ -479,6 +479,36 @@ def test_what_a_backward_has_kept_nothing_of_is_not_used_up():
     compare(f, leaf(3), leaf(3))
 
 
+@pytest.mark.parametrize(
+    ("f", "by"),
+    [
+        (lambda x, a, b: (x @ a + b).sum(), (0, 1, 2)),
+        (lambda x, a, b: x * 2 + a + b, (0, 1, 2)),
+        (lambda x, a, b: (x * a).exp() + b, (0, 1, 2)),
+        (lambda x, a, b: (x * a).exp() + b.cos(), (0,)),
+        (lambda x, a, b: (x + (x * a).exp())[1:] + b.flatten()[:3], (0, 1)),
+    ],
+)
+def test_what_is_left_of_a_result_that_is_used_up(f, by):
+    def both(*args):
+        y = f(*args)
+        return torch.autograd.grad(y.sum(), [args[i] for i in by]), y, y[...]
+
+    compiled = oxyfuel.compile(both, fullgraph=True)
+    args = leaf(3, 3), leaf(3, 3), leaf(3, 3)
+    for which in 1, 2:
+        for again in (0,), (1,), (2,), (0, 2), (0, 1, 2):
+            mine, other = compiled(*args), both(*args)
+            torch.testing.assert_close(mine[0], other[0])
+            inputs = [args[i] for i in again]
+            for _ in range(1 if len(again) > 1 else 2):
+                found, expected = (
+                    outcome(lambda y=y: torch.autograd.grad(y.sum(), inputs))
+                    for y in (mine[which], other[which])
+                )
+                same_outcome(found, expected)
+
+
 def test_only_what_a_caller_asks_for_is_computed(tmp_path):
     compiled = oxyfuel.compile(lambda x, w: (x @ w).sin(), options={"trace": str(tmp_path)})
     x, w = leaf(3, 4), leaf(4, 5)

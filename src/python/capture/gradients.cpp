@@ -33,20 +33,36 @@ constexpr const char* kSecondTime =
     ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
     "graph a second time or if you need to access saved tensors after calling backward.";
 
-// A result whose history, which led to the other arguments, a captured backward has used up.
+// The history of a result that a captured backward has used up on the way to some inputs, which its
+// edges behind the first one lead to. The first one leads to the rest, if there is any.
+class SpentHistory : public Node {
+ public:
+  explicit SpentHistory(engine::edge_list edges) : Node(std::move(edges)) {}
+  engine::variable_list apply(engine::variable_list&& gradients) override {
+    bool used_up = !next_edge(0).is_valid();
+    for (size_t i = 1; i < num_outputs(); i++) used_up |= task_should_compute_output(i);
+    TORCH_CHECK(!used_up, kSecondTime);
+    gradients.resize(num_outputs());
+    return std::move(gradients);
+  }
+  std::string name() const override { return "OxyfuelBackward"; }
+};
+
+// A result whose history, which led to the other arguments, a captured backward has used up; that
+// which it has is what is left.
 PyObject* with_spent_history(PyObject*, PyObject* args) {
   return boundary(
       [&] {
-        PyObject* tensor = PyTuple_GET_ITEM(args, 0);
-        engine::edge_list edges;
+        at::Tensor t = THPVariable_Unpack(PyTuple_GET_ITEM(args, 0));
+        engine::edge_list edges{t.requires_grad() ? engine::impl::gradient_edge(t)
+                                                  : engine::Edge()};
         for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(args); i++)
           edges.push_back(
               engine::impl::gradient_edge(THPVariable_Unpack(PyTuple_GET_ITEM(args, i))));
-        const at::Tensor t = THPVariable_Unpack(tensor);
-        engine::create_gradient_edge(
-            const_cast<at::Tensor&>(t),
-            c10::make_intrusive<engine::Error>(kSecondTime, std::move(edges)));
-        return Py_NewRef(tensor);
+        // A write to a view would make its history anew, out of that of its base.
+        if (t.is_view()) t = t.detach();
+        engine::create_gradient_edge(t, c10::make_intrusive<SpentHistory>(std::move(edges)));
+        return THPVariable_Wrap(t);
       },
       nullptr);
 }
@@ -214,7 +230,6 @@ Arguments Graphs::items(const py::object& tensors) {
 
 // Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some.
 void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
-  spent_by_ = {frames().user_stack().frames(), frames().places_to_stop()};
   std::unordered_set<Node*> needed;
   for (const at::Tensor& t : inputs) needed.insert(engine::impl::gradient_edge(t).function.get());
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
@@ -225,36 +240,48 @@ void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::T
   }
 }
 
-// The inputs that a tensor's history leads to, if a recorded backward has freed what it reads on
-// the way to them. Where that is true of some of them only, no result has such a history: then the
-// graph breaks in front of the backward.
-std::optional<Arguments> Graphs::inputs_behind_spent(const at::Tensor& t) const {
+// What is left of a tensor's history, if a recorded backward has freed some of what that reads.
+// Nodes that keep nothing can run again: the history is cut off from them in front of what was freed.
+std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
+  const at::Tensor& t = THPVariable_Unpack(of.ptr());
   if (spent_.empty() || !t.requires_grad()) return std::nullopt;
-  std::unordered_set<Node*> met, behind_spent;
+  std::unordered_set<Node*> live, behind_spent, freed;
   std::vector<std::pair<Node*, bool>> open{{engine::impl::gradient_edge(t).function.get(), false}};
   while (!open.empty()) {
-    auto [node, is_spent] = open.back();
+    auto [node, is_behind] = open.back();
     open.pop_back();
-    is_spent = is_spent || (spent_.contains(node) && bridge::keeps_tensors(*node));
-    if (!(is_spent ? behind_spent : met).insert(node).second) continue;
+    if (spent_.contains(node) && bridge::keeps_tensors(*node)) freed.insert(node);
+    is_behind = is_behind || freed.contains(node);
+    if (!(is_behind ? behind_spent : live).insert(node).second) continue;
     for (const engine::Edge& e : node->next_edges())
-      if (e.function) open.emplace_back(e.function.get(), is_spent);
+      if (e.function) open.emplace_back(e.function.get(), is_behind);
+    if (auto it = cut_off_.find(node); it != cut_off_.end())
+      for (const auto& next : it->second) open.emplace_back(next.get(), is_behind);
   }
   if (behind_spent.empty()) return std::nullopt;
-  Arguments out;
+  SpentResult out;
+  std::vector<std::pair<SourceId, py::object>> inputs;
   for (const auto& [real, fake] : heap().fakes()) {
     const at::Tensor& input = THPVariable_Unpack(fake.ptr());
     if (!input.requires_grad()) continue;
     Node* node = engine::impl::gradient_edge(input).function.get();
-    if (behind_spent.contains(node)) {
-      out.push_back(fake);
-    } else if (met.contains(node)) {
-      Break b(BreakId::torch_call, "a backward behind which another one may come by other inputs");
-      b.stack = spent_by_.first;
-      b.steps = spent_by_.second;
-      throw b;
-    }
+    if (behind_spent.contains(node))
+      inputs.emplace_back(heap().tracked(fake)->source, fake);
+    else
+      out.has_history |= live.contains(node);
   }
+  std::ranges::sort(inputs, {}, [](const auto& input) { return input.first.index; });
+  for (auto& [source, fake] : inputs) out.inputs.push_back(std::move(fake));
+  if (!out.has_history) {
+    out.left = calls().call_method(of, "detach", {}, {});
+    return out;
+  }
+  for (Node* node : live)
+    for (engine::Edge& e : node->next_edges())
+      if (freed.contains(e.function.get()))
+        cut_off_[node].push_back(std::exchange(e, engine::Edge()).function);
+  const c10::AutoGradMode on(true);
+  out.left = calls().call_method(of, "__getitem__", {py::ellipsis()}, {});
   return out;
 }
 

@@ -29,6 +29,13 @@ struct InnerGraph {
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t);
 size_t writes_to_memory(const c10::Storage& storage);  // the updates
 
+// A result whose history a recorded backward has used up on the way to `inputs`.
+struct SpentResult {
+  py::object left;  // the same, with the rest of the history
+  Arguments inputs;
+  bool has_history = false;
+};
+
 class Graphs : public Part {
  public:
   explicit Graphs(Capture& capture);
@@ -71,7 +78,7 @@ class Graphs : public Part {
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
   bool hooks_late = false;  // of tensors: once the graph has run
-  std::optional<Arguments> inputs_behind_spent(const at::Tensor& t) const;
+  std::optional<SpentResult> spent_result(const py::object& of);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
   // written.
@@ -209,10 +216,12 @@ class Graphs : public Part {
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);
 
-  // Nodes of autograd that a recorded backward has run; where the last one stands.
+  // Nodes of autograd that a recorded backward has run; where others led to them (spent_result).
   std::unordered_map<const torch::autograd::Node*, c10::intrusive_ptr<torch::autograd::Node>>
       spent_;
-  std::pair<std::vector<ir::Frame>, std::vector<size_t>> spent_by_;
+  std::unordered_map<const torch::autograd::Node*,
+                     std::vector<c10::intrusive_ptr<torch::autograd::Node>>>
+      cut_off_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<CustomFunction> custom_functions_;
   std::vector<CustomFunction> custom_ops_;  // of which only their places are known

@@ -165,15 +165,20 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
   capture_.graphs.refuse_wrapped(THPVariable_Unpack(o.ptr()));
   capture_.graphs.refuse_made_leaf(o);
   if (k.source.valid()) return place_existing(o, k.source);
-  if (const auto inputs = capture_.graphs.inputs_behind_spent(THPVariable_Unpack(o.ptr()))) {
-    Arguments parts{capture_.calls.call_method(o, "detach", {}, {})};
-    kept_.push_back(parts[0]);
-    parts.insert(parts.end(), inputs->begin(), inputs->end());
+  if (const auto spent = capture_.graphs.spent_result(borrow(o))) {
+    place_output(spent->left);
+    Arguments parts{spent->left};
+    parts.insert(parts.end(), spent->inputs.begin(), spent->inputs.end());
     return place_call(o, spent_function(), parts);
   }
+  return place_output(o);
+}
+
+// What the graph computes, as it is.
+uint32_t RebuildPlan::place_output(py::handle o) {
   const bool of_inference = capture_.inference.is_result(THPVariable_Unpack(o.ptr()));
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
-  outputs.push_back(*k.value);
+  outputs.push_back(*capture_.heap.tracked(o)->value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
   const uint32_t made = add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
   return of_inference ? add(o, {Kind::Call, 0, inference_function(), {made}}) : made;

@@ -29,6 +29,7 @@ class RebuildPlan {
 
   uint32_t place(py::handle o);
   uint32_t place_tensor(py::handle o);
+  uint32_t place_output(py::handle o);
   uint32_t place_existing(py::handle o, SourceId source);
   uint32_t place_size(py::handle o);
   SourceId own_place(py::handle o);
