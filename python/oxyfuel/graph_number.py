@@ -124,7 +124,10 @@ def batch_norm(
 ) -> torch.Tensor:
     """`torch.nn.functional.batch_norm` of which the graph computes the momentum."""
     out = torch.nn.functional.batch_norm(input, None, None, weight, bias, training, eps=eps)
-    var, mean = torch.var_mean(input.detach(), [0, *range(2, input.dim())])
+    # Of a half beside wider statistics, these are computed as the latter.
+    dtypes = [t.dtype for t in (running_mean, running_var) if t is not None]
+    of = input.detach().to(dtypes[0] if dtypes else input.dtype)
+    var, mean = torch.var_mean(of, [0, *range(2, input.dim())])
     share = momentum.value
     for running, new in ((running_mean, mean), (running_var, var)):
         if running is not None:
