@@ -306,12 +306,18 @@ const std::vector<bool>& Backward::reads_of(const Which& which) {
 }
 
 const std::vector<std::vector<bool>>& Backward::reads_by_result() {
-  if (!reads_by_result_.empty()) return reads_by_result_;
+  // Made once, `mutex_` not held meanwhile: it never changes then.
+  const auto known = [&](std::vector<std::vector<bool>> made) -> const auto* {
+    const std::lock_guard lock(mutex_);
+    if (reads_by_result_.empty()) reads_by_result_ = std::move(made);
+    return reads_by_result_.empty() ? nullptr : &reads_by_result_;
+  };
+  if (const auto* reads = known({})) return *reads;
   const Range all{0, cut_->size() - 1};
   std::vector<std::vector<bool>> found(nodes_.of_result.size());
   // Pieces by buckets are not to be looked at as one.
   if (!cut_->is_by_results() && cut_->size() > 1)
-    return reads_by_result_ = {found.size(), std::vector<bool>(saved_.size(), true)};
+    return *known({found.size(), std::vector<bool>(saved_.size(), true)});
   std::vector<uint32_t> order;  // of the tangents
   for (size_t k = 0; k < cut_->size(); k++)
     order.insert(order.end(), cut_->tangents(k).begin(), cut_->tangents(k).end());
@@ -320,7 +326,7 @@ const std::vector<std::vector<bool>>& Backward::reads_by_result() {
     one.defined[i] = true;
     found[order[i]] = reads_of(one);
   }
-  return reads_by_result_ = std::move(found);
+  return *known(std::move(found));
 }
 
 Backward::Runnable Backward::plan_for(const Which& which, std::span<const Input> inputs) {

@@ -84,14 +84,19 @@ at::Tensor without_memory(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::In
   return t;
 }
 
+bool has_known_layout(const ir::TensorType& t) {
+  const auto is_const = [](const ir::Expr& e) { return e.is_const(); };
+  return std::ranges::all_of(t.sizes, is_const) && std::ranges::all_of(t.strides, is_const) &&
+         t.offset.is_const();
+}
+
 std::optional<at::Tensor> without_memory(const ir::TensorType& t) {
+  if (!has_known_layout(t)) return std::nullopt;
   std::vector<int64_t> sizes, strides;
   for (size_t d = 0; d < t.sizes.size(); d++) {
-    if (!t.sizes[d].is_const() || !t.strides[d].is_const()) return std::nullopt;
     sizes.push_back(t.sizes[d].value());
     strides.push_back(t.strides[d].value());
   }
-  if (!t.offset.is_const()) return std::nullopt;
   return without_memory(static_cast<c10::ScalarType>(t.dtype), sizes, strides, t.offset.value());
 }
 
@@ -200,11 +205,7 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
     if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
-    if (!torch_autograd::get_current_graph_task_keep_graph()) {
-      use_up(by, all, begun);
-      if (is_used_up(0, 0))
-        for (uint32_t i = 0; i < saved_.size(); i++) reset(i);
-    }
+    if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
     Tensors found = backward_->run(which, std::move(given));
     out.reserve(node.num_outputs());
     for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
@@ -287,7 +288,7 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   while (s.next < end && !has_some(s))
     if (++s.next < count) s.carried.assign(backward_->piece({s.next, s.next}).carried, {});
   if (s.next == end) {
-    if (lets_go) release(task, node, all, s.begun);
+    if (lets_go) release(task.targets, node, all, s.begun);
     return;
   }
   const Range pieces{s.next, end - 1};
@@ -304,7 +305,7 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   Given given = gather(node, which, std::move(tangents));
   if (task.creates_graph) task.read.insert(task.read.end(), given.saved.begin(), given.saved.end());
   given.strides = std::move(strides);
-  if (lets_go) release(task, node, all, s.begun);
+  if (lets_go) release(task.targets, node, all, s.begun);
   Tensors found = backward_->run(which, std::move(given));
   s.next = end;
   auto next = found.begin();
@@ -323,8 +324,22 @@ Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors t
   Given out{.saved = Tensors(saved_.size()), .numbers = numbers_, .tangents = std::move(tangents)};
   const std::vector<bool>& reads = backward_->reads_of(which);
   for (const uint32_t i : backward_->piece(which.pieces).saved)
-    if (backward_->saved_[i].type.is_tensor()) out.saved[i] = saved(node, i, reads[i]);
+    if (backward_->saved_[i].type.is_tensor()) {
+      out.saved[i] = saved(node, i, reads[i]);
+      if (is_to_be_emptied(i)) empty(i, out.saved[i]);
+    }
   return out;
+}
+
+// A gradient that reads nothing of it has its sizes, whoever has let go of it.
+bool Backward::Call::is_to_be_emptied(uint32_t input) const {
+  return !has_known_layout(backward_->saved_[input].type.tensor) &&
+         (emptied_.empty() || !emptied_[input].defined());
+}
+
+void Backward::Call::empty(uint32_t input, const at::Tensor& t) {
+  emptied_.resize(saved_.size());
+  emptied_[input] = without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
 }
 
 at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
@@ -409,17 +424,13 @@ std::vector<bool> Backward::Call::still_read() const {
   return out;
 }
 
-void Backward::Call::release(const Task& task, Node& node, Range pieces,
-                             const std::vector<bool>& begun) {
-  use_up(task.targets, pieces, begun);
+void Backward::Call::release(const std::optional<GradientTargets>& targets, Node& node,
+                             Range pieces, const std::vector<bool>& begun) {
+  use_up(targets, pieces, begun);
   const std::vector<bool> kept = still_read();
-  const bool all = std::ranges::count(kept, true) == 0;
   for (const uint32_t i : backward_->read_) {
     if (kept[i] || !backward_->saved_[i].type.is_tensor()) continue;
-    if (!all && !without_memory(backward_->saved_[i].type.tensor)) {
-      emptied_.resize(saved_.size());
-      if (!emptied_[i].defined()) emptied_[i] = saved(node, i, false);
-    }
+    if (is_to_be_emptied(i)) empty(i, saved(node, i, false));
     reset(i);
   }
 }

@@ -72,12 +72,15 @@ class Backward::Call {
   Given gather(Node& node, const Which& which, Tensors tangents);
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
+  bool is_to_be_emptied(uint32_t input) const;
+  void empty(uint32_t input, const at::Tensor& t);
   void reset(uint32_t input);
   void check_unused(const std::optional<GradientTargets>& targets, Range pieces,
                     const std::vector<bool>& begun) const;
   void use_up(const std::optional<GradientTargets>& targets, Range pieces,
               const std::vector<bool>& begun);
-  void release(const Task& task, Node& node, Range pieces, const std::vector<bool>& begun);
+  void release(const std::optional<GradientTargets>& targets, Node& node, Range pieces,
+               const std::vector<bool>& begun);
   static bool is_run(const std::optional<GradientTargets>& targets, const KeptBehind& kept,
                      const std::vector<bool>& begun);
   bool is_used_up(size_t piece, uint32_t result) const;

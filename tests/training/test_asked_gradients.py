@@ -423,6 +423,10 @@ def of_products(x, a, b):
     return torch.relu(x @ a) @ b
 
 
+def of_sums(x, w):
+    return x @ x + w, x.cos() + w
+
+
 def outcome(f):
     try:
         return f()
@@ -468,6 +472,24 @@ def test_gradients_by_one_input_after_another(f, order, retain):
     for again in args[1], args[2]:
         (_, mine), (_, other) = part(*args), left(f(*args), *args)
         same_outcome(*(outcome(lambda y=y: torch.autograd.grad(y, again)) for y in (mine, other)))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "f", [lambda x, w: (x.exp() + w,), lambda x, w: ((x * w).exp() + w, x + w), of_sums]
+)
+def test_a_gradient_that_reads_nothing_of_what_was_used_up(f, dynamic):
+    compiled = oxyfuel.compile(f, dynamic=dynamic)
+    orders = [((0, 0), (0, 1)), ((0, 1), (0, 0)), ((-1, 0), (0, 0), (-1, 1))]
+    for n, order in enumerate(orders):
+        args = leaf(n + 2, n + 2), leaf(n + 2, n + 2)
+        mine, other = compiled(*args), f(*args)
+        for result, by in order:
+            found, expected = (
+                outcome(lambda y=y: torch.autograd.grad(y[result].sum(), args[by]))
+                for y in (mine, other)
+            )
+            same_outcome(found, expected)
 
 
 def test_what_a_backward_has_kept_nothing_of_is_not_used_up():

@@ -108,7 +108,7 @@ class Numbers : public Part, private FloatOwner {
   py::object record_with_numbers(ir::NodeKind kind, const std::string& target, py::handle callable,
                                  const Arguments& args, const Keywords& kwargs);
 
-  // Floats that the graph computes, in the code of torch.optim (graph_numbers.cpp).
+  // Floats that the graph computes, in code of torch.optim and batch norms (graph_numbers.cpp).
   bool is_graph_float(py::handle o) const;
   std::optional<Arguments> settings_in_schedule(const Arguments& args) const;
   py::object float_in(const py::object& tensor, bool item);
