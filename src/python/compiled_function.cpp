@@ -308,7 +308,8 @@ std::unique_ptr<Capture> capture_in_front(Captures& captures, std::vector<size_t
       if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class && b.id != BreakId::functional_transform &&
-          b.id != BreakId::made_leaf)
+          b.id != BreakId::made_leaf && b.id != BreakId::autograd_function &&
+          b.id != BreakId::torch_call)
         continue;
       for (size_t other : b.steps)
         if (other < step && std::ranges::count(steps, other) == 0) steps.push_back(other);

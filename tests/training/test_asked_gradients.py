@@ -48,6 +48,18 @@ def test_only_asked_gradients_are_computed(asked, tmp_path):
     assert graph.read_text().count("aten.mm") == 1 + len(asked(*args))
 
 
+@pytest.mark.parametrize("by", [(0, 1), (1,)])
+def test_a_gradient_by_what_requires_none(by):
+    def f(*args):
+        return torch.autograd.grad((args[0].sin() * args[1]).sum(), [args[i] for i in by])
+
+    args = leaf(3), torch.randn(3)
+    expected = outcome(lambda: f(*args))
+    assert "does not require grad" in expected
+    for _ in range(2):
+        assert outcome(lambda: oxyfuel.compile(f)(*args)) == expected
+
+
 def test_backward_of_inputs():
     def f(x, w):
         loss = (x @ w).sin().sum()

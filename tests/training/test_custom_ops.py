@@ -98,6 +98,19 @@ def test_a_gradient_that_reads_a_tensor_from_outside(whole, twice):
     assert stats["graphs"] >= 2 and stats["recompiles"] == 0
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_graph_breaks_in_front_of_the_op_whose_gradient_raises(asked):
+    def f(x):
+        y = scaled(x, x)[0].sin()
+        z = shifted(y).cos()
+        return torch.autograd.grad(z.sum(), x)[0] if asked else z
+
+    x = torch.randn(3).requires_grad_()
+    first = oxyfuel.explain(f)(x).break_reasons[0]
+    assert f"line {f.__code__.co_firstlineno + 2}, in f" in str(first)
+    assert not first_difference(oxyfuel.compile(f)(x), f(x))
+
+
 def test_views_of_an_input_in_no_grad_require_what_eagers_do():
     x = torch.randn(3).requires_grad_()
 

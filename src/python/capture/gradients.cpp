@@ -149,6 +149,34 @@ py::object seen_by(std::unordered_set<const c10::StorageImpl*>& seen, const py::
   return out;
 }
 
+// Note which one a backward of the recording is in.
+class Enters : public engine::FunctionPreHook {
+ public:
+  Enters(std::shared_ptr<const Node*> running, const Node* node)
+      : running_(std::move(running)), node_(node) {}
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    *running_ = node_;
+    return gradients;
+  }
+
+ private:
+  const std::shared_ptr<const Node*> running_;
+  const Node* node_;
+};
+
+class Leaves : public engine::FunctionPostHook {
+ public:
+  explicit Leaves(std::shared_ptr<const Node*> running) : running_(std::move(running)) {}
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    *running_ = nullptr;
+    return outputs;
+  }
+
+ private:
+  const std::shared_ptr<const Node*> running_;
+};
+
 // An input, or a leaf.
 bool is_as_it_came(const at::Tensor& t) {
   const auto edge = engine::impl::gradient_edge(t);
@@ -231,7 +259,8 @@ Arguments Graphs::items(const py::object& tensors) {
 // Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some.
 void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
   std::unordered_set<Node*> needed;
-  for (const at::Tensor& t : inputs) needed.insert(engine::impl::gradient_edge(t).function.get());
+  for (const at::Tensor& t : inputs)
+    if (t.requires_grad()) needed.insert(engine::impl::gradient_edge(t).function.get());
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
     for (const engine::Edge& e : node->next_edges())
       if (needed.contains(e.function.get())) needed.insert(node.get());
@@ -241,7 +270,7 @@ void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::T
 }
 
 // What is left of a tensor's history, if a recorded backward has freed some of what that reads.
-// Nodes that keep nothing can run again: the history is cut off from them in front of what was freed.
+// Nodes that keep nothing can run again: they are cut off from what was freed.
 std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
   const at::Tensor& t = THPVariable_Unpack(of.ptr());
   if (spent_.empty() || !t.requires_grad()) return std::nullopt;
@@ -335,6 +364,7 @@ void Graphs::note_custom_function(const py::object& results, bool vanishes) {
     differentiable++;
   }
   f.has_several = differentiable > 1;
+  if (f.node) watch(*f.node);
   note_custom_function(std::move(f));
 }
 
@@ -361,17 +391,34 @@ void Graphs::note_op(const py::object& results) {
         !is_of_python(*engine::impl::gradient_edge(t).function))
       continue;
     CustomFunction& op = custom_ops_.emplace_back();
+    op.node = engine::impl::gradient_edge(t).function;
+    watch(*op.node);
     op.stack = frames().user_stack().frames();
     op.steps = frames().places_to_stop();
     return;
   }
 }
 
-// Which one has raised, nobody knows.
+void Graphs::watch(Node& node) {
+  node.add_pre_hook(std::make_unique<Enters>(running_, &node));
+  node.add_post_hook(std::make_unique<Leaves>(running_));
+}
+
+// Where a backward that has raised was in one of them. Of hooks, and of what a transform has made,
+// nobody knows which one it was.
 void Graphs::refuse_raising_functions(const std::string& why) const {
-  if (!custom_functions_.empty())
-    refuse_function(custom_functions_[0], BreakId::autograd_function, why);
-  if (!custom_ops_.empty()) refuse_function(custom_ops_[0], BreakId::torch_call, why);
+  const auto is_running = [this](const CustomFunction& f) {
+    return *running_ != nullptr && f.node.get() == *running_;
+  };
+  if (const auto f = std::ranges::find_if(custom_functions_, is_running);
+      f != custom_functions_.end())
+    refuse_function(*f, BreakId::autograd_function, why);
+  if (const auto f = std::ranges::find_if(custom_ops_, is_running); f != custom_ops_.end())
+    refuse_function(*f, BreakId::torch_call, why);
+  if (const auto f = std::ranges::find_if(
+          custom_functions_, [](const CustomFunction& f) { return !f.node || f.hooked; });
+      f != custom_functions_.end())
+    refuse_function(*f, BreakId::autograd_function, why);
 }
 
 // The tensor that a graph hands gradients of an output to (torch_bridge/recording_end): itself, if
@@ -531,7 +578,8 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
     throw Break(BreakId::torch_call, "torch.autograd.grad");
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
   std::unordered_set<Node*> wanted;
-  for (const at::Tensor& t : by) wanted.insert(engine::impl::gradient_edge(t).function.get());
+  for (const at::Tensor& t : by)  // torch refuses the others
+    if (t.requires_grad()) wanted.insert(engine::impl::gradient_edge(t).function.get());
   // One may be behind the other in front of the call.
   const auto is_input = [](const Node* n) { return is_entrance(*n) || is_accumulation(*n); };
   if (std::ranges::count_if(wanted, is_input) > 1 &&
@@ -547,11 +595,14 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
   py::object out;
   if (const Arguments stops = late_hooked(roots); stops.empty()) {
+    *running_ = nullptr;
     try {
       out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
     } catch (const Break& b) {
-      if (custom_ops_.empty()) throw;
-      refuse_function(custom_ops_[0], BreakId::torch_call, "a gradient of an op that raises here");
+      for (const CustomFunction& op : custom_ops_)
+        if (op.node.get() == *running_)
+          refuse_function(op, BreakId::torch_call, "a gradient of an op that raises here");
+      throw;
     }
   } else {
     if (flag(4, "create_graph") || flag(8, "materialize_grads"))

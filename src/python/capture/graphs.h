@@ -177,6 +177,7 @@ class Graphs : public Part {
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
       const std::function<py::object(const py::object&, const py::object&)>& at_stop);
+  void watch(torch::autograd::Node& node);
   void refuse_raising_functions(const std::string& why) const;
   void note_custom_function(CustomFunction f);
   [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,
@@ -224,8 +225,11 @@ class Graphs : public Part {
       cut_off_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<CustomFunction> custom_functions_;
-  std::vector<CustomFunction> custom_ops_;  // of which only their places are known
-  struct DataGiven {                        // by an assignment to `data`
+  std::vector<CustomFunction> custom_ops_;  // of which only nodes and places are known
+  // Of these, the one that a backward is in.
+  const std::shared_ptr<const torch::autograd::Node*> running_ =
+      std::make_shared<const torch::autograd::Node*>(nullptr);
+  struct DataGiven {  // by an assignment to `data`
     py::object value;
     std::pair<uint32_t, size_t> writes;
     std::vector<py::object> others;  // that shared memory with the tensor

@@ -304,6 +304,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   if (!recorded_all_) return;
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
+  *running_ = nullptr;
   try {
     const RefusedFrames allowed(nullptr);  // the backward of functions that were followed
     r.graph = recorder_->finish(outputs, numbers, &r.gradients);
