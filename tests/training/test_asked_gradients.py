@@ -543,6 +543,22 @@ def test_what_is_left_of_a_result_that_is_used_up(f, by):
                 same_outcome(found, expected)
 
 
+def test_a_view_under_no_grad_of_what_is_used_up():
+    def f(x, w):
+        y = x.exp() + w
+        by_x = torch.autograd.grad(y.sum(), x)
+        with torch.no_grad():
+            return by_x, y, y[1]
+
+    args = leaf(3, 3), leaf(3, 3)
+    mine, other = oxyfuel.compile(f)(*args), f(*args)
+    for found, expected in zip(mine[1:], other[1:], strict=True):
+        for by in args:
+            same_outcome(
+                *(outcome(lambda y=y: torch.autograd.grad(y.sum(), by)) for y in (found, expected))
+            )
+
+
 def test_only_what_a_caller_asks_for_is_computed(tmp_path):
     compiled = oxyfuel.compile(lambda x, w: (x @ w).sin(), options={"trace": str(tmp_path)})
     x, w = leaf(3, 4), leaf(4, 5)

@@ -180,7 +180,7 @@ class Leaves : public engine::FunctionPostHook {
 // An input, or a leaf.
 bool is_as_it_came(const at::Tensor& t) {
   const auto edge = engine::impl::gradient_edge(t);
-  return is_accumulation(*edge.function) || is_entrance(*edge.function);
+  return edge.function && (is_accumulation(*edge.function) || is_entrance(*edge.function));
 }
 
 // Those that a subclass of Function has, or its bases that are not torch's.
@@ -274,8 +274,10 @@ void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::T
 std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
   const at::Tensor& t = THPVariable_Unpack(of.ptr());
   if (spent_.empty() || !t.requires_grad()) return std::nullopt;
+  const engine::Edge history = engine::impl::gradient_edge(t);
+  if (!history.function) return std::nullopt;  // of a view made under no_grad
   std::unordered_set<Node*> live, behind_spent, freed;
-  std::vector<std::pair<Node*, bool>> open{{engine::impl::gradient_edge(t).function.get(), false}};
+  std::vector<std::pair<Node*, bool>> open{{history.function.get(), false}};
   while (!open.empty()) {
     auto [node, is_behind] = open.back();
     open.pop_back();
