@@ -237,12 +237,27 @@ def numbers_of_objects(x, o):
     )
 
 
+class DerivedFloat(float):
+    def __float__(self):
+        return 9.0
+
+
 def numbers_of_derived(x, n):
-    return x + 1, abs(n), round(n), math.floor(n), int(n), float(n), math.sqrt(n), range(n)
+    return (
+        [x + 1, abs(n), round(n), math.floor(n), int(n), float(n), math.sqrt(n), range(n)],
+        [math.log(n), math.log2(n), math.pow(n, 2), complex(n), complex(1, n)],
+    )
+
+
+def floats_of_derived(x, f):
+    return (
+        [x + 1, float(f), math.sqrt(f), math.pow(f, 2), math.atan2(1, f), math.hypot(f, Index(3))],
+        [math.log(f), complex(f), complex(1, f)],
+    )
 
 
 def only_index(x, o):
-    return x + 1, int(o), float(o), math.sqrt(o), math.floor(o) if o.n == 4 else 0
+    return x + 1, int(o), float(o), math.sqrt(o), math.floor(o), math.ceil(o), complex(o)
 
 
 class Index:
@@ -301,6 +316,7 @@ CALLS = {
     tuples_with_tensors: [(torch.zeros(3),)] * 3,
     numbers_of_objects: [(Number(n),) for n in (3, 3, 4, 2)],
     numbers_of_derived: [(DerivedNumber(n),) for n in (3, 3, 4)],
+    floats_of_derived: [(DerivedFloat(f),) for f in (4.0, 4.0, 2.0)],
     only_index: [(Index(n),) for n in (3, 3, 5)],
     paths: [("a",), ("a",), ("/x/y",), ("",)],
     of_mapping: [({"a": 2},), ({"a": 2},), ({"b": 1, "a": 3},)],

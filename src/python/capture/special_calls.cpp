@@ -360,16 +360,24 @@ Meant exc_info(Capture& c) {
 
 Meant converted(Capture& c, py::handle callable, const Arguments& args, const char* method);
 
-// The arguments with the floats that objects of Python's classes stand for; nothing where there is
-// no such object.
-std::optional<Arguments> with_floats(Capture& c, const Arguments& args) {
+// The arguments of a function of math with the floats that objects of Python's classes stand for;
+// nothing where there is no such object. Of one that is a float itself its value is read, whatever
+// it would answer; so are ints without an answer of their own, and all ints by logarithms.
+std::optional<Arguments> with_floats(Capture& c, py::handle callable, const Arguments& args) {
   bool found = false;
   Arguments out = args;
   for (py::object& a : out) {
-    if (!own_method(c, a, "__float__") && !own_method(c, a, "__index__")) continue;
-    const auto number = converted(c, type_object(&PyFloat_Type), {a}, "__float__");
-    if (!number) return std::nullopt;
-    a = *number;
+    const bool answers = own_method(c, a, "__float__") != nullptr;
+    if (!answers && !own_method(c, a, "__index__")) continue;
+    const std::string name = name_of(callable);
+    const bool reads_int = !answers || name == "log" || name == "log2" || name == "log10";
+    if (PyFloat_Check(a.ptr()) || (PyLong_Check(a.ptr()) && reads_int)) {
+      a = plain_value(a.ptr());
+    } else {
+      const auto number = converted(c, type_object(&PyFloat_Type), {a}, "__float__");
+      if (!number) return std::nullopt;
+      a = *number;
+    }
     found = true;
   }
   return found ? std::optional(std::move(out)) : std::nullopt;
@@ -378,7 +386,8 @@ std::optional<Arguments> with_floats(Capture& c, const Arguments& args) {
 // Of a number that comes from sizes; `callable` may have an answer for what it is then.
 Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
   if (module_of(callable) == "math")
-    if (auto floats = with_floats(c, args)) return c.calls.call(callable, std::move(*floats));
+    if (auto floats = with_floats(c, callable, args))
+      return c.calls.call(callable, std::move(*floats));
   if (std::ranges::none_of(args, [&](auto& a) { return c.numbers.is_of_sizes(a); })) return nothing;
   const auto name = text(callable.attr("__name__"));
   if (auto number = c.numbers.float_of_sizes(name, borrow(callable), args)) return *number;
@@ -387,14 +396,23 @@ Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
   return c.calls.call(callable, plain);
 }
 
-// Functions of which a class may have one of its own under their name: round, math.floor, int.
-Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how) {
-  if (PyObject* own = own_method(c, o, cat("__", name_of(callable), "__")))
-    return c.calls.call(own, {o});
+Meant rounded_size(Capture& c, py::handle callable, const py::object& o, Rounding how) {
   if (is_symbolic_int(o)) return o;
   if (!c.numbers.is_of_sizes(o)) return nothing;
   if (auto number = c.numbers.rounded(borrow(callable), o, how)) return *number;
   return c.calls.call(callable, {c.numbers.read(o)});
+}
+
+// Functions of which a class may have one of its own under their name: round, math.floor. Those of
+// what has none math.floor and math.ceil take for a float.
+Meant rounded(Capture& c, py::handle callable, const py::object& o, Rounding how) {
+  const std::string method = cat("__", name_of(callable), "__");
+  if (PyObject* own = own_method(c, o, method)) return c.calls.call(own, {o});
+  const bool takes_floats = how == Rounding::Down || how == Rounding::Up;
+  if (takes_floats && c.effects.lookup(Py_TYPE(o.ptr()), py::str(method)) == nullptr)
+    if (auto floats = with_floats(c, callable, {o}))
+      return c.calls.call(callable, std::move(*floats));
+  return rounded_size(c, callable, o, how);
 }
 
 // round(o, digits)
@@ -412,14 +430,27 @@ Meant of_indices(Capture& c, py::handle callable, const Arguments& args) {
   return same ? nothing : Meant(c.calls.call(callable, std::move(ints)));
 }
 
-// complex(o)
-Meant complex_of(Capture& c, const py::object& o) {
-  PyObject* own = own_method(c, o, "__complex__");
-  if (own == nullptr) return nothing;
-  py::object made = c.calls.call(own, {o});
-  if (!PyComplex_CheckExact(made.ptr()))
-    throw Break(BreakId::builtin_call, "a __complex__ that is no plain number");
-  return made;
+// complex(o), or of two numbers
+Meant complex_of(Capture& c, py::handle callable, const Arguments& args) {
+  Arguments numbers = args;
+  bool same = true;
+  for (py::object& a : numbers) {
+    PyObject* own = &a == &numbers[0] ? own_method(c, a, "__complex__") : nullptr;
+    const bool is_read = PyComplex_Check(a.ptr()) || PyUnicode_Check(a.ptr());
+    if (own != nullptr) {
+      a = c.calls.call(own, {a});
+      if (!PyComplex_CheckExact(a.ptr()))
+        throw Break(BreakId::builtin_call, "a __complex__ that is no plain number");
+    } else if (!is_read && (own_method(c, a, "__float__") || own_method(c, a, "__index__"))) {
+      const auto number = converted(c, type_object(&PyFloat_Type), {a}, "__float__");
+      if (!number) continue;
+      a = *number;
+    } else {
+      continue;
+    }
+    same = false;
+  }
+  return same ? nothing : Meant(c.calls.call(callable, std::move(numbers)));
 }
 
 // format(o, specification)
@@ -518,7 +549,7 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
     return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
   if (const py::object index = index_of(c, o); !index.is(o) && !is_array(o))
     return c.calls.call(callable, {index});
-  return to_int ? rounded(c, callable, o, Rounding::ToZero) : float_of_size(c, callable, {o});
+  return to_int ? rounded_size(c, callable, o, Rounding::ToZero) : float_of_size(c, callable, {o});
 }
 
 // torch._check and its kind, of a condition that depends on data.
