@@ -228,3 +228,48 @@ def test_a_descriptor_that_becomes_one_of_data(monkeypatch):
     assert torch.equal(compiled(x, o), x + 2)
     monkeypatch.delattr(Constant, "__set__")
     assert torch.equal(compiled(x, o), x + 100)
+
+
+# Each with what an object that lies in a class comes to be, and of which class.
+BECOMES_A_DESCRIPTOR = {
+    "read": (lambda x, o: (x, type(o.member).__name__), "Member", "__get__"),
+    "read on the class": (lambda x, o: (x, type(type(o).member).__name__), "Member", "__get__"),
+    "read behind it": (lambda x, o: (x, o.behind()), "Member", "__get__"),
+    "a property": (lambda x, o: (x, o.derived), "Derived", "__get__"),
+    "written": (lambda x, o: (x, setattr(o, "member", 3), dict(vars(o))), "Member", "__set__"),
+    "in the metaclass": (lambda x, o: (x, type(type(o).member).__name__), "Meta", "member"),
+}
+
+
+@pytest.mark.parametrize("name", BECOMES_A_DESCRIPTOR)
+def test_what_lies_in_a_class_and_becomes_a_descriptor(name):
+    function, changed, method = BECOMES_A_DESCRIPTOR[name]
+
+    def run(do):
+        class Member:
+            pass
+
+        class Derived(property):
+            pass
+
+        class Meta(type):
+            pass
+
+        class Holder(metaclass=Meta):
+            member = Member()
+            derived = Derived(lambda self: 5)
+
+        class Below(Holder):
+            def behind(self):
+                return type(super().member).__name__
+
+        o, out = Below(), []
+        for _ in range(2):
+            for _ in range(2):
+                out.append(str(do(torch.ones(2), o)))
+                vars(o).clear()
+            value = property(lambda cls: 3) if changed == "Meta" else lambda *args: 3
+            setattr(locals()[changed], method, value)
+        return out
+
+    assert run(oxyfuel.compile(function, backend="eager")) == run(function)

@@ -168,6 +168,7 @@ py::object Objects::module_member(py::handle module, py::handle name) {
                                                _PyType_Lookup(type, names().getattr_) != nullptr);
   for (PyObject* how : {names().getattr_, names().getattribute_}) type_member(type, how);
   PyObject* on_class = type_member(type, name);
+  guard_kind_of(on_class);
   const bool data = on_class != nullptr && Py_TYPE(on_class)->tp_descr_set != nullptr;
   if (!data && (!lazy || PyDict_Contains(members.ptr(), name.ptr()) == 1))
     if (py::object found = effects().dict_get(members, name)) return found;
@@ -199,10 +200,12 @@ py::object Objects::load_type_attr(py::handle type, py::handle name) {
   auto* t = as_type(type);
   if (PyObject* own = special_method(type, names().getattribute_))
     return calls().call(own, {borrow(type), borrow(name)});
-  PyObject* first = effects().lookup(Py_TYPE(type.ptr()), name);
+  PyObject* first = type_member(Py_TYPE(type.ptr()), name);
+  guard_kind_of(first);
   const bool data = first != nullptr && Py_TYPE(first)->tp_descr_set != nullptr;
   if (data && !tells_own_member(first, type, name)) return metatype_attr(type, name);
   PyObject* raw = effects().lookup(t, name);
+  guard_kind_of(raw);
   if (effects().is_written_on(t, name)) {
     if (raw == nullptr)
       raise(PyExc_AttributeError, "type object '", t->tp_name, "' has no attribute '", text(name),
@@ -306,6 +309,13 @@ PyObject* Objects::type_member(PyTypeObject* type, py::handle name) {
   return found;
 }
 
+// What a class has under a name, or null, may become a descriptor, or another kind of one.
+void Objects::guard_kind_of(PyObject* member) {
+  if (member == nullptr || !is_changeable_class(Py_TYPE(member))) return;
+  for (const char* method : {"__get__", "__set__", "__delete__"})
+    type_member(Py_TYPE(member), py::str(method));
+}
+
 // A method that the class of `o` has in Python, guarded, or its absence; borrowed or null.
 PyObject* Objects::special_method(py::handle o, py::handle name) {
   if (!is_changeable_class(Py_TYPE(o.ptr()))) return nullptr;
@@ -352,6 +362,7 @@ py::object Objects::load_super_attr(py::handle super, py::handle name) {
     if (behind) type_member(type, name);
     behind |= entry.is(first);
     if (found == nullptr) continue;
+    guard_kind_of(found);
     if (Py_TYPE(found)->tp_descr_get == nullptr && !effects().is_written_on(type, name))
       return heap().wrap(found, classes().member_source(entry, name));
     if (is_property(found)) {
@@ -443,6 +454,7 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
   if (descriptor != nullptr) {
     if (!is_constant(descriptor) && !written_on_type)
       heap().guard(GuardKind::IdIs, on_type, descriptor);
+    guard_kind_of(descriptor);
     if (is_property(descriptor) || is_enum_property(descriptor)) {
       py::object getter = py::handle(descriptor).attr("fget");
       if (getter.is_none())  // says so
@@ -455,9 +467,6 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
         std::string_view(Py_TYPE(descriptor)->tp_name).ends_with("collections._tuplegetter"))
       return steal(PyObject_GenericGetAttr(p, name.ptr()));
     const bool data = Py_TYPE(descriptor)->tp_descr_set != nullptr;
-    if (is_changeable_class(Py_TYPE(descriptor)))  // it may become another kind of descriptor
-      for (const char* method : {"__set__", "__delete__"})
-        type_member(Py_TYPE(descriptor), py::str(method));
     if (data && python_method(descriptor, names().get_))
       return call_getter(wrapped(), o, pinned, name);
     if (data && Py_TYPE(descriptor)->tp_descr_get != nullptr) {
@@ -533,6 +542,7 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
   PyObject* descriptor = type_member(type, name);
+  guard_kind_of(descriptor);
   if (descriptor != nullptr && is_property(descriptor)) {
     py::object setter = py::handle(descriptor).attr(value ? "fset" : "fdel");
     if (setter.is_none()) {  // says so

@@ -525,7 +525,8 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
     return check(PyObject_SetAttr(type.ptr(), name.ptr(), numbers().carried(borrow(value)).ptr()));
   PyObject* setter =
       _PyType_Lookup(Py_TYPE(type.ptr()), py::str(value ? "__setattr__" : "__delattr__").ptr());
-  PyObject* descriptor = _PyType_Lookup(Py_TYPE(type.ptr()), name.ptr());
+  PyObject* descriptor = objects().type_member(Py_TYPE(type.ptr()), name);
+  objects().guard_kind_of(descriptor);
   if (text.starts_with("__") || PyFunction_Check(setter) || !is_changeable_class(t) ||
       (descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr))
     throw Break(BreakId::side_effect, "assignment to ", t->tp_name, ".", text);

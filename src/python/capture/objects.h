@@ -21,6 +21,7 @@ class Objects : public Part {
   py::object class_dict(py::handle proxy);
   void guard_code(py::handle function);
   PyObject* type_member(PyTypeObject* type, py::handle name);
+  void guard_kind_of(PyObject* member);
   PyObject* special_method(py::handle o, py::handle name);
   // `value` is null where the attribute is deleted.
   void store_generic_attr(py::handle o, py::handle name, py::handle value);
