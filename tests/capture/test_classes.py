@@ -3,6 +3,7 @@
 import collections
 import collections.abc
 import gc
+import sys
 import typing
 
 import pytest
@@ -93,18 +94,33 @@ def test_bases_that_are_assigned_later(makes):
             assert str(compiled(x, Both)) == str(function(x, Both))
 
 
-def test_exceptions_whose_bases_are_assigned_later():
+@pytest.mark.parametrize("raised", ("Raised", "ExceptionGroup('', [OSError(), Raised()])"))
+@pytest.mark.parametrize("word", ("except", "except*"))
+def test_exceptions_whose_bases_are_assigned_later(word, raised):
+    if sys.version_info < (3, 11) and ("*" in word or "Group" in raised):
+        pytest.skip("3.10 has no groups")
+
     class Raised(KeyError):
         pass
 
-    def function(x):
+    names = {"Raised": Raised}
+    exec(
+        f"""
+def function(x):
+    try:
         try:
-            raise Raised
-        except KeyError:
-            return x + 1
-        except IndexError:
-            return x - 1
-
+            raise {raised}
+        {word} KeyError:
+            x = x + 1
+        {word} IndexError:
+            x = x - 1
+    except Exception as e:
+        x = x * 2
+    return x
+""",
+        names,
+    )
+    function = names["function"]
     compiled = oxyfuel.compile(function, backend="eager")
     x = torch.ones(2)
     for base in (KeyError, IndexError, KeyError):

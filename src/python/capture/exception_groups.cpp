@@ -45,6 +45,13 @@ py::object subgroup_of(py::handle group, const py::set& leaves) {
   return group.attr("subgroup")(maker(leaves));
 }
 
+// What a clause asks of each of them depends on the bases of their classes.
+void guard_bases(Classes& classes, py::handle e) {
+  classes.guard_bases(Py_TYPE(e.ptr()));
+  if (!is_exception_group(e)) return;
+  for (py::handle part : py::tuple(e.attr("exceptions"))) guard_bases(classes, part);
+}
+
 }  // namespace
 
 bool is_exception_group(py::handle o) { return is_exception_group_class(Py_TYPE(o.ptr())); }
@@ -62,6 +69,7 @@ void Frames::match_group(TracedFrame& f) {
   const py::object type = pop(f), e = pop(f);
   check_types(type);
   refuse_existing(e);
+  if (!e.is_none()) guard_bases(classes(), e);
   py::object match = py::none(), rest = e;
   if (!e.is_none() && PyErr_GivenExceptionMatches(e.ptr(), type.ptr())) {
     match = is_exception_group(e) ? e : make_group(py::make_tuple(e));
