@@ -367,9 +367,23 @@ def test_what_is_no_number(function, value):
     assert str(oxyfuel.compile(f)(X, value)) == str(f(X, value))
 
 
-def test_decimals_follow_their_context():
+class Money(decimal.Decimal):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        decimal.Decimal,
+        Money,
+        lambda n: decimal.Decimal.__new__(decimal.Decimal, n),
+        lambda n: Money.__new__(Money, n),
+        lambda n: Money.from_float(float(n)),
+    ],
+)
+def test_decimals_follow_their_context(make):
     def f(x):
-        return x + 1, str(decimal.Decimal(1) / 3)
+        return x + 1, str(make(1) / 3)
 
     compiled = oxyfuel.compile(f)
     for digits in (28, 5, 28):

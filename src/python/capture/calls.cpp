@@ -128,7 +128,9 @@ bool lacks_heap(py::handle callable, const Arguments& args) {
 
 }  // namespace
 
-void refuse_finalizer(PyTypeObject* type) {
+void refuse_to_make(PyTypeObject* type) {
+  if (module_of(type_object(builtin_base(type))) == "decimal")
+    throw Break(BreakId::object_construction, type->tp_name);
   static PyObject* const name = PyUnicode_InternFromString("__del__");
   if (_PyType_Lookup(type, name) != nullptr)
     throw Break(BreakId::object_construction, type->tp_name, " has __del__");
@@ -628,9 +630,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   const std::string module = module_of(type);
   const bool is_descriptor =
       t == &PyStaticMethod_Type || t == &PyClassMethod_Type || t == &PyProperty_Type;
-  refuse_finalizer(t);
-  if (module == "decimal")  // reads the thread's context, and sets flags there
-    throw Break(BreakId::object_construction, t->tp_name);
+  refuse_to_make(t);
   const bool of_collections = module == "collections" && builtin_base(t) != &PyBaseObject_Type;
   if (!heap_type || module == "builtins" || of_collections || module == "itertools" ||
       module == "functools" ||

@@ -247,7 +247,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
   }
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
-    refuse_finalizer(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
+    refuse_to_make(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
     for (size_t i = 1; i < args.size(); i++)
       if (heap().exists(args[i]) && !is_derived_value(args[i].ptr()))
         args[i] = heap().contents(args[i]);

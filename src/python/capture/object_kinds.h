@@ -41,8 +41,9 @@ inline constexpr std::array<std::string_view, 6> kComparisons{"lt", "le", "eq", 
 const char* binary_operator_name(uint32_t arg);
 bool is_binary_operator(std::string_view name);
 
-// Breaks at a class with __del__: an object that capture makes and drops would run it.
-void refuse_finalizer(PyTypeObject* type);
+// Breaks at a class with __del__, which an object that capture makes and drops would run, and at
+// those of the module decimal, which read the thread's context and set flags there.
+void refuse_to_make(PyTypeObject* type);
 template <class... Parts>
 [[noreturn]] void raise(PyObject* type, const Parts&... text) {
   PyErr_SetString(type, cat(text...).c_str());
