@@ -158,6 +158,32 @@ def test_recorded_warnings_are_counted(breaks):
         assert messages == expected == ["first", "second"]
 
 
+class Told(UserWarning):
+    pass
+
+
+def test_a_warning_that_is_an_object_is_that_one():
+    def f(x, code):
+        told = Told("it")
+        told.code = code
+        told.__notes__ = ["noted"]
+        told.__cause__ = KeyError(code)
+        warnings.warn(told, stacklevel=1)
+        told.late = code
+        return x + 1, told
+
+    def run(do):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            given = [do(torch.ones(2), code)[1] for code in (1, 1, 2)]
+        kept = [w.message for w in said if w.category is Told]
+        assert all(k is g for k, g in zip(kept, given, strict=True))
+        return [(vars(k), k.args, repr(k.__cause__), k.__suppress_context__) for k in kept]
+
+    assert str(run(oxyfuel.compile(f))) == str(run(f))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
 def test_who_shows_them():
     shown = []
     compiled = oxyfuel.compile(warns)

@@ -238,20 +238,22 @@ py::object Calls::warn_behind(const Arguments& args, const Keywords& kwargs) {
   };
   py::object message = part("message", py::none());
   py::object category = part("category", py::none());
-  // An object of a class that has nothing of its own is its text.
+  // An object whose class says nothing else than its text. It is made once the graph has run, with
+  // what it has by then.
+  py::object words = message;
   if (PyExceptionInstance_Check(message.ptr()) && !heap().exists(message)) {
     PyTypeObject* type = Py_TYPE(message.ptr());
-    const py::tuple words = message.attr("args");
+    const py::tuple given_to_it = message.attr("args");
     auto* base = reinterpret_cast<PyTypeObject*>(PyExc_Warning);
-    if (type->tp_init == base->tp_init && type->tp_str == base->tp_str && words.size() == 1 &&
+    if (type->tp_init == base->tp_init && type->tp_str == base->tp_str && given_to_it.size() == 1 &&
         type->tp_new == base->tp_new && PyType_IsSubtype(type, base)) {
       category = type_object(type);
-      message = words[0];
+      words = given_to_it[0];
     }
   }
   if (category.is_none()) category = borrow(PyExc_UserWarning);
   const py::object level = part("stacklevel", py::int_(1));
-  if (!PyUnicode_CheckExact(message.ptr()) || !part("source", py::none()).is_none() ||
+  if (!PyUnicode_CheckExact(words.ptr()) || !part("source", py::none()).is_none() ||
       !PyType_Check(category.ptr()) || !PyLong_CheckExact(level.ptr()) ||
       PyObject_IsSubclass(category.ptr(), PyExc_Warning) != 1)
     refuse();
