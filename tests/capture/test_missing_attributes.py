@@ -187,10 +187,66 @@ def test_names_that_a_module_gets_later(monkeypatch):
         monkeypatch.setitem(sys.modules, "made_module", made)
 
     compiled = oxyfuel.compile(f)
-    for members in ({"size": 1}, {"size": 2}, {"size": 2, "more": 5}, {"size": 2}):
+    for members in (
+        {"size": 1},
+        {"size": 2},
+        {"size": 2, "more": 5},
+        {"size": 2},
+        {"size": 2, "__file__": "here.py"},
+        {"size": 2, "__file__": "here.py", "__spec__": types.SimpleNamespace(_initializing=True)},
+    ):
         module(**members)
         for _ in range(2):
             assert str(compiled(X)) == str(f(X))
-    sys.modules["made_module"].more = 7
+    made = sys.modules["made_module"]
+    for name, value in {"__spec__": None, "__file__": "there.py", "__name__": "other"}.items():
+        setattr(made, name, value)
+        assert str(compiled(X)) == str(f(X))
+    made.more = 7
     assert compiled(X)[1] == 7
-    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+STATEMENTS = (
+    "import made_package.part as part",
+    "import made_package.part; part = made_package.part",
+    "from made_package import part",
+    "from made_package.part import size; part = made_package",
+    "from .part import size; part = made_package",
+)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_modules_that_are_imported_and_go(statement, monkeypatch):
+    def module(name, **members):
+        made = types.ModuleType(name)
+        vars(made).update(members)
+        monkeypatch.setitem(sys.modules, name, made)
+        return made
+
+    package = module("made_package", __path__=[], size=1)
+    package.made_package = package
+    package.part = module("made_package.part", size=2)
+    exec(
+        f"""
+def f(x):
+    try:
+        {statement}
+    except ImportError as e:
+        return x, type(e).__name__, str(e), e.name, e.path
+    return x + 1, part.size
+""",
+        vars(package),
+    )
+    package.__package__ = "made_package"
+    compiled = oxyfuel.compile(package.f)
+    changes = (
+        lambda: None,
+        lambda: monkeypatch.setitem(sys.modules, "made_package.part", None),
+        lambda: module("made_package.part", size=3),
+        lambda: setattr(package, "part", sys.modules["made_package.part"]),
+        lambda: setattr(package, "__package__", "made_package.nothing"),
+    )
+    for change in changes:
+        change()
+        for _ in range(2):
+            assert str(compiled(X)) == str(package.f(X))

@@ -49,10 +49,14 @@ void push_deref_or(Capture& c, TracedFrame& f, uint32_t slot, const py::object& 
 }
 
 // The name by which an import statement's module stands in sys.modules.
-py::object absolute_name(const py::object& name, const py::object& level, PyObject* globals) {
+py::object absolute_name(Capture& c, const py::object& name, const py::object& level,
+                         PyObject* globals) {
   if (level.cast<int>() == 0) return name;
   const py::module_ bootstrap = py::module_::import("importlib._bootstrap");
-  const py::object package = bootstrap.attr("_calc___package__")(py::handle(globals));
+  const py::object dict = c.objects.existing_dict(globals, c.heap.sources.pinned(globals, "G"));
+  const py::object package = c.effects.dict_get(dict, py::str("__package__"));
+  if (!package || !PyUnicode_CheckExact(package.ptr()))
+    throw Break(BreakId::side_effect, "a relative import outside of a package");
   return bootstrap.attr("_resolve_name")(name, package, level);
 }
 
@@ -240,7 +244,7 @@ void import_name(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object from = pop(f), level = pop(f);
   const py::object name = borrow(name_in_code(f, i));
   auto* function = as_function(f.function);
-  const py::object module = absolute_name(name, level, function->func_globals);
+  const py::object module = absolute_name(c, name, level, function->func_globals);
   require_imported(module, true);
   py::object gives = module;
   if (py::isinstance<py::tuple>(from)) {
@@ -249,7 +253,8 @@ void import_name(Capture& c, TracedFrame& f, const Instruction& i) {
     gives = module.attr("partition")(".")[py::int_(0)];
     require_imported(gives, true);
   }
-  c.effects.dict_get(imported_modules(c), gives);  // guards that it stays this one
+  for (const py::object& one : {module, gives})  // guards that they stay these
+    c.effects.dict_get(imported_modules(c), one);
   push(f, steal(PyImport_ImportModuleLevelObject(name.ptr(), function->func_globals, nullptr,
                                                  from.ptr(), level.cast<int>())));
 }
@@ -262,15 +267,27 @@ void import_from(Capture& c, TracedFrame& f, const Instruction& i) {
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_AttributeError)) throw;
   }
-  const py::object package = py::getattr(module, "__name__", py::none());
-  if (!PyModule_CheckExact(module.ptr()) || !PyUnicode_CheckExact(package.ptr()))
+  const py::object of_it = py::getattr(module, "__dict__", py::none());
+  if (!PyModule_CheckExact(module.ptr()) || !c.heap.tracked(of_it))
+    throw Break(BreakId::attribute_protocol, "from ... import of what is no module");
+  const auto part = [&](const char* member) {
+    const py::object found = c.effects.dict_get(of_it, py::str(member));
+    return found ? found : py::none();
+  };
+  const py::object package = part("__name__");
+  if (!PyUnicode_CheckExact(package.ptr()))
     throw Break(BreakId::attribute_protocol, "from ... import ", text(name));
   const py::object full = py::str("{}.{}").format(package, name);
   if (py::object found = c.effects.dict_get(imported_modules(c), full)) return push(f, found);
-  const py::object spec = py::getattr(module, "__spec__", py::none());
-  if (py::getattr(spec, "_initializing", py::bool_(false)).ptr() == Py_True)
+  // From 3.12 on the error says more.
+  if (PY_VERSION_HEX >= 0x030C0000)
+    throw Break(BreakId::attribute_protocol, "from ", text(package), " import ", text(name));
+  const py::object initializing =
+      c.calls.call(member_of<"builtins", "getattr">(),
+                   {part("__spec__"), py::str("_initializing"), py::bool_(false)});
+  if (initializing.ptr() != Py_False)
     throw Break(BreakId::attribute_protocol, "from ... import of a module that is being imported");
-  const py::object file = py::getattr(module, "__file__", py::none());
+  const py::object file = part("__file__");
   const bool known = PyUnicode_Check(file.ptr());
   const py::object message =
       py::str("cannot import name {!r} from {!r} ({})")
