@@ -6,6 +6,7 @@ import dataclasses
 import fractions
 import ipaddress
 import pathlib
+import types
 import typing
 import uuid
 
@@ -298,7 +299,7 @@ class Bare:
     pass
 
 
-BARE = (Bare(), Bare())
+BARE = (Bare(), Bare(), Bare())
 BY_IDENTITY = {
     "lists": lambda a, b: [a] == [b],
     "dicts": lambda a, b: {1: a} == {1: b},
@@ -307,13 +308,35 @@ BY_IDENTITY = {
     "in": lambda a, b: b in (a,),
     "get": lambda a, b: {a: 1}.get(b),
     "set": lambda a, b: len({a, b}),
+    "tuples as keys": lambda a, b: {(a,): 1}.get((b,)),
+    "tuples in a set": lambda a, b: len({(a, 1), (b, 1)}),
+    "sets in a set": lambda a, b: len({frozenset([a]), frozenset([b])}),
+    "a dict of pairs": lambda a, b: [pairs := [(a, 1), (b, 2)], len(dict(pairs))][-1],
+    "a dict of lists": lambda a, b: len(dict([[a, 1], [b, 2]])),
+    "a zip": lambda a, b: len(dict(zip([a, b], [1, 2]))),
+    "an OrderedDict": lambda a, b: len(collections.OrderedDict([(a, 1), (b, 2)])),
+    "a class of dicts": lambda a, b: len(Loud([(a, 1), (b, 2)])),
+    "fromkeys": lambda a, b: len(dict.fromkeys([a, b])),
+    "Counter": lambda a, b: len(collections.Counter([a, b])),
+    "set()": lambda a, b: [items := [a, b], len(set(items)) + len(frozenset(items))][-1],
+    "unpacked": lambda a, b: len({*[a, b]}),
+    "update": lambda a, b: [d := {}, d.update([(a, 1), (b, 2)]), len(d)][-1],
+    "union": lambda a, b: len({1}.union([a], [b])),
+    "values": lambda a, b: {BARE[2]: a} == {BARE[2]: b},
+    "slices": lambda a, b: slice(a, 1) == slice(b, 1),
+    "index": lambda a, b: [a, 2].index(2),
+    "deques": lambda a, b: collections.deque([a]) == collections.deque([b]),
+    "in a list": lambda a, b: 2 in [a, 3],
+    "items": lambda a, b: {1: a}.items() == {1: b}.items(),
+    "namespaces": lambda a, b: types.SimpleNamespace(a=a) == types.SimpleNamespace(a=b),
+    "deep": lambda a, b: [[[[[[[a]]]]]]] == [[[[[[[b]]]]]]],
 }
 
 
 @pytest.mark.parametrize("use", BY_IDENTITY)
 def test_a_class_that_gets_an_eq_later(use, monkeypatch):
     def f(x):
-        return x + 1, BY_IDENTITY[use](*BARE)
+        return x + 1, BY_IDENTITY[use](*BARE[:2])
 
     for break_at in (0, 4, 6, 8, 10):
         oxyfuel.reset()

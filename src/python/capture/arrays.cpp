@@ -78,6 +78,24 @@ bool names_random_numbers(PyFunctionObject* function) {
   return of_random || (random && numpy);
 }
 
+// What is hashed and compared by its identity, itself or in a key that holds it, has a class that
+// does not come to say otherwise.
+void guard_identities(Objects& objects, py::handle o, int depth = 0) {
+  constexpr int kMaxDepth = 50;
+  PyObject* p = o.ptr();
+  if (is_one_for_all(o) || is_array(o) || is_tensor_object(p)) return;
+  if (depth > kMaxDepth)
+    throw Break(BreakId::builtin_call, "keys that lie in each other too deeply");
+  if (PyTypeObject* type = Py_TYPE(p); is_changeable_class(type))
+    for (const char* method : {"__hash__", "__eq__"}) objects.type_member(type, py::str(method));
+  if (PyTuple_Check(p) || PyFrozenSet_Check(p)) {
+    for (py::handle item : plain_list(o)) guard_identities(objects, item, depth + 1);
+  } else if (PySlice_Check(p)) {
+    for (const char* part : {"start", "stop", "step"})
+      guard_identities(objects, o.attr(part), depth + 1);
+  }
+}
+
 // (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
 PyObject* make_array(PyObject*, PyObject* args) {
   return boundary(
@@ -217,9 +235,7 @@ py::object Arrays::with_scalars(const py::object& o, bool also_varying) {
 }
 
 py::object Arrays::as_key(const py::object& o) {
-  if (PyTypeObject* type = Py_TYPE(o.ptr());
-      is_changeable_class(type) && !is_one_for_all(o) && !is_array(o) && !heap().is_tensor(o))
-    for (const char* method : {"__hash__", "__eq__"}) objects().type_member(type, py::str(method));
+  guard_identities(objects(), o);
   const py::object out = with_scalars(o);
   if (!is_array(out) || !out.attr("scalar").cast<bool>()) return out;
   const py::object number = numbers().use_number(out.attr("tensor"));
@@ -227,6 +243,15 @@ py::object Arrays::as_key(const py::object& o) {
   py::object key = type_of_array(out)(number);
   heap().hold(key);
   return key;
+}
+
+void Arrays::guard_keys_in(const py::object& o) {
+  if (!PyList_Check(o.ptr()) && !PyTuple_Check(o.ptr())) return;
+  for (py::handle item : plain_list(heap().contents(o))) {
+    guard_identities(objects(), item);
+    const py::object pair = PyList_Check(item.ptr()) ? heap().contents(item) : py::object();
+    if (pair && py::len(pair) > 0) guard_identities(objects(), plain_list(pair)[0]);
+  }
 }
 
 // Tensor.numpy

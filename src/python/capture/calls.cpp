@@ -549,6 +549,7 @@ py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keyword
       a = iterators().list_of(a);
     else if (heap().exists(a))
       a = heap().contents(a);
+    if (base == &PyFrozenSet_Type) arrays().guard_keys_in(a);
     if (of_text) require_plain(a, reinterpret_cast<PyObject*>(t));
   }
   const bool named = takes_any && !kwargs.empty();
@@ -624,6 +625,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   for (auto& a : args)
     if ((consumes && iterators().lazy(a)) || (iterates_tensors && has_rows(a)))
       a = iterators().list_of(a);
+  auto guard_filling = [this](py::object& a) {  // of a dict or set
+    if (PyIter_Check(a.ptr()) && !heap().exists(a)) a = iterators().list_of(a);
+    arrays().guard_keys_in(a);
+  };
   const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
   const bool exception = PyType_IsSubtype(t, (PyTypeObject*)PyExc_BaseException);
   PyObject* own_init = _PyType_Lookup(t, names().init_);
@@ -662,6 +667,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
       else if (heap().exists(a) && !(t == &PySlice_Type && is_derived_value(a.ptr())))
         a = heap().contents(a);
     }
+    if (PyType_IsSubtype(t, &PyDict_Type) || of_set)
+      for (py::object& a : args) guard_filling(a);
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||
                            t == &PyEnum_Type || t == &PyZip_Type || t == &PyReversed_Type ||
                            t == &PySlice_Type || t == &PyBaseObject_Type || t == &PySuper_Type ||
@@ -725,6 +732,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   } else if (t->tp_init != PyBaseObject_Type.tp_init) {
     for (auto& a : args)
       if (!is_derived_value(a.ptr())) a = heap().contents(a);
+    if (PyDict_Check(made.ptr()) || PySet_Check(made.ptr()))
+      for (py::object& a : args) guard_filling(a);
     if (is_deque(made)) {
       for (py::object& a : args) a = plain_size(a);
       for (auto& [name, a] : kwargs) a = plain_size(a);

@@ -316,10 +316,12 @@ void Calls::require_key(const py::object& o, py::handle callable) {
   const PyTypeObject* type = Py_TYPE(o.ptr());
   const bool by_identity = type->tp_hash == PyBaseObject_Type.tp_hash &&
                            type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-  if (heap().exists(o) && by_identity && !heap().is_tensor(o) && !iterators().lazy(o))
+  if (heap().exists(o) && by_identity && !heap().is_tensor(o) && !iterators().lazy(o)) {
+    arrays().as_key(o);
     heap().guard(GuardKind::IdIs, heap().source_of(o), o);
-  else
+  } else {
     require_plain(o, callable);
+  }
 }
 
 // Of sizes and floats that vary, a function with a cache is captured, where all that it does is to

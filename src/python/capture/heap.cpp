@@ -751,10 +751,31 @@ void Heap::guard_nothing_handled() {
 // What CPython compares by identity first was not the same object: it must not be at a hit either.
 // Of NaN it must be as it was. What has no __eq__ must have none.
 void Heap::guard_apart(py::handle a, py::handle b, int depth) {
-  constexpr int kMaxDepth = 4;
+  constexpr int kMaxDepth = 20;
   if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
-  if (a.is(b) || depth > kMaxDepth) return;
+  if (a.is(b)) return;
+  if (depth > kMaxDepth)
+    throw Break(BreakId::builtin_call, "a comparison of containers in containers");
   PyObject *p = a.ptr(), *q = b.ptr();
+  if (PyDictItems_Check(p) && PyDictItems_Check(q)) {
+    for (py::handle item : a)
+      for (py::handle other : b) guard_apart(item, other, depth + 1);
+    return;
+  }
+  if (std::string_view(Py_TYPE(p)->tp_name) == "types.SimpleNamespace" &&
+      Py_TYPE(p) == Py_TYPE(q) && !exists(a) && !exists(b))
+    return guard_apart(a.attr("__dict__"), b.attr("__dict__"), depth + 1);
+  if (is_deque(a) && is_deque(b)) {
+    const py::list items = plain_list(a), others = plain_list(b);
+    for (size_t i = 0; i < std::min(items.size(), others.size()); i++)
+      guard_apart(items[i], others[i], depth + 1);
+    return;
+  }
+  if (PySlice_Check(p) && PySlice_Check(q)) {
+    for (const char* part : {"start", "stop", "step"})
+      guard_apart(a.attr(part), b.attr(part), depth + 1);
+    return;
+  }
   if ((PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q))) {
     const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
     for (Py_ssize_t i = 0; i < n; i++)
@@ -764,14 +785,20 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
   if (PyDict_Check(p) && PyDict_Check(q)) {
     for (py::handle dict : {a, b})
       for (py::handle key : plain_list(dict)) arrays().as_key(borrow(key));
-    for (py::handle key : plain_list(a))
-      if (const py::object there = is_plain_key(key.ptr()) ? item_in(b, key) : py::object())
-        guard_apart(held_at(a, key), there, depth + 1);
+    py::list others;  // under keys that may be equal to any other
+    for (py::handle key : plain_list(b))
+      if (!is_plain_key(key.ptr())) others.append(held_at(b, key));
+    for (py::handle key : plain_list(a)) {
+      const py::handle held = held_at(a, key);
+      if (!is_plain_key(key.ptr()))
+        for (py::handle other : others) guard_apart(held, other, depth + 1);
+      else if (const py::object there = item_in(b, key))
+        guard_apart(held, there, depth + 1);
+    }
     return;
   }
   for (py::handle o : {a, b})
-    if (!is_one_for_all(o) && is_changeable_class(Py_TYPE(o.ptr())))
-      objects().type_member(Py_TYPE(o.ptr()), py::str("__eq__"));
+    if (!is_array(o)) arrays().as_key(borrow(o));
   if (Py_TYPE(p) == Py_TYPE(q) && exists(a) && exists(b) && !is_constant(p))
     guard_pair(GuardKind::NotSameAs, source_of(a), source_of(b));
 }

@@ -186,6 +186,8 @@ class Arrays : public Part {
   // The same of a key that C code hashes, also of a scalar that the code has made of constants; of
   // what is hashed and compared as an object, that its class does not come to say otherwise.
   py::object as_key(const py::object& o);
+  // The same of the items, or the first of the pairs, that a dict or set is filled with.
+  void guard_keys_in(const py::object& o);
   // Of what stands for an array, as a key that C code has asked for its hash.
   static bool is_refusal(const py::error_already_set& e);
   bool in_array_code() const;

@@ -234,6 +234,7 @@ void list_extend(Capture& c, TracedFrame& f, const Instruction& i) {
 void set_update(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = c.iterators.list_of(pop(f)), set = peek(f, i.arg);
   if (!c.heap.exists(set)) {
+    c.arrays.guard_keys_in(o);
     set.attr("update")(o);
     return;
   }

@@ -225,6 +225,12 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     for (py::object& a : args) a = arrays().with_scalars(a);
   if (!args.empty() && (PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr())))
     args[0] = arrays().as_key(args[0]);
+  if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
+                                     (name == "update" || name == "fromkeys")))
+    for (py::object& a : args) {
+      if (PyIter_Check(a.ptr()) && !heap().exists(a)) a = iterators().list_of(a);
+      arrays().guard_keys_in(a);
+    }
   // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
   // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {
@@ -350,9 +356,10 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       args[0] = numbers().with_plain_floats(args[0]);
     }
   }
+  const bool by_hash = PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr());
   if (compares || (name == "get" && PyDict_Check(self.ptr())))
     for (const auto& a : args)
-      if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr())) && !text &&
+      if (((heap().exists(a) && !is_constant(a.ptr())) || is_nan(a.ptr()) || !by_hash) && !text &&
           Py_TYPE(self.ptr())->tp_iter != nullptr)
         for (py::handle held : py::list(target.attr("__self__"))) heap().guard_apart(held, a);
   for (auto& a : args) {

@@ -419,8 +419,11 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   if (PyIter_Check(inside.ptr()) == 0 && numbers().may_share_nan(inside, item))
     return contains(numbers().with_plain_floats(inside), numbers().with_plain_floats(item),
                     generic);
+  PyObject* p = inside.ptr();
   const bool by_itself = (heap().exists(item) && !is_constant(item.ptr())) || is_nan(item.ptr());
-  if (by_itself && PyIter_Check(inside.ptr()) == 0)
+  const bool compares = PyTuple_Check(p) || PyList_Check(p) || is_deque(inside) ||
+                        PyDictValues_Check(p) || PyDictItems_Check(p);
+  if ((by_itself || compares) && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   check(found);
