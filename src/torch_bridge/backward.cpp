@@ -264,12 +264,26 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
   return written;
 }
 
-const autograd::Piece& Backward::piece(Range pieces) {
+std::shared_ptr<std::recursive_mutex> Backward::graphs() {
   const std::lock_guard lock(mutex_);
-  auto it = pieces_.find(pieces);
-  if (it == pieces_.end())
-    it = pieces_.emplace(pieces, cut_->make(pieces.first, pieces.second)).first;
-  return it->second;
+  if (std::exchange(forks_, ForkMutex::forks()) != ForkMutex::forks())
+    graphs_ = std::make_shared<std::recursive_mutex>();
+  return graphs_;
+}
+
+const autograd::Piece& Backward::piece(Range pieces) {
+  const auto known = [&]() -> const autograd::Piece* {
+    const std::lock_guard lock(mutex_);
+    const auto it = pieces_.find(pieces);
+    return it == pieces_.end() ? nullptr : &it->second;
+  };
+  if (const autograd::Piece* found = known()) return *found;
+  const auto held = graphs();
+  const std::lock_guard one(*held);
+  if (const autograd::Piece* found = known()) return *found;
+  autograd::Piece made = cut_->make(pieces.first, pieces.second);
+  const std::lock_guard lock(mutex_);
+  return pieces_.emplace(pieces, std::move(made)).first->second;
 }
 
 Backward::Which Backward::which(Range pieces, const Tensors& tangents,
@@ -293,16 +307,22 @@ ir::Graph Backward::graph_for(const Which& which, const autograd::Piece& of) con
 }
 
 const std::vector<bool>& Backward::reads_of(const Which& which) {
+  const auto known = [&](std::optional<std::vector<bool>> made) -> const std::vector<bool>* {
+    const std::lock_guard lock(mutex_);
+    auto& reads = plans_[which].reads;
+    if (!reads) reads = std::move(made);
+    return reads ? &*reads : nullptr;
+  };
+  if (const auto* found = known({})) return *found;
+  const auto held = graphs();
+  const std::lock_guard one(*held);
   const autograd::Piece& of = piece(which.pieces);
-  const std::lock_guard lock(mutex_);
-  auto& reads = plans_[which].reads;
-  if (reads) return *reads;
-  reads.emplace(saved_.size());
+  std::vector<bool> reads(saved_.size());
   const ir::Graph graph = graph_for(which, of);
   const std::vector<uint32_t> uses = graph.use_counts();
   for (size_t i = 0; i < of.saved.size(); i++)
-    (*reads)[of.saved[i]] = uses[graph.inputs()[i].index] > 0;
-  return *reads;
+    reads[of.saved[i]] = uses[graph.inputs()[i].index] > 0;
+  return *known(std::move(reads));
 }
 
 const std::vector<std::vector<bool>>& Backward::reads_by_result() {
@@ -333,9 +353,12 @@ Backward::Runnable Backward::plan_for(const Which& which, std::span<const Input>
   const auto known = [&](std::unique_ptr<Executable> made) {
     const std::lock_guard lock(mutex_);
     Plan& plan = plans_[which];
-    if (!plan.executable) plan.executable = std::move(made);  // unless another thread was faster
+    if (!plan.executable) plan.executable = std::move(made);
     return Runnable{plan.executable.get(), plan.has_run};
   };
+  if (const Runnable found = known(nullptr); found.executable) return found;
+  const auto held = graphs();
+  const std::lock_guard one(*held);
   if (const Runnable found = known(nullptr); found.executable) return found;
   return known(make_(graph_for(which, piece(which.pieces)), inputs, which.by_ops));
 }

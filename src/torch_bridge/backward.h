@@ -104,6 +104,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<std::vector<bool>>& reads_by_result();
   Runnable plan_for(const Which& which, std::span<const Input> inputs);
   void note_run(const Which& which);
+  std::shared_ptr<std::recursive_mutex> graphs();
 
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
@@ -121,6 +122,10 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
+  // Held while graphs are cut or compiled, which share one pool of symbols: for so long that no fork
+  // waits for it. Another one in a forked process.
+  std::shared_ptr<std::recursive_mutex> graphs_ = std::make_shared<std::recursive_mutex>();
+  int forks_ = ForkMutex::forks();
   std::map<Range, autograd::Piece> pieces_;
   std::map<Which, Plan> plans_;
   std::vector<std::vector<bool>> reads_by_result_;

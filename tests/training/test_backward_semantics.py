@@ -316,6 +316,34 @@ def test_backward_on_many_threads():
         torch.testing.assert_close(x.grad, a.exp() * a + a.exp())
 
 
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_first_backwards_at_the_same_time(dynamic):
+    """Each by inputs of its own: they are cut and compiled then."""
+
+    def f(x, a, b):
+        return (x * a).exp() + b, a.sin() * b
+
+    compiled = oxyfuel.compile(f, dynamic=dynamic)
+    inputs = [[leaf(6 + i * dynamic) for _ in range(3)] for i in range(4)]
+    outputs = [compiled(*given) for given in inputs]
+    together, found = threading.Barrier(len(inputs)), [()] * len(inputs)
+
+    def gradients(i):
+        by = inputs[i][: 1 + i % 3]
+        together.wait()
+        found[i] = torch.autograd.grad(outputs[i][0].sum(), by)
+
+    threads = [threading.Thread(target=gradients, args=(i,)) for i in range(len(inputs))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for given, ours in zip(inputs, found):
+        expected = torch.autograd.grad(f(*given)[0].sum(), given[: len(ours)])
+        assert ours
+        torch.testing.assert_close(ours, expected)
+
+
 def test_backward_never_called():
     f = oxyfuel.compile(lambda x: x.exp().sin())
     for _ in range(3):
