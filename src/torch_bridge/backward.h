@@ -122,8 +122,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const bool strict_;
   const Make make_;
   ForkMutex mutex_;
-  // Held while graphs are cut or compiled, which share one pool of symbols: for so long that no fork
-  // waits for it. Another one in a forked process.
+  // Held while graphs are cut or compiled, which share one pool of symbols: for so long that no
+  // fork waits for it. Another one in a forked process.
   std::shared_ptr<std::recursive_mutex> graphs_ = std::make_shared<std::recursive_mutex>();
   int forks_ = ForkMutex::forks();
   std::map<Range, autograd::Piece> pieces_;
