@@ -20,7 +20,8 @@ constexpr size_t kAny = SIZE_MAX;
 
 // A method that a class of the user's has in Python; null where it has none.
 PyObject* own_method(Capture& c, const py::object& o, const std::string& name) {
-  if (is_array(o) || c.heap.is_tensor(o) || c.numbers.is_graph_float(o)) return nullptr;
+  if (is_array(o) || c.heap.is_tensor(o) || is_symbolic_int(o) || c.numbers.is_graph_float(o))
+    return nullptr;
   return c.objects.special_method(o, py::str(name));
 }
 
