@@ -227,10 +227,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     args[0] = arrays().as_key(args[0]);
   if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
                                      (name == "update" || name == "fromkeys")))
-    for (py::object& a : args) {
-      if (PyIter_Check(a.ptr()) && !heap().exists(a)) a = iterators().list_of(a);
-      arrays().guard_keys_in(a);
-    }
+    for (const py::object& a : args) arrays().guard_keys_in(a);
   // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
   // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {
