@@ -6,7 +6,10 @@
 #include <ATen/ops/split.h>
 #include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/unbind.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <algorithm>
 
@@ -187,6 +190,36 @@ bool is_at(const at::Tensor& t, const ViewPlace& place) {
          t.storage_offset() == place.offset;
 }
 
+// Whether only autograd and one backend's own kernel would see a view of `base` made, and neither
+// has more to do with it than `plain_view` does.
+bool is_plain(const at::Tensor& base) {
+  using c10::DispatchKey, c10::DispatchKeySet;
+  constexpr DispatchKeySet above =
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+  const DispatchKeySet own = base.key_set() - above;
+  const DispatchKeySet asked =
+      c10::impl::tls_local_dispatch_key_set().included_ - c10::default_included_set - above;
+  return (own == DispatchKeySet(DispatchKey::CPU) || own == DispatchKeySet(DispatchKey::CUDA)) &&
+         asked.empty() && !c10::AutogradState::get_tls_state().get_view_replay_enabled() &&
+         !base._fw_grad(0).defined();
+}
+
+// What `as_strided` gives where no gradient is asked for, without three layers of the dispatcher.
+at::Tensor plain_view(const at::Tensor& base, const ViewPlace& place) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(), base.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(place.sizes, place.strides, place.offset);
+  const auto [included, excluded] = c10::impl::tls_local_dispatch_key_set();
+  if (!((base.key_set() | included) - excluded).has(c10::DispatchKey::ADInplaceOrView))
+    return view;
+  using torch::autograd::CreationMeta;
+  const CreationMeta made = c10::InferenceMode::is_enabled() ? CreationMeta::INFERENCE_MODE
+                            : c10::GradMode::is_enabled()    ? CreationMeta::DEFAULT
+                                                             : CreationMeta::NO_GRAD_MODE;
+  return torch::autograd::as_view(base, view, /*is_bw_differentiable=*/true,
+                                  /*is_fw_differentiable=*/true, nullptr, nullptr, made);
+}
+
 }  // namespace
 
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
@@ -196,6 +229,8 @@ at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
       at::Tensor t = arranged(cut(shaped(base, steps->sizes), *steps), *steps);
       if (is_at(t, place)) return t.is_same(base) ? base.view(base.sizes()) : t;
     }
+  } else if (is_plain(base)) {
+    return plain_view(base, place);
   }
   return at::as_strided(base, place.sizes, place.strides, place.offset);
 }

@@ -81,7 +81,7 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   if (const auto column = columns_.find(&c); column != columns_.end()) {
     text = column->second;
   } else if (const auto tile = in_tile(c, scope)) {
-    text = cat(fn("load", c.dtype, scope), '(', *tile, ')');
+    text = partly("load", c.dtype, *tile, scope);
   } else if (a.kind == Access::Kind::Uniform) {
     text = cat(fn("splat", c.dtype, scope), '(', buffer(c.buffer), '[', a.offset, "])");
   } else if (a.kind == Access::Kind::Contiguous) {
