@@ -23,7 +23,9 @@ class DotEmitter {
         elements_(pairs_ ? 2 * lanes_ : lanes_),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16"),
-        result_(to_f32 ? "f32" : element_) {
+        result_(to_f32 ? "f32" : element_),
+        long_column_(tuning::prefetch_row_bytes(t) / kColumns / (half_.empty() ? 4 : 2)),
+        ahead_(tuning::prefetch_ahead_bytes(t) / (half_.empty() ? 4 : 2)) {
     vec_ = prelude_.type("f32", lanes_);
     multiply_add_ = prelude_.fn(pairs_ ? "dot_bf16" : "fma", "f32", lanes_);
   }
@@ -96,7 +98,8 @@ class DotEmitter {
     }
   }
 
-  // dotR: `columns` of four columns; `ahead`: whether those behind them are prefetched.
+  // dotR: `columns` of four columns; `ahead`: whether those behind them are prefetched. What lies
+  // that far ahead of a long column would have left the cache when it is used.
   void dot(int rows) {
     const std::string store = prelude_.fn("store", "f32", 4), load = prelude_.fn("load", "f32", 4);
     cat_to(body_, "static void dot", rows,
@@ -107,9 +110,9 @@ class DotEmitter {
              " * s->b_n : 0);\n");
     for (int i = 0; i < rows; i++)
       for (int j = 0; j < kColumns; j++) cat_to(body_, "  ", vec_, " x", i, j, " = {};\n");
-    cat_to(body_, "  const i64 next = ahead ? ", kColumns,
-           " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_, " <= s->k; k += ", elements_,
-           ") {\n");
+    cat_to(body_, "  const i64 next = s->k > ", long_column_, " ? ", ahead_, " : ahead ? ",
+           kColumns, " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_,
+           " <= s->k; k += ", elements_, ") {\n");
     for (int j = 0; j < kColumns; j++)
       cat_to(body_, "    __builtin_prefetch(b", j, " + next + k, 0, 3);\n");
     step(rows, "load", "");
@@ -183,6 +186,7 @@ class DotEmitter {
   const int elements_;                // of a step
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
   const std::string result_;          // what is written
+  const int64_t long_column_, ahead_;  // elements: whose next columns are not prefetched; instead
   std::string vec_, multiply_add_, body_;
 };
 
