@@ -5,7 +5,7 @@ file(MAKE_DIRECTORY ${prebuilt_folder})
 set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv
     -fno-exceptions -fno-rtti -fno-strict-aliasing)
 set(prebuilt_kernels)
-foreach(n RANGE 15)  # of codegen::cpp::gemm_texts
+foreach(n RANGE 19)  # of codegen::cpp::gemm_texts
   set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)
   set(avx512 ${prebuilt_folder}/avx512_${n}.cpp)
   set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")

@@ -1,5 +1,6 @@
-// The emitted text: `dotR` (R rows and four columns along all of k), `sums` (lanes of four
-// vectors), `kernel`. A parallel iteration is a group of columns of one batch.
+// The emitted text: `dotR` (R rows and four columns along k), `sums` (lanes of four vectors),
+// `kernel`. A parallel iteration is a group of columns of one batch. Of rows that the second-level
+// cache does not hold, it takes a piece at a time.
 #include "codegen/cpp/gemm.h"
 
 #include "codegen/cpp/prelude.h"
@@ -12,6 +13,13 @@ constexpr int64_t kColumnsOfAnIteration = tuning::dot_columns_of_an_iteration;
 constexpr int kColumns = tuning::dot_columns;
 
 Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
+
+// The values of k at a time.
+Size depth_of(const Gemm& p, const Machine& target) {
+  const Size fits = Size(tuning::prefetch_row_bytes(target) * kColumns / ir::byte_size(p.dtype)) /
+                    max(p.m, 1);
+  return ceil_div(max(fits, tuning::gemm_least_depth), kColumnsOfAnIteration) * kColumnsOfAnIteration;
+}
 
 class DotEmitter {
  public:
@@ -45,7 +53,7 @@ class DotEmitter {
   void shape() {
     body_ += R"(struct Shape {
   i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row;
-  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, depth;
 };
 )";
   }
@@ -98,13 +106,15 @@ class DotEmitter {
     }
   }
 
-  // dotR: `columns` of four columns; `ahead`: whether those behind them are prefetched. What lies
-  // that far ahead of a long column would have left the cache when it is used.
+  // dotR: `columns` of four columns, `depth` values of k, on top of `start` (its rows `start_row`
+  // apart), to `partial` where there is more to come, else to `c`. `ahead`: whether the columns
+  // behind are prefetched. What lies that far ahead of a long column would have left the cache when
+  // it is used.
   void dot(int rows) {
     const std::string store = prelude_.fn("store", "f32", 4), load = prelude_.fn("load", "f32", 4);
     cat_to(body_, "static void dot", rows,
-           "(const Shape* s, const element* a, const element* b0, i64 columns, const f32* start, "
-           "result* c, b8 ahead) {\n");
+           "(const Shape* s, const element* a, const element* b0, i64 columns, i64 depth, "
+           "const f32* start, i64 start_row, f32* partial, result* c, b8 ahead) {\n");
     for (int j = 1; j < kColumns; j++)
       cat_to(body_, "  const element* b", j, " = b0 + (columns > ", j, " ? ", j,
              " * s->b_n : 0);\n");
@@ -112,16 +122,18 @@ class DotEmitter {
       for (int j = 0; j < kColumns; j++) cat_to(body_, "  ", vec_, " x", i, j, " = {};\n");
     cat_to(body_, "  const i64 next = s->k > ", long_column_, " ? ", ahead_, " : ahead ? ",
            kColumns, " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_,
-           " <= s->k; k += ", elements_, ") {\n");
+           " <= depth; k += ", elements_, ") {\n");
     for (int j = 0; j < kColumns; j++)
       cat_to(body_, "    __builtin_prefetch(b", j, " + next + k, 0, 3);\n");
     step(rows, "load", "");
-    body_ += "  }\n  if (k < s->k) {\n";
-    step(rows, "load_part", ", s->k - k");
+    body_ += "  }\n  if (k < depth) {\n";
+    step(rows, "load_part", ", depth - k");
     body_ += "  }\n";
     for (int i = 0; i < rows; i++) {
-      cat_to(body_, "  {\n    f32 out[4];\n    ", store, "(out, sums(x", i, "0, x", i, "1, x", i,
-             "2, x", i, "3) + ", load, "(start));\n", "    for (i64 j = 0; j < columns; ++j) c[", i,
+      cat_to(body_, "  {\n    f32 own[4], *out = partial ? partial + ", i, " * ",
+             kColumnsOfAnIteration, " : own;\n    ", store, "(out, sums(x", i, "0, x", i, "1, x", i,
+             "2, x", i, "3) + ", load, "(start + ", i,
+             " * start_row));\n    for (i64 j = 0; j < columns && !partial; ++j) c[", i,
              " * s->c_row + j] = ", narrowed("out[j]"), ";\n  }\n");
     }
     body_ += "}\n";
@@ -140,7 +152,6 @@ class DotEmitter {
            R"(extern "C" int kernel(void* const* buffers, long begin, long end, void* scratch,
                       void* const* math) {
   (void)math;
-  (void)scratch;
   const Shape* s = (const Shape*)buffers[0];
   const i64 tiles = (s->m + )",
            most_rows_ - 1, ") / ", most_rows_, R"(, size = s->m / tiles, big = s->m % tiles;
@@ -150,34 +161,46 @@ class DotEmitter {
     const i64 last = first + )",
            kColumnsOfAnIteration, " < s->n ? first + ", kColumnsOfAnIteration, R"( : s->n;
     const element* B = (const element*)buffers[2] + s->b_offset + batch * s->b_batch;
-    for (i64 n = first; n < last; n += )",
+    i64 k = 0;
+    do {
+      const i64 end = k + s->depth < s->k ? k + s->depth : s->k;
+      for (i64 n = first; n < last; n += )",
            kColumns, R"() {
-      const i64 columns = last - n < )",
+        const i64 columns = last - n < )",
            kColumns, " ? last - n : ", kColumns, R"(;
-      f32 start[4] = {};
-      if (s->bias)
-        for (i64 j = 0; j < columns; ++j) start[j] = )",
+        f32 bias[4] = {}, *sums = (f32*)scratch + (n - first), *start = k ? sums : bias;
+        const i64 start_row = k ? )",
+           kColumnsOfAnIteration, R"( : 0;
+        if (s->bias && !k)
+          for (i64 j = 0; j < columns; ++j) bias[j] = )",
            widened, R"(;
-      const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch;
-      result* c = (result*)buffers[3] + s->c_offset + batch * s->c_batch + n;
-      for (i64 i = 0; i < tiles; ++i) {
-        const i64 r = size + (i < big);
-        const b8 ahead = i == 0 && n + )",
+        const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch + k;
+        const element* b = B + n * s->b_n + k;
+        result* c = (result*)buffers[3] + s->c_offset + batch * s->c_batch + n;
+        for (i64 i = 0; i < tiles; ++i) {
+          const i64 r = size + (i < big);
+          const b8 ahead = i == 0 && n + )",
            2 * kColumns, R"( <= s->n;
-        switch (r) {
+          f32* partial = end < s->k ? sums : 0;
+          switch (r) {
 )");
     for (int r = 1; r <= most_rows_; r++)
-      cat_to(body_, "          case ", r, ": dot", r,
-             "(s, a, B + n * s->b_n, columns, start, c, ahead); break;\n");
-    body_ += R"(        }
-        a += r * s->a_row;
-        c += r * s->c_row;
+      cat_to(body_, "            case ", r, ": dot", r,
+             "(s, a, b, columns, end - k, start, start_row, partial, c, ahead); break;\n");
+    cat_to(body_, R"(          }
+          a += r * s->a_row;
+          c += r * s->c_row;
+          sums += r * )",
+           kColumnsOfAnIteration, R"(;
+          start += r * start_row;
+        }
       }
-    }
+      k = end;
+    } while (k < s->k);
   }
   return 0;
 }
-)";
+)");
   }
 
   Prelude prelude_;
@@ -218,10 +241,14 @@ std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target) {
   return DotEmitter(dtype, to_f32, target).text();
 }
 
-std::vector<Size> dot_gemm_parameters(const Gemm& p) {
-  return {p.m,        p.n,        p.channels,    p.a_batch, p.a_row,
-          p.b_batch,  p.b_n,      p.c_batch,     p.c_row,   p.a_offset,
-          p.b_offset, p.c_offset, p.bias_offset, p.bias,    iterations(p)};
+std::vector<Size> dot_gemm_parameters(const Gemm& p, const Machine& target) {
+  return {p.m,       p.n,        p.channels, p.a_batch,     p.a_row,  p.b_batch,     p.b_n,
+          p.c_batch, p.c_row,    p.a_offset, p.b_offset,    p.c_offset, p.bias_offset, p.bias,
+          iterations(p), depth_of(p, target)};
+}
+
+Size dot_gemm_scratch_bytes(const Gemm& p, const Machine& target) {
+  return is_less(depth_of(p, target), p.channels) * p.m * (kColumnsOfAnIteration * 4);
 }
 
 Size dot_gemm_range(const Gemm& p) { return p.batch * iterations(p) * is_at_most(1, p.m); }

@@ -872,16 +872,17 @@ Machine machine_for(const Gemm& s, const Machine& machine) {
 std::string emit_gemm(const Gemm& shape, const Machine& machine) {
   const Machine target = machine_for(shape, machine);
   if (is_dot_gemm(shape, target)) return emit_dot_gemm(shape.dtype, shape.to_f32, target);
-  if (is_row_gemm(shape, target)) return emit_row_gemm(target);
+  if (is_row_gemm(shape, target)) return emit_row_gemm(shape.dtype, shape.to_f32, target);
   if (is_narrow_gemm(shape, target)) return emit_narrow_gemm(shape.dtype, shape.to_f32, target);
   return GemmEmitter(shape.dtype, shape.to_f32, target).text();
 }
 
 std::vector<std::string> gemm_texts(const Machine& target) {
-  std::vector<std::string> texts{emit_row_gemm(target)};
+  std::vector<std::string> texts;
   auto add = [&](ir::DType dtype, bool to_f32) {
     texts.push_back(GemmEmitter(dtype, to_f32, target).text());
     texts.push_back(emit_dot_gemm(dtype, to_f32, target));
+    texts.push_back(emit_row_gemm(dtype, to_f32, target));
     texts.push_back(emit_narrow_gemm(dtype, to_f32, target));
   };
   add(ir::DType::F32, false);
@@ -893,7 +894,7 @@ std::vector<std::string> gemm_texts(const Machine& target) {
 std::vector<Size> gemm_parameters(const Gemm& given, const Machine& machine) {
   const Machine target = machine_for(given, machine);
   OXY_CHECK(!given.epilogue || !reads_as_it_lies(given, target), print(given));
-  if (is_dot_gemm(given, target)) return dot_gemm_parameters(given);
+  if (is_dot_gemm(given, target)) return dot_gemm_parameters(given, target);
   if (is_row_gemm(given, target)) return row_gemm_parameters(given);
   if (is_narrow_gemm(given, target)) return narrow_gemm_parameters(given);
   Gemm s = given;
@@ -968,7 +969,7 @@ int64_t few_rows_limit(const Gemm& s, const Machine& machine) {
   Gemm few = s;
   few.rows = Gemm::Rows::Few;
   if (is_dot_gemm(few, target)) return dot_most_rows(s, target);
-  return is_row_gemm(few, target) ? tuning::row_most_rows : 0;
+  return is_row_gemm(few, target) ? row_most_rows(s) : 0;
 }
 
 Size gemm_range(const Gemm& shape, const Machine& machine) {
@@ -982,7 +983,7 @@ Size gemm_range(const Gemm& shape, const Machine& machine) {
 
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& machine) {
   const Machine target = machine_for(shape, machine);
-  if (is_dot_gemm(shape, target)) return 0;
+  if (is_dot_gemm(shape, target)) return dot_gemm_scratch_bytes(shape, target);
   if (is_row_gemm(shape, target)) return row_gemm_scratch_bytes(shape);
   if (is_narrow_gemm(shape, target)) return narrow_gemm_scratch_bytes(shape, target);
   return Scratch(shape, target).end;

@@ -104,14 +104,16 @@ std::string print(const Gemm& shape);
 int64_t dot_most_rows(const Gemm& p, const Machine& target);
 bool is_dot_gemm(const Gemm& p, const Machine& target);
 std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target);
-std::vector<Size> dot_gemm_parameters(const Gemm& p);
+std::vector<Size> dot_gemm_parameters(const Gemm& p, const Machine& target);
+Size dot_gemm_scratch_bytes(const Gemm& p, const Machine& target);
 Size dot_gemm_range(const Gemm& p);
 
-// Gemms of few rows with a matrix whose rows are contiguous, in f32: eight rows of B at a time are
-// read once, as they lie, each value times one of A and added to the row of sums, which stays in
+// Gemms of few rows with a matrix whose rows are contiguous: eight rows of B at a time are read
+// once, as they lie, each value times one of A and added to the row of sums (in f32), which stays in
 // the first-level cache.
+int64_t row_most_rows(const Gemm& p);
 bool is_row_gemm(const Gemm& p, const Machine& target);
-std::string emit_row_gemm(const Machine& target);
+std::string emit_row_gemm(ir::DType dtype, bool to_f32, const Machine& target);
 std::vector<Size> row_gemm_parameters(const Gemm& p);
 Size row_gemm_range(const Gemm& p);
 Size row_gemm_scratch_bytes(const Gemm& p);
