@@ -358,6 +358,35 @@ bool applies_diagonal_scatter(const ir::Graph& g, const ir::Node& n) {
          g.tensor_type(n.arg(0).value()).dtype == g.tensor_type(n.arg(1).value()).dtype;
 }
 
+// self, offset, dim1, dim2 (of the result). The operand's last dimension is the diagonal.
+bool shape_diag_embed(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto offset = a.integer(1, 0);
+  if (!t || t->dim() == 0 || !offset) return false;
+  const int64_t rank = t->dim() + 1;
+  auto d1 = a.dim(2, rank, rank - 2), d2 = a.dim(3, rank, rank - 1);
+  if (!d1 || !d2 || *d1 == *d2) return false;
+  if (*d1 > *d2) std::swap(d1, d2);
+  Sizes sizes(t->sizes.begin(), t->sizes.end() - 1);
+  const Expr length = t->sizes.back() + Expr(std::abs(*offset));
+  for (const int64_t d : {*d1, *d2}) sizes.insert(sizes.begin() + d, length);
+  return give(out, fresh(*t, std::move(sizes)));
+}
+
+Scalar diag_embed(Element& e) {
+  const auto rank = static_cast<int64_t>(e.index.size());
+  const int64_t offset = *e.args.integer(1, 0);
+  const int64_t d1 = *e.args.dim(2, rank, rank - 2), d2 = *e.args.dim(3, rank, rank - 1);
+  const Expr i = e.index[d1], j = e.index[d2];
+  Index at;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (d != d1 && d != d2) at.push_back(e.index[d]);
+  }
+  at.push_back(offset >= 0 ? i : j);
+  const Scalar inside = e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)));
+  return e.load(0, at, inside, e.c(0, e.result()));
+}
+
 // ---- narrow_copy, rot90 ----
 
 // Of self, dim, start, length: where it begins.

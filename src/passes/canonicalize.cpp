@@ -52,10 +52,12 @@ Arg wrapped(const Arg& a, int64_t rank) {
 
 // The rank that the dimensions among the arguments count in.
 std::optional<int64_t> rank_of_dims(const ir::Graph& g, const ir::Node& n) {
-  bool of_result = n.target == "aten.unsqueeze.default" ||
-                   n.target == "aten.unsqueeze_copy.default" || n.target == "aten.stack.default" ||
-                   n.target == "aten.cat.default" ||
-                   n.target.find("_backward.") != std::string::npos;  // those of the operand
+  constexpr std::string_view of_results[] = {"aten.unsqueeze.default", "aten.unsqueeze_copy.default",
+                                             "aten.stack.default", "aten.cat.default",
+                                             "aten.diag_embed.default"};
+  const bool of_result =
+      std::ranges::find(of_results, std::string_view(n.target)) != std::end(of_results) ||
+      n.target.find("_backward.") != std::string::npos;  // those of the operand
   const TensorType* t = of_result ? result_type(g, n) : tensor_of(g, n.arg(0));
   return t ? std::optional(t->dim()) : std::nullopt;
 }

@@ -372,7 +372,6 @@ constexpr Correction kCorrections[] = {
     {"aten.rot90.default", 0, rotated},
     {"aten.binary_cross_entropy.default", 0, losses_like<0, 3>},
     {"aten.binary_cross_entropy_with_logits.default", 0, losses_like<1, 4>},
-    {"aten.diag_embed.default", 0, row_major},
     {"aten.col2im.default", 0, row_major},
     {"aten.grid_sampler_2d.default", 0, row_major},
     {"aten.upsample_bilinear2d.default", 0, image_like_first},
