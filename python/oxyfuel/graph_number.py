@@ -142,3 +142,14 @@ def record_function_init(self: Any, name: str, args: str | None = None) -> None:
     self.run_callbacks_on_exit = False
     self.record = None
     self._cupti_monitor_external_id = None
+
+
+def found_inf(state: dict[str, Any]) -> Any:
+    """What a GradScaler's state of an optimizer says of its gradients: above 0 where some are not
+    finite."""
+    return sum(state["found_inf_per_device"].values())
+
+
+def step(optimizer: Any, _: Any, *args: Any, **kwargs: Any) -> Any:
+    """The rest of `GradScaler._maybe_opt_step` where all are finite."""
+    return optimizer.step(*args, **kwargs)

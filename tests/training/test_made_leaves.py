@@ -122,7 +122,7 @@ def test_a_leaf_that_lives_across_a_break():
 
 def test_what_was_there_before_changes_in_eager():
     def f(x):
-        x.requires_grad_()
+        x.requires_grad_()  # a result's gradient could not go on there
         return x * 2
 
     x = torch.randn(3)
@@ -130,6 +130,61 @@ def test_what_was_there_before_changes_in_eager():
     assert x.requires_grad and y.requires_grad
     y.sum().backward()
     assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def adversary(step, model, x):
+    """Two networks that train against each other, one of them frozen meanwhile."""
+    model[0].requires_grad_(False)
+    assert not model[0].weight.requires_grad
+    model(x).square().mean().backward()
+    for p in model[0].parameters():
+        p.requires_grad = True
+    step()
+    model(x.detach()).abs().mean().backward()
+    step()
+    return [p.requires_grad for p in model.parameters()]
+
+
+def saliency(step, model, x):
+    x.requires_grad_(True)
+    x.grad = None
+    model(x).max().backward()
+    seen = x.grad.abs().amax(-1)
+    x.requires_grad_(False)
+    return seen
+
+
+def frozen_in_front_of_backward(step, model, x):
+    loss = model(x).square().sum()
+    model[0].requires_grad_(False)
+    loss.backward()
+    model[0].requires_grad_(True)
+    return loss.detach()
+
+
+def frozen_from_then_on(step, model, x):
+    model(x).sum().backward()
+    model[0].weight.requires_grad = not model[0].weight.requires_grad
+    step()
+    return model[0].weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    "f", [adversary, saliency, frozen_in_front_of_backward, frozen_from_then_on]
+)
+def test_leaves_of_before_the_call(f):
+    def run(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        xs, made = [torch.randn(3, 4) for _ in range(4)], wrap(f)
+        found = [made(optimizer.step, model, x) for x in xs]
+        left = [(p.requires_grad, p.detach(), p.grad) for p in model.parameters()]
+        return found, left, [(x.requires_grad, x.grad) for x in xs]
+
+    expected = run(lambda f: f)
+    torch.testing.assert_close(run(oxyfuel.compile), expected)
+    assert oxyfuel.stats()["graph_breaks"] == 0 and oxyfuel.stats()["graphs"] <= 4
 
 
 def test_gradients_are_wanted_no_more():
@@ -184,6 +239,68 @@ def test_parameters_are_written_through_data():
             torch.autograd.grad(expected, [*others, *student]),
         )
         torch.testing.assert_close(teacher, others)
+
+
+def descent(x, p):
+    (p * p * x).sum().backward()
+    p.data -= 0.1 * p.grad.data
+    p.data[0] *= 2
+    p.grad = None
+    return p.detach().clone()
+
+
+def attack(x, p):
+    delta = torch.zeros_like(x, requires_grad=True)
+    for _ in range(3):
+        (p * (x + delta)).sin().sum().backward(inputs=[delta])
+        delta.data = (delta + 0.1 * delta.grad.sign()).clamp(-0.2, 0.2)
+        delta.grad.zero_()
+    return delta.detach()
+
+
+@pytest.mark.parametrize("f", [descent, attack])
+def test_data_is_assigned(f):
+    p, other = leaf(3), leaf(3)
+    other.data = p.data.clone()
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x, p), f(x, other))
+        torch.testing.assert_close(p, other)
+
+
+def used_with_old_data(x, p):
+    loss = (p * p * x).sum()
+    p.data = p.data * 2
+    loss.backward()
+    return p.grad
+
+
+def given_data_is_used(x, p):
+    new = x * 2
+    p.data = new
+    with torch.no_grad():
+        p.add_(1)
+    return new.sum()
+
+
+def view_of_old_data(x, p):
+    made = torch.zeros_like(x, requires_grad=True)
+    view = made.detach()
+    made.data = x + p.detach()
+    return view + 1, made.detach() + 1
+
+
+@pytest.mark.parametrize("f", [used_with_old_data, given_data_is_used, view_of_old_data])
+def test_data_is_assigned_in_eager(f):
+    p, other = leaf(3), leaf(3)
+    other.data = p.data.clone()
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x, p), f(x, other))
+        torch.testing.assert_close((p, p.grad), (other, other.grad))
+    assert oxyfuel.stats()["graph_breaks"] > 0
 
 
 def test_what_autograd_has_saved_is_written_through_data():

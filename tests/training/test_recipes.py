@@ -19,16 +19,9 @@ RECIPES = [
     if c is not recipes.Recipe
 ]
 STEPS = 6
-# Breaks of six whole steps; none where nothing is said. Inference mode, a number that decides
-# (GradScaler, bincount), hooks, sparse gradients, `data` assigned.
-BREAKS = {
-    "MoCo": 7,
-    "Distillation": 3,
-    "VqVae": 2,
-    "Hooked": 2,
-    "SparseEmbedding": 6,
-    "Amp": 2,
-}
+# Breaks of six whole steps; none where nothing is said. A number that decides (bincount), sparse
+# gradients.
+BREAKS = {"VqVae": 2, "SparseEmbedding": 6}
 # A settled program needs one graph for the first step, without gradients, and one for the others.
 CAPTURES = {
     "Unfreezing": 5,  # frozen or not, with gradients or without

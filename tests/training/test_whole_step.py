@@ -403,40 +403,36 @@ def test_running_statistics(norm, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("overflow", [False, True])
-def test_autocast_and_a_scaler(dtype, overflow):
-    """GradScaler looks at numbers, where the graph breaks."""
-
-    def train(wrap):
-        model = model_of()
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+@pytest.mark.parametrize(("clips", "infinite"), [(True, ()), (True, (0,)), (False, (2, 3))])
+def test_a_scaler_skips_steps(dtype, clips, infinite):
+    def run(wrap):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.3), nn.Linear(6, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        xs = [torch.randn(5, 4) for _ in range(5)]
+        for i in infinite:
+            xs[i][0, 0] = torch.inf
 
-        def step(x, y):
+        def step(x):
             optimizer.zero_grad()
             with torch.autocast("cpu", dtype=dtype):
-                loss = nn.functional.mse_loss(nn.functional.dropout(model(x), 0.1), y)
+                loss = model(x).square().mean()
             scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if clips:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             return loss.detach()
 
-        run = wrap(step)
-        torch.manual_seed(1)
-        losses = []
-        for i in range(5):
-            x, y = torch.randn(4, 6), torch.randn(4, 3)
-            if overflow and i == 2:
-                x[0, 0] = float("inf")
-            losses.append(run(x, y))
-        return torch.stack(losses), list(model.parameters()), scaler.state_dict()
+        step = wrap(step)
+        found = [(step(x), scaler.state_dict()) for x in xs]
+        return found, model.state_dict(), optimizer.state_dict()["state"]
 
-    expected, found = train(lambda f: f), train(oxyfuel.compile)
-    torch.testing.assert_close(found[0], expected[0], rtol=2e-2, atol=2e-2, equal_nan=True)
-    torch.testing.assert_close(found[1], expected[1], rtol=2e-2, atol=5e-3)
-    assert found[2] == expected[2]
+    expected = run(lambda f: f)
+    found = run(oxyfuel.compile)
+    torch.testing.assert_close(found, expected, equal_nan=True, rtol=5e-3, atol=5e-3)
     stats = oxyfuel.stats()
-    assert stats["graphs"] > 0
-    assert stats["fallbacks"] == stats["unsupported"] == stats["grad_fallbacks"] == 0
+    assert stats["graph_breaks"] == 0 and stats["graphs"] <= 3
+    assert stats["unmet_checks"] == len(infinite)

@@ -60,6 +60,9 @@ class Calls : public Part {
   void warn_behind(TorchWarning warning);
 
   const auto& behind() const { return behind_; }
+  void call_behind(const py::object& function, const Arguments& args) {
+    behind_.emplace_back(function, args);
+  }
   // It is written once all of `behind` has been called.
   static bool is_state_of_warnings(py::handle o);
   // Of matches and patterns that the capture has made: what has given them.

@@ -67,30 +67,6 @@ PyObject* with_spent_history(PyObject*, PyObject* args) {
       nullptr);
 }
 
-// The nodes of autograd's graph behind these tensors, each behind those that it hands gradients to.
-std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>& roots) {
-  std::vector<c10::intrusive_ptr<Node>> out;
-  std::unordered_set<Node*> met;
-  std::vector<std::pair<c10::intrusive_ptr<Node>, size_t>> path;
-  auto enter = [&](const c10::intrusive_ptr<Node>& node) {
-    if (node && met.insert(node.get()).second) path.emplace_back(node, 0);
-  };
-  for (const at::Tensor& root : roots) {
-    enter(engine::impl::gradient_edge(root).function);
-    while (!path.empty()) {
-      const c10::intrusive_ptr<Node> node = path.back().first;
-      const size_t next = path.back().second++;
-      if (next < node->num_outputs()) {
-        enter(node->next_edge(next).function);
-      } else {
-        out.push_back(node);
-        path.pop_back();
-      }
-    }
-  }
-  return out;
-}
-
 std::vector<const at::TensorImpl*> leaves_as_reached(const std::vector<at::Tensor>& roots) {
   engine::edge_list from;
   for (const at::Tensor& root : roots) from.push_back(engine::impl::gradient_edge(root));
@@ -212,6 +188,29 @@ bool is_own_of_checkpoint(const py::object& name) {
 }
 
 }  // namespace
+
+std::vector<c10::intrusive_ptr<Node>> nodes_behind(const std::vector<at::Tensor>& roots) {
+  std::vector<c10::intrusive_ptr<Node>> out;
+  std::unordered_set<Node*> met;
+  std::vector<std::pair<c10::intrusive_ptr<Node>, size_t>> path;
+  auto enter = [&](const c10::intrusive_ptr<Node>& node) {
+    if (node && met.insert(node.get()).second) path.emplace_back(node, 0);
+  };
+  for (const at::Tensor& root : roots) {
+    enter(engine::impl::gradient_edge(root).function);
+    while (!path.empty()) {
+      const c10::intrusive_ptr<Node> node = path.back().first;
+      const size_t next = path.back().second++;
+      if (next < node->num_outputs()) {
+        enter(node->next_edge(next).function);
+      } else {
+        out.push_back(node);
+        path.pop_back();
+      }
+    }
+  }
+  return out;
+}
 
 size_t writes_to_memory(const c10::Storage& storage) {
   const auto* functional = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
@@ -516,9 +515,9 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
 py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   if (THPVariable_Unpack(tensor.ptr()).requires_grad() == wanted) return tensor;
   inference().refuse_inside("a change of requires_grad");
-  if (inner_ != nullptr || heap().tracked(tensor)->source.valid() ||
-      inference().is_inference(THPVariable_Unpack(tensor.ptr())))
+  if (inner_ != nullptr || inference().is_inference(THPVariable_Unpack(tensor.ptr())))
     throw Break(BreakId::tensor_attribute, "a change of requires_grad");
+  if (heap().tracked(tensor)->source.valid()) return change_leaf(tensor, wanted), tensor;
   py::object out =
       record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
   if (wanted)
@@ -526,6 +525,51 @@ py::object Graphs::require_gradient(const py::object& tensor, bool wanted) {
   else
     made_leaves_.erase(tensor.ptr());
   return out;
+}
+
+// Of one from before the call: the real one is changed once the graph has run.
+void Graphs::change_leaf(const py::object& tensor, bool wanted) {
+  const Tracked& k = *heap().tracked(tensor);
+  auto refuse = [] { throw Break(BreakId::tensor_attribute, "a change of requires_grad"); };
+  if (!k.original || is_transformed()) refuse();
+  const at::Tensor& real = THPVariable_Unpack(k.original.ptr());
+  if (!real.is_leaf() || real.is_view() || real.is_inference() ||
+      !(real.is_floating_point() || real.is_complex()))
+    refuse();
+  const bool known = std::ranges::any_of(
+      changed_leaves_, [&](const ChangedLeaf& leaf) { return leaf.tensor.is(tensor); });
+  if (!known)
+    changed_leaves_.push_back(
+        {tensor, !wanted, frames().user_stack().frames(), frames().places_to_stop()});
+  record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
+  calls().call_behind(member_of<"torch", "Tensor">().attr("requires_grad_"),
+                      {tensor, py::bool_(wanted)});
+}
+
+// The graph knows an input as it came. Where it required no gradients, no result's can lead there,
+// nor through what shares its memory.
+void Graphs::restore_leaves(const std::vector<at::Tensor>& outputs) {
+  if (changed_leaves_.empty()) return;
+  const auto nodes = nodes_behind(outputs);
+  for (const ChangedLeaf& leaf : changed_leaves_) {
+    const at::Tensor& t = THPVariable_Unpack(leaf.tensor.ptr());
+    const auto leads_there = [&](const auto& node) {
+      const auto* end = dynamic_cast<const engine::AccumulateGrad*>(node.get());
+      return end != nullptr && end->variable.is_same(t);
+    };
+    const auto shares = [&](const auto& fake) {
+      return !fake.second.is(leaf.tensor) && THPVariable_Unpack(fake.second.ptr()).is_alias_of(t);
+    };
+    const auto is_view = [&](const at::Tensor& o) { return !o.is_same(t) && o.is_alias_of(t); };
+    if ((!leaf.before && std::ranges::any_of(nodes, leads_there)) ||
+        std::ranges::any_of(heap().fakes(), shares) || std::ranges::any_of(outputs, is_view)) {
+      Break b(BreakId::tensor_attribute, "a change of requires_grad");
+      b.stack = leaf.stack;
+      b.steps = leaf.steps;
+      throw b;
+    }
+    t.set_requires_grad(leaf.before);
+  }
 }
 
 // What the hooks of tensors from before the call make of gradients by them.
@@ -551,7 +595,6 @@ py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object&
 
 // `hooks`: those of `inputs` are called as well.
 py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs, bool hooks) {
-  refuse_backward_of_data();
   inference().refuse_inside("torch.autograd.grad");
   if (!is_transformed()) refuse_in_transform("torch.autograd.grad");
   const py::object& function = member_of<"torch.autograd", "grad">();
@@ -579,6 +622,7 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   if (!outputs || !inputs || inner_ != nullptr)
     throw Break(BreakId::torch_call, "torch.autograd.grad");
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
+  refuse_backward_of_data(roots);
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by)  // torch refuses the others
     if (t.requires_grad()) wanted.insert(engine::impl::gradient_edge(t).function.get());
@@ -633,7 +677,7 @@ std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roo
     if (is_entrance(*node))
       throw Break(BreakId::torch_call, "backward through what was computed before the call");
     const auto* leaf = dynamic_cast<const engine::AccumulateGrad*>(node.get());
-    if (leaf == nullptr) continue;
+    if (leaf == nullptr || !leaf->variable.requires_grad()) continue;  // no more
     auto it = fakes.find(leaf->variable.unsafeGetTensorImpl());
     if (it == fakes.end())
       throw Break(BreakId::torch_call, "backward to a leaf that is no tensor of the code's");

@@ -243,6 +243,13 @@ Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const 
     if (name == "_get_value")
       return heap().is_tensor(args[0]) ? call_method(args[0], "item", {}, {}) : args[0];
   }
+  // A scaler skips steps whose gradients are not finite: a call that finds some is eager's.
+  if (module == "torch.amp.grad_scaler" && name == "GradScaler._maybe_opt_step" &&
+      args.size() >= 3) {
+    const py::object found = call(number_member("found_inf"), {args[2]}, {});
+    if (heap().is_tensor(found) && numbers().assume_truth(found, false))
+      return call(number_member("step"), {args.begin() + 1, args.end()}, kwargs);
+  }
   if (module == "torch._dynamo.decorators" && name == "graph_break" && !frames().stack().empty() &&
       module_of_frame(*frames().stack().back()) == "torch.optim.optimizer")
     return py::none();  // for the sake of other compilers

@@ -29,6 +29,10 @@ struct InnerGraph {
 std::pair<uint32_t, size_t> writes_to(const at::Tensor& t);
 size_t writes_to_memory(const c10::Storage& storage);  // the updates
 
+// The nodes of autograd's graph behind these, each behind those that it hands gradients to.
+std::vector<c10::intrusive_ptr<torch::autograd::Node>> nodes_behind(
+    const std::vector<at::Tensor>& roots);
+
 // A result whose history a recorded backward has used up on the way to `inputs`.
 struct SpentResult {
   py::object left;  // the same, with the rest of the history
@@ -152,6 +156,14 @@ class Graphs : public Part {
     std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
 
+  // A leaf of before the call whose `requires_grad` the code has changed.
+  struct ChangedLeaf {
+    py::object tensor;
+    bool before;
+    std::vector<ir::Frame> stack;
+    std::vector<size_t> steps;
+  };
+
   struct Autocast {
     ir::ValueId value;  // what `_enter_autocast` gave
     TorchModes before;
@@ -166,9 +178,11 @@ class Graphs : public Part {
   py::object behind_input_hooks(const Arguments& inputs, const py::object& gradients,
                                 bool creates_graph);
   void refuse_native_hooks(const py::object& leaf);
+  void change_leaf(const py::object& tensor, bool wanted);
+  void restore_leaves(const std::vector<at::Tensor>& outputs);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
-  void refuse_backward_of_data() const;
+  void refuse_backward_of_data(const std::vector<at::Tensor>& roots) const;
   void refuse_shared_data(const std::vector<at::Tensor>& outputs) const;
   Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
@@ -224,17 +238,22 @@ class Graphs : public Part {
                      std::vector<c10::intrusive_ptr<torch::autograd::Node>>>
       cut_off_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
+  std::vector<ChangedLeaf> changed_leaves_;
   std::vector<CustomFunction> custom_functions_;
   std::vector<CustomFunction> custom_ops_;  // of which only nodes and places are known
   // Of these, the one that a backward is in.
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);
   struct DataGiven {  // by an assignment to `data`
-    py::object value;
-    std::pair<uint32_t, size_t> writes;
-    std::vector<py::object> others;  // that shared memory with the tensor
-    ir::NodeId behind;               // the node
-    bool saved = false;              // a backward may look at what the tensor has held
+    bool leads_in_front(const std::vector<at::Tensor>& roots) const;
+    py::object tensor, value;
+    std::pair<uint32_t, size_t> writes;  // to the value
+    size_t own_writes = 0;               // to the tensor's memory
+    std::vector<py::object> others;      // that shared memory with the tensor
+    std::vector<py::object> values;      // that share it with the value
+    ir::NodeId behind;                   // the node
+    bool saved = false;                  // a backward may look at what the tensor has held
+    uint64_t node = 0;                   // autograd's that comes next
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;
   };

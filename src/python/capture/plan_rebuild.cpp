@@ -443,6 +443,7 @@ void Graphs::finish(std::span<const py::object> values) {
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
   refuse_shared_data(plan.output_tensors);
+  restore_leaves(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());

@@ -1,5 +1,7 @@
 // `tensor.data = value`: the tensor gets the value's memory. In a graph it is a copy, which nobody
 // can tell from that as long as nothing else has the memory of either.
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <set>
@@ -15,18 +17,24 @@ void Calls::set_data(py::handle tensor, py::handle value) {
   if (value.is(tensor)) return;  // as Module.to assigns what has been there before
   auto refuse = [] { throw Break(BreakId::tensor_attribute, "assignment to data"); };
   const Tracked* k = heap().tracked(tensor);
-  if (!k->source.valid() || !k->original || !value || !heap().is_tensor(value) ||
-      graphs().inner() != nullptr || is_transformed())
+  if (!value || !heap().is_tensor(value) || graphs().inner() != nullptr || is_transformed())
     refuse();
   const at::Tensor &t = THPVariable_Unpack(tensor.ptr()), &v = THPVariable_Unpack(value.ptr());
-  const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
   if (bridge::is_symbolic(t) || bridge::is_symbolic(v) || t.sizes() != v.sizes() ||
-      t.strides() != v.strides() || t.dtype() != v.dtype() || real.is_inference() ||
-      real.storage().use_count() != 1)
+      t.strides() != v.strides() || t.dtype() != v.dtype())
     refuse();
+  // What it has been before, as behind `t.data -= 1`.
+  if (v.is_alias_of(t) && v.storage_offset() == t.storage_offset() && t.is_conj() == v.is_conj() &&
+      t.is_neg() == v.is_neg())
+    return;
   for (const auto& [other, fake] : heap().fakes())
     if (v.is_alias_of(THPVariable_Unpack(fake.ptr()))) refuse();
-  heap().guard(GuardKind::Unshared, k->source);
+  if (k->source.valid()) {
+    if (!k->original) refuse();
+    const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
+    if (real.is_inference() || real.storage().use_count() != 1) refuse();
+    heap().guard(GuardKind::Unshared, k->source);
+  }
   const py::object data = tensor_attr(tensor, py::str("data"));
   graphs().give_data(borrow(tensor), data, borrow(value));
 }
@@ -45,23 +53,36 @@ bool Graphs::uses_but_of_data(ir::ValueId tensor) const {
 void Graphs::give_data(const py::object& tensor, const py::object& data, const py::object& value) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   const ir::ValueId own = *heap().tracked(tensor)->value;
-  DataGiven given{.value = value,
+  DataGiven given{.tensor = tensor,
+                  .value = value,
                   .saved = t.requires_grad() && uses_but_of_data(own),
+                  .node = at::sequence_number::peek(),
                   .stack = frames().user_stack().frames(),
                   .steps = frames().places_to_stop()};
-  for (const py::object& o : heap().held())
-    if (heap().is_tensor(o) && THPVariable_Unpack(o.ptr()).is_alias_of(t) &&
-        *heap().tracked(o)->value != own)
-      given.others.push_back(o);
+  const at::Tensor& v = THPVariable_Unpack(value.ptr());
+  for (const py::object& o : heap().held()) {
+    if (!heap().is_tensor(o)) continue;
+    const at::Tensor& other = THPVariable_Unpack(o.ptr());
+    if (other.is_alias_of(t) && *heap().tracked(o)->value != own) given.others.push_back(o);
+    if (other.is_alias_of(v)) given.values.push_back(o);
+  }
   calls().call_method(data, "copy_", {value}, {});
-  given.writes = writes_to(THPVariable_Unpack(value.ptr()));
+  given.writes = writes_to(v);
+  given.own_writes = writes_to_memory(innermost(t).storage());
   given.behind = ir->graph.order().back();
   data_given_.push_back(std::move(given));
 }
 
-void Graphs::refuse_backward_of_data() const {
+// Whether a backward from there runs what was recorded before the tensor was given its data.
+bool Graphs::DataGiven::leads_in_front(const std::vector<at::Tensor>& roots) const {
+  return saved && std::ranges::any_of(nodes_behind(roots), [this](const auto& n) {
+           return n->num_outputs() > 0 && n->sequence_nr() < node;
+         });
+}
+
+void Graphs::refuse_backward_of_data(const std::vector<at::Tensor>& roots) const {
   for (const DataGiven& d : data_given_)
-    if (d.saved) refuse_data(d);
+    if (d.leads_in_front(roots)) refuse_data(d);
 }
 
 void Graphs::refuse_data(const DataGiven& d) {
@@ -71,26 +92,32 @@ void Graphs::refuse_data(const DataGiven& d) {
   throw b;
 }
 
-// The value whose memory a tensor has got, where that is written later, or lives on; what shared
-// the tensor's memory before, and would not see the new one; a backward that comes later, of what
-// was computed with the old one.
+// The value whose memory a tensor has got, where that is written later, or lives on; what shares
+// that, where the tensor is written and it is used later; what shared the tensor's memory before,
+// and would not see the new one; a backward that comes later, of what was computed with the old
+// one.
 void Graphs::refuse_shared_data(const std::vector<at::Tensor>& outputs) const {
   auto lives_on = [&](const auto& is_one) { return std::ranges::any_of(outputs, is_one); };
+  std::vector<at::Tensor> with_history;
+  for (const at::Tensor& o : outputs)
+    if (o.requires_grad()) with_history.push_back(o);
   for (const DataGiven& d : data_given_) {
-    const at::Tensor& t = THPVariable_Unpack(d.value.ptr());
-    bool used = writes_to(t) != d.writes ||
-                (d.saved && lives_on([](const at::Tensor& o) { return o.requires_grad(); })) ||
-                lives_on([&](const at::Tensor& o) { return o.is_alias_of(t); });
-    std::set<ir::ValueId> others;
+    const at::Tensor& v = THPVariable_Unpack(d.value.ptr());
+    const at::Tensor& t = THPVariable_Unpack(d.tensor.ptr());
+    bool used = writes_to(v) != d.writes || d.leads_in_front(with_history) ||
+                lives_on([&](const at::Tensor& o) { return o.is_alias_of(v); });
+    std::set<ir::ValueId> stale;
     for (const py::object& o : d.others) {
-      others.insert(*heap().tracked(o)->value);
+      stale.insert(*heap().tracked(o)->value);
       used |=
           lives_on([&](const at::Tensor& out) { return out.is_same(THPVariable_Unpack(o.ptr())); });
     }
+    if (writes_to_memory(innermost(t).storage()) != d.own_writes)
+      for (const py::object& o : d.values) stale.insert(*heap().tracked(o)->value);
     for (const ir::NodeId id : ir->graph.order()) {
       const ir::Node& n = ir->graph.node(id);
       if (n.dead || id <= d.behind) continue;  // made before
-      ir::for_each_value(n, [&](ir::ValueId v) { used |= others.contains(v); });
+      ir::for_each_value(n, [&](ir::ValueId v) { used |= stale.contains(v); });
     }
     if (used) refuse_data(d);
   }
