@@ -188,6 +188,8 @@ PyObject* format(PyObject* o, PyObject* spec) {
   return boundary([=] { return PyObject_Format(plain(o).ptr(), spec); }, nullptr);
 }
 
+constexpr const char* kComparisonWords[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};
+
 sym::Condition condition(Expr a, Expr b, int operation) {
   switch (operation) {
     case Py_LT:
@@ -205,18 +207,34 @@ sym::Condition condition(Expr a, Expr b, int operation) {
   }
 }
 
+// Of an int and a float, as the ints next to that say it; nothing where it is too large.
+std::optional<py::object> compare_with_float(const Operand& x, double number, int operation) {
+  constexpr double kMost = 0x1p62;
+  if (std::isnan(number) || std::isinf(number) ||
+      ((operation == Py_EQ || operation == Py_NE) && number != std::floor(number)))
+    return steal(PyObject_RichCompare(py::int_(0).ptr(), py::float_(number).ptr(), operation));
+  if (std::abs(number) > kMost) return std::nullopt;
+  const bool up = operation == Py_LT || operation == Py_GE;
+  const Expr left = x.facts->simplify(x.expr);
+  const auto right = static_cast<int64_t>(up ? std::ceil(number) : std::floor(number));
+  return symbolic_bool(condition(left, right, operation),
+                       cat(left, kComparisonWords[operation], right), x.facts);
+}
+
 PyObject* compare_as(PyObject* a, PyObject* b, int operation) {
-  static constexpr const char* kWords[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};
   auto body = [=]() -> PyObject* {
     const auto x = operand(a), y = operand(b);
     if (x && y) {
       const Facts& facts = x->facts ? x->facts : y->facts;
       const Expr left = facts->simplify(x->expr), right = facts->simplify(y->expr);
-      return symbolic_bool(condition(left, right, operation), cat(left, kWords[operation], right),
-                           facts)
+      return symbolic_bool(condition(left, right, operation),
+                           cat(left, kComparisonWords[operation], right), facts)
           .release()
           .ptr();
     }
+    if (x && PyFloat_CheckExact(b))
+      if (auto answer = compare_with_float(*x, PyFloat_AS_DOUBLE(b), operation))
+        return answer->release().ptr();
     if (!is_number_like(a) || !is_number_like(b)) return Py_NewRef(Py_NotImplemented);
     return PyObject_RichCompare(plain(a).ptr(), plain(b).ptr(), operation);
   };

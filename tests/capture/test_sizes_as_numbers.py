@@ -213,6 +213,9 @@ COMPARISONS = {
     "whole": lambda n, f: n / 2 != n // 2,
     "root": lambda n, f: n**0.5 < 10,
     "sum": lambda n, f: n / 2 + 1 >= 25.5,
+    "int": lambda n, f: 48.5 < n != 50.5 and n < float("inf") and n != 1e300 and n >= -1e300,
+    "whole float": lambda n, f: n == 49.0,
+    "key": lambda n, f: n in {99.0: 1, "50": 3, None: 4},
 }
 
 

@@ -143,6 +143,7 @@ py::object Numbers::carried(const py::object& o) { return o && is_symbolic_float
 
 // What captured code has written somewhere, for whoever asks for it next.
 py::object Numbers::taken(const py::object& written) {
+  if (py::object setting = written_setting(written)) return setting;
   const bool deferred =
       takes == Takes::Deferred || (takes == Takes::Varying && is_runtime_number(written));
   return deferred ? written : carried(written);
@@ -238,7 +239,9 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   auto number = [&](const py::object& o) { return o && is_number(real_of(o).ptr()); };
   const Instruction& next = f.bytecode->instructions[f.next];
   const auto operation = static_cast<uint32_t>(binary_operator_of(next.op, next.arg));
-  const py::object &left = f.stack[f.stack.size() - 2], &right = f.stack[f.stack.size() - 1];
+  const Arguments given{f.stack[f.stack.size() - 2], f.stack[f.stack.size() - 1]};
+  const Arguments operands = settings_in_schedule(given).value_or(given);
+  const py::object &left = operands[0], &right = operands[1];
   if (!number(left) || !number(right)) return false;
   if (is_of_data(left) || is_of_data(right))  // what raises would do so behind the graph
     return is_arithmetic(operation) ||

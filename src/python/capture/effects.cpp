@@ -118,6 +118,28 @@ py::object Effects::key_in(py::handle dict, py::handle key) {
   return k->original;
 }
 
+// The key of a dict or set that an int which is a symbol is; null where it is none of them.
+py::object Effects::key_of_size(py::handle inside, const py::object& size) {
+  constexpr Py_ssize_t kMost = 64;
+  auto is_no_number = [](py::handle key) {
+    PyObject* p = key.ptr();
+    return PyUnicode_CheckExact(p) || PyBytes_CheckExact(p) || PyTuple_CheckExact(p) ||
+           p == Py_None;
+  };
+  const py::list keys = steal(PySequence_List(inside.ptr()));
+  if (PyList_GET_SIZE(keys.ptr()) > kMost || !std::ranges::all_of(keys, [&](py::handle key) {
+        return is_no_number(key) || PyLong_Check(key.ptr()) || PyFloat_CheckExact(key.ptr());
+      })) {
+    const py::object number = with_numbers(size);
+    const bool found = PySequence_Contains(inside.ptr(), number.ptr()) == 1;
+    return found ? number : py::object();
+  }
+  for (py::handle key : keys)
+    if (!is_no_number(key) && objects().truth(objects().compare(size, key, Py_EQ)))
+      return borrow(key);
+  return {};
+}
+
 // ------------------------------------------------------------------------------------------- dicts
 
 // What was written under a key, `missing()` where it was deleted; null where nothing was.
@@ -130,8 +152,12 @@ py::object Effects::written(py::handle dict, py::handle key) {
 
 py::object Effects::dict_get(py::handle dict, py::handle asked) {
   const py::object key = key_in(dict, asked);
-  if (!heap().exists(dict) || heap().tracked(dict)->shadow)
+  if (!heap().exists(dict) || (heap().tracked(dict)->shadow && !is_symbolic_int(key)))
     return item_in(heap().contents(dict), key);
+  if (is_symbolic_int(key)) {
+    const py::object found = key_of_size(heap().contents(dict), key);
+    return found ? dict_get(dict, found) : py::object();
+  }
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   const SourceId source = heap().tracked(dict)->source;
   if (is_hashed_by_code(key.ptr())) return find_by_code(dict, key);
@@ -144,8 +170,9 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
 
 bool Effects::dict_has(py::handle dict, py::handle asked) {
   const py::object key = key_in(dict, asked);
-  if (!heap().exists(dict) || heap().tracked(dict)->shadow)
+  if (!heap().exists(dict) || (heap().tracked(dict)->shadow && !is_symbolic_int(key)))
     return has_item(heap().contents(dict), key);
+  if (is_symbolic_int(key)) return static_cast<bool>(key_of_size(heap().contents(dict), key));
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (is_hashed_by_code(key.ptr())) return static_cast<bool>(find_by_code(dict, key));
   if (!check_key(key)) return false;

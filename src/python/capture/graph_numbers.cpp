@@ -102,12 +102,26 @@ py::object Numbers::varying_float(py::handle real, SourceId source) {
   return out;
 }
 
-// In the code of a schedule, settings that an optimizer has read are plain numbers again; nothing
-// where there are none of these.
+// What the code has computed and written, for an optimizer that reads it; null for all else.
+py::object Numbers::written_setting(const py::object& written) {
+  if (!is_symbolic_float(written) || !is_runtime_number(written) || is_of_data(written) ||
+      graphs().inner() != nullptr || !in_optimizer())
+    return {};
+  const NumberDtype f64{at::kDouble, false};
+  if (!number_as_tensor(real_of(written), f64)) return {};
+  py::object out = graph_float(number_input(written, f64));
+  found_at_.emplace(out.ptr(), Setting{SourceId(), written});
+  return out;
+}
+
+// In the code of a schedule, torch's or the user's, settings that an optimizer has read are plain
+// numbers again; nothing where there are none of these.
 std::optional<Arguments> Numbers::settings_in_schedule(const Arguments& args) const {
   auto is_setting = [this](const py::object& a) { return found_at_.contains(a.ptr()); };
-  if (found_at_.empty() || std::ranges::none_of(args, is_setting) || frames().stack().empty() ||
-      module_of_frame(*frames().stack().back()) != "torch.optim.lr_scheduler")
+  if (found_at_.empty() || std::ranges::none_of(args, is_setting) || frames().stack().empty())
+    return std::nullopt;
+  const std::string_view module = module_of_frame(*frames().stack().back());
+  if ((in_optimizer() && module != "torch.optim.swa_utils") || module == "oxyfuel.fused_optimizers")
     return std::nullopt;
   Arguments out;
   for (const py::object& a : args) out.push_back(is_setting(a) ? found_at_.at(a.ptr()).number : a);

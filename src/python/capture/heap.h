@@ -133,6 +133,7 @@ class Effects : public Part {
   py::object written(py::handle dict, py::handle key);
   py::object dict_get(py::handle dict, py::handle key);  // null where it is not there
   bool dict_has(py::handle dict, py::handle key);
+  py::object key_of_size(py::handle inside, const py::object& size);
   void dict_write(py::handle dict, py::handle key, py::handle value);
   void dict_delete(py::handle dict, py::handle key);
   void dict_update(py::handle dict, const Arguments& args, const Keywords& kwargs);

@@ -113,6 +113,7 @@ class Numbers : public Part, private FloatOwner {
   std::optional<Arguments> settings_in_schedule(const Arguments& args) const;
   py::object float_in(const py::object& tensor, bool item);
   py::object varying_float(py::handle real, SourceId source);
+  py::object written_setting(const py::object& written);
   SourceId source_of_float(py::handle o) const;
   Done compare_state(const py::object& a, const py::object& b, int operation);
 
@@ -208,7 +209,8 @@ class Numbers : public Part, private FloatOwner {
   std::map<std::pair<PyObject*, NumberDtype>, py::object> number_inputs_;
   // By what a GraphNumber holds: the input whose number it is.
   std::unordered_map<PyObject*, py::object> state_of_number_;
-  // Of GraphNumbers that are as they came: where from, and the deferred number.
+  // Of GraphNumbers that are as they came: where from, unless the code has computed them, and the
+  // deferred number.
   struct Setting {
     SourceId source;
     py::object number;

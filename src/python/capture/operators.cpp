@@ -425,6 +425,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
                         PyDictValues_Check(p) || PyDictItems_Check(p);
   if ((by_itself || compares) && PyIter_Check(inside.ptr()) == 0)
     for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
+  if (hashes && is_symbolic_int(item))
+    return py::bool_(static_cast<bool>(effects().key_of_size(inside, item)));
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   check(found);
   return py::bool_(found == 1);
