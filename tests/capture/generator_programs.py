@@ -191,6 +191,20 @@ def returned_value(x, log):
 
 
 @program
+def stopped_from_outside(x, log):
+    for g in (noted(log, 2), (i for i in ())):
+        try:
+            g.throw(StopIteration(3))
+        except RuntimeError as e:
+            log.append((str(e), repr(e.__cause__), repr(e.__context__)))
+        try:
+            g.throw(StopIteration(4))
+        except StopIteration as e:
+            log.append(e.value)
+    return next(g, "end"), x + 1
+
+
+@program
 def thrown_through_yield_from(x, log):
     def outer():
         try:

@@ -9,6 +9,7 @@ import pathlib
 import types
 import typing
 import uuid
+import weakref
 
 import pytest
 import torch
@@ -330,6 +331,22 @@ BY_IDENTITY = {
     "items": lambda a, b: {1: a}.items() == {1: b}.items(),
     "namespaces": lambda a, b: types.SimpleNamespace(a=a) == types.SimpleNamespace(a=b),
     "deep": lambda a, b: [[[[[[[a]]]]]]] == [[[[[[[b]]]]]]],
+    "an iterator": lambda a, b: len(set().union(iter([a, b]))),
+    "an iterator to fromkeys": lambda a, b: len(dict.fromkeys(iter((a, b)))),
+    "zip": lambda a, b: [d := {}, d.update(zip([a, b], [1, 2])), len(d)][-1],
+    "aliases": lambda a, b: list[a] == list[b],
+    "aliases as keys": lambda a, b: {list[a]: 1}.get(list[b]),
+    "in an iterator": lambda a, b: a in iter([b]),
+    "in a generator": lambda a, b: a in (o for o in (b,)),
+    "operators": lambda a, b: (len({a} & {b}), {a} <= {b}, len({a: 1} | {b: 2})),
+    "methods of dicts": lambda a, b: [d := {a: 1}, d.setdefault(b, 2), d.pop(b)][1:],
+    "methods of sets": lambda a, b: [s := {a}, s.add(b), s.discard(b), {a}.isdisjoint([b]), len(s)],
+}
+BOUND = {
+    "methods": lambda a, b: a.__init__ == b.__init__,
+    "methods as keys": lambda a, b: {a.__init__: 1}.get(b.__init__),
+    "functions": lambda a, b: (f := Own.__hash__.__get__)(a) == f(b),
+    "weak references": lambda a, b: weakref.ref(a) == weakref.ref(b),
 }
 
 
@@ -348,3 +365,33 @@ def test_a_class_that_gets_an_eq_later(use, monkeypatch):
             change.setattr(Bare, "__hash__", lambda *_: 1)
             assert str(compiled(x)) == str(f(x))
         assert str(compiled(x)) == str(f(x))
+
+
+def told(use, a, b):
+    out = use(a, b)
+    return str([type(o) if o is a or o is b else o for o in out] if isinstance(out, list) else out)
+
+
+@pytest.mark.parametrize("use", BY_IDENTITY | BOUND)
+def test_two_objects_that_come_as_one(use):
+    use = (BY_IDENTITY | BOUND)[use]
+
+    def f(x, a, b):
+        return x + 1, use(a, b)
+
+    compiled = oxyfuel.compile(f, backend="eager")
+    x, one, other = torch.ones(2), Bare(), Bare()
+    for a, b in ((one, other), (one, one), (other, one), (other, other), (Bare(), Bare())):
+        assert told(lambda *both: compiled(x, *both)[1], a, b) == told(use, a, b)
+
+
+def test_many_keys_that_come_as_fewer():
+    def f(x, objects):
+        return x * len({*objects}), len(dict.fromkeys([*objects]))
+
+    compiled = oxyfuel.compile(f, backend="eager", fullgraph=True)
+    objects = [Bare() for _ in range(200)]
+    for n in (200, 200, 100, 199):
+        given = (objects[:n] * 2)[:200]
+        assert str(compiled(torch.ones(1), given)) == str(f(torch.ones(1), given))
+    assert oxyfuel.stats()["graphs"] == 3

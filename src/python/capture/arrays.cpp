@@ -78,24 +78,6 @@ bool names_random_numbers(PyFunctionObject* function) {
   return of_random || (random && numpy);
 }
 
-// What is hashed and compared by its identity, itself or in a key that holds it, has a class that
-// does not come to say otherwise.
-void guard_identities(Objects& objects, py::handle o, int depth = 0) {
-  constexpr int kMaxDepth = 50;
-  PyObject* p = o.ptr();
-  if (is_one_for_all(o) || is_array(o) || is_tensor_object(p)) return;
-  if (depth > kMaxDepth)
-    throw Break(BreakId::builtin_call, "keys that lie in each other too deeply");
-  if (PyTypeObject* type = Py_TYPE(p); is_changeable_class(type))
-    for (const char* method : {"__hash__", "__eq__"}) objects.type_member(type, py::str(method));
-  if (PyTuple_Check(p) || PyFrozenSet_Check(p)) {
-    for (py::handle item : plain_list(o)) guard_identities(objects, item, depth + 1);
-  } else if (PySlice_Check(p)) {
-    for (const char* part : {"start", "stop", "step"})
-      guard_identities(objects, o.attr(part), depth + 1);
-  }
-}
-
 // (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
 PyObject* make_array(PyObject*, PyObject* args) {
   return boundary(
@@ -235,7 +217,7 @@ py::object Arrays::with_scalars(const py::object& o, bool also_varying) {
 }
 
 py::object Arrays::as_key(const py::object& o) {
-  guard_identities(objects(), o);
+  heap().guard_key(o);
   const py::object out = with_scalars(o);
   if (!is_array(out) || !out.attr("scalar").cast<bool>()) return out;
   const py::object number = numbers().use_number(out.attr("tensor"));
@@ -245,13 +227,36 @@ py::object Arrays::as_key(const py::object& o) {
   return key;
 }
 
-void Arrays::guard_keys_in(const py::object& o) {
-  if (!PyList_Check(o.ptr()) && !PyTuple_Check(o.ptr())) return;
-  for (py::handle item : plain_list(heap().contents(o))) {
-    guard_identities(objects(), item);
-    const py::object pair = PyList_Check(item.ptr()) ? heap().contents(item) : py::object();
-    if (pair && py::len(pair) > 0) guard_identities(objects(), plain_list(pair)[0]);
+namespace {
+
+// Calls `see` with the items of what an iterator written in C goes through, also those that it has
+// gone past; it stays where it is.
+void each_behind(py::handle iterator, const std::function<void(py::handle)>& see) {
+  const auto reduced = owned(PyObject_CallMethod(iterator.ptr(), "__reduce__", nullptr));
+  if (!reduced || !PyTuple_Check(reduced.ptr()) || PyTuple_GET_SIZE(reduced.ptr()) < 2) {
+    PyErr_Clear();
+    throw Break(BreakId::builtin_call, "a ", Py_TYPE(iterator.ptr())->tp_name, " of keys");
   }
+  for (py::handle part : py::tuple(py::tuple(reduced)[1]))
+    if (PyIter_Check(part.ptr()) != 0)
+      each_behind(part, see);
+    else if (PyList_Check(part.ptr()) || PyTuple_Check(part.ptr()))
+      for (py::handle item : plain_list(part)) see(item);
+}
+
+}  // namespace
+
+void Arrays::guard_keys_in(const py::object& o) {
+  const auto guard = [this](py::handle item) {
+    heap().guard_key(item);
+    const py::object pair = PyList_Check(item.ptr()) ? heap().contents(item) : py::object();
+    if (pair && py::len(pair) > 0) heap().guard_key(plain_list(pair)[0]);
+  };
+  if (PyList_Check(o.ptr()) || PyTuple_Check(o.ptr()))
+    for (py::handle item : plain_list(heap().contents(o))) guard(item);
+  else if (PyIter_Check(o.ptr()) != 0 && !iterators().lazy(o) && !heap().exists(o) &&
+           python_method(o.ptr(), names().next_) == nullptr)
+    each_behind(o, guard);
 }
 
 // Tensor.numpy

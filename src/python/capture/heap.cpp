@@ -269,7 +269,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
     guard(GuardKind::IdIs, source, real);
     fixed_.insert(p);
     if (PyFrozenSet_CheckExact(p))
-      for (py::handle item : py::list(out)) wrap_held(item);
+      for (py::handle item : py::list(out)) guard_key(wrap_held(item));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
     if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
@@ -511,6 +511,7 @@ py::object Heap::items_of_objects(py::handle o) {
     const SourceId place = sources.key(source, i);
     guard(GuardKind::IdIs, place, key);
     if (!is_constant(key.ptr()) && !wrap(key, place).is(key)) refuse();
+    guard_key(key);
     const py::object held = wrap_item(value, sources.value_of_key(source, i++));
     check(set_entry(items.ptr(), key.ptr(), held.ptr(), hash));
   }
@@ -743,6 +744,47 @@ py::object Heap::id_of(const py::object& o) {
   return py::int_(reinterpret_cast<uintptr_t>(p));
 }
 
+// What a dict or set finds by its hash: where that and the comparison are by identity, itself or in
+// a key that holds it, its class does not come to say otherwise, and two keys do not come as one.
+void Heap::guard_key(py::handle o, int depth) {
+  constexpr int kMaxDepth = 50;
+  PyObject* p = o.ptr();
+  if (is_one_for_all(o) || is_array(o) || is_tensor_object(p) || are_keys_.contains(p)) return;
+  if (depth > kMaxDepth)
+    throw Break(BreakId::builtin_call, "keys that lie in each other too deeply");
+  const auto guard_part = [&](const char* name) { guard_key(o.attr(name), depth + 1); };
+  if (is_bound_method(p)) return guard_part("__self__");
+  if (PyWeakref_CheckRefExact(p)) guard_key(borrow(PyWeakref_GET_OBJECT(p)), depth + 1);
+  if (Py_TYPE(p) == &Py_GenericAliasType) return guard_part("__args__");
+  if (PyTypeObject* type = Py_TYPE(p); is_changeable_class(type))
+    for (const char* method : {"__hash__", "__eq__"}) objects().type_member(type, py::str(method));
+  if (PyTuple_Check(p) || PyFrozenSet_Check(p)) {
+    for (py::handle item : plain_list(o)) guard_key(item, depth + 1);
+  } else if (PySlice_Check(p)) {
+    for (const char* part : {"start", "stop", "step"}) guard_part(part);
+  } else if (exists(o)) {
+    are_keys_.insert(p);
+    keys_.push_back(borrow(p));
+  }
+}
+
+// No two keys of one type are one object at a hit.
+void Heap::guard_keys_apart() {
+  std::unordered_set<PyTypeObject*> seen;
+  for (const py::object& key : keys_) {
+    PyTypeObject* type = Py_TYPE(key.ptr());
+    if (!seen.insert(type).second) continue;
+    std::vector<SourceId> all;
+    for (const py::object& other : keys_)
+      if (Py_TYPE(other.ptr()) == type) all.push_back(tracked(other)->source);
+    std::ranges::sort(all, {}, &SourceId::index);
+    if (all.size() == 2)
+      guard_pair(GuardKind::NotSameAs, all[0], all[1]);
+    else if (all.size() > 2)
+      guards.add({GuardKind::Apart, all[0], {}, 0, all.back(), frames().user_stack(), all});
+  }
+}
+
 void Heap::guard_nothing_handled() {
   const SourceId asked = sources.pinned(member_of<"sys", "exc_info">(), "sys.exc_info");
   guard(GuardKind::IdIs, sources.handled(asked), py::none());
@@ -754,6 +796,9 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
   constexpr int kMaxDepth = 20;
   if (is_nan(a.ptr()) && is_nan(b.ptr())) is_same(a, b);
   if (a.is(b)) return;
+  const auto guard_parts = [&](const char* name) {
+    guard_apart(a.attr(name), b.attr(name), depth + 1);
+  };
   if (depth > kMaxDepth)
     throw Break(BreakId::builtin_call, "a comparison of containers in containers");
   PyObject *p = a.ptr(), *q = b.ptr();
@@ -772,10 +817,18 @@ void Heap::guard_apart(py::handle a, py::handle b, int depth) {
     return;
   }
   if (PySlice_Check(p) && PySlice_Check(q)) {
-    for (const char* part : {"start", "stop", "step"})
-      guard_apart(a.attr(part), b.attr(part), depth + 1);
+    for (const char* part : {"start", "stop", "step"}) guard_parts(part);
     return;
   }
+  if (is_bound_method(p) && is_bound_method(q)) {
+    is_same(a.attr("__self__"), b.attr("__self__"));
+    if (PyMethod_Check(p) && PyMethod_Check(q)) guard_parts("__func__");
+    return;
+  }
+  if (Py_TYPE(p) == &Py_GenericAliasType && Py_TYPE(q) == &Py_GenericAliasType)
+    return guard_parts("__args__");
+  if (PyWeakref_CheckRefExact(p) && PyWeakref_CheckRefExact(q))
+    guard_apart(borrow(PyWeakref_GET_OBJECT(p)), borrow(PyWeakref_GET_OBJECT(q)), depth + 1);
   if ((PyTuple_Check(p) && PyTuple_Check(q)) || (PyList_Check(p) && PyList_Check(q))) {
     const Py_ssize_t n = std::min(PySequence_Fast_GET_SIZE(p), PySequence_Fast_GET_SIZE(q));
     for (Py_ssize_t i = 0; i < n; i++)

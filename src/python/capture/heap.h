@@ -68,6 +68,8 @@ class Heap : public Part {
   void guard_one_object(py::handle o);
   py::object id_of(const py::object& o);
   void guard_apart(py::handle a, py::handle b, int depth = 0);
+  void guard_key(py::handle o, int depth = 0);
+  void guard_keys_apart();
   void guard_nothing_handled();  // by the code around the call
 
   Tracked& entry(PyObject* p) { return tracked_[p]; }  // made where there is none
@@ -118,6 +120,8 @@ class Heap : public Part {
   size_t met_written_ = 0, met_tensors_ = 0;
   std::optional<Given> given_;                                             // to what is rehearsed
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
+  std::vector<py::object> keys_;  // of before the call, each once
+  std::unordered_set<PyObject*> are_keys_;
   // What was there before, apart from what is guarded by identity.
   std::vector<py::object> existing_;
 };

@@ -47,6 +47,14 @@ void end_delegation(TracedFrame& f, const py::object& returned) {
   f.next = static_cast<size_t>(send.target);
 }
 
+// A StopIteration that the code of a generator lets out does not look like its end.
+[[noreturn]] void raise_instead_of_end(const py::object& stop) {
+  const py::object error = py::handle(PyExc_RuntimeError)("generator raised StopIteration");
+  PyException_SetCause(error.ptr(), stop.inc_ref().ptr());
+  PyException_SetContext(error.ptr(), stop.inc_ref().ptr());
+  raise_value(error);
+}
+
 }  // namespace
 
 LazyIterator* Iterators::lazy(py::handle o) {
@@ -335,7 +343,9 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
   if (g.running) raise(PyExc_ValueError, "generator already executing");
   returned_ = py::none();
   if (g.done || (!g.started && thrown)) {
-    g.done = true;
+    const bool of_code = !std::exchange(g.done, true);
+    if (thrown && of_code && PyErr_GivenExceptionMatches(thrown.ptr(), PyExc_StopIteration))
+      raise_instead_of_end(thrown);
     if (thrown) reraise_value(thrown);
     return {};
   }
@@ -378,11 +388,7 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
   } catch (py::error_already_set& e) {
     end();
     if (!e.matches(PyExc_StopIteration)) throw;
-    const py::object cause = e.value();
-    py::object error = py::handle(PyExc_RuntimeError)("generator raised StopIteration");
-    PyException_SetCause(error.ptr(), cause.inc_ref().ptr());
-    PyException_SetContext(error.ptr(), cause.inc_ref().ptr());
-    raise_value(error);
+    raise_instead_of_end(e.value());
   }
   if (f.yielded) return value;
   end();

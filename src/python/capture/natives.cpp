@@ -225,9 +225,6 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     for (py::object& a : args) a = arrays().with_scalars(a);
   if (!args.empty() && (PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr())))
     args[0] = arrays().as_key(args[0]);
-  if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
-                                     (name == "update" || name == "fromkeys")))
-    for (const py::object& a : args) arrays().guard_keys_in(a);
   // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
   // another one's items as they lie there.
   for (size_t i = 0; i < args.size(); i++) {
@@ -248,6 +245,9 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       throw Break(BreakId::builtin_call, name, " of an iterator");
     args[i] = iterators().items_to_add(args[i]);
   }
+  if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
+                                     (name == "update" || name == "fromkeys")))
+    for (const py::object& a : args) arrays().guard_keys_in(a);
   if (name == "__new__" && PyType_Check(self.ptr())) {
     if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
     refuse_to_make(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
@@ -284,8 +284,9 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (name != "__class_getitem__" &&
         !(class_method_traits(callable, as_type(self), name) & native::Pure))
       throw Break(BreakId::builtin_call, as_type(self)->tp_name, ".", name);
+    if (name == "fromkeys" && !args.empty()) args[0] = heap().contents(args[0]);
     for (const auto& a : args)
-      if (heap().exists(a)) throw Break(BreakId::builtin_on_existing, name);
+      if (heap().exists(a) && name != "fromkeys") throw Break(BreakId::builtin_on_existing, name);
     if (name != "fromkeys") sizes().make_plain(args, kwargs);  // it only keeps them
     return call_real(callable, args, kwargs);
   }

@@ -312,7 +312,7 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
     if (py::object value = made_by_factory(o)) return store_subscript(o, key, value), value;
   }
   if (heap().exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
-    for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_apart(held, key);
+    for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_key(held);
   return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
 }
 
@@ -399,13 +399,14 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   if (heap().exists(container) && Py_TYPE(container.ptr()) == &PyDictProxy_Type)
     throw Break(BreakId::builtin_on_existing, "a mappingproxy");
   const bool takes_items =
-      iterators().lazy(container) || (heap().exists(container) && PyIter_Check(container.ptr())) ||
+      iterators().lazy(container) || PyIter_Check(container.ptr()) != 0 ||
       ((special_method(container, names().iter_) || iterators().goes_by_items(container)) &&
        !generic && effects().lookup(Py_TYPE(container.ptr()), names().contains_) == nullptr);
   if (takes_items) {
     py::object iterator = iterators().iterate(container);
     while (py::object found = iterators().iter_next(iterator))
-      if (found.is(item) || truth(compare(found, item, Py_EQ))) return py::bool_(true);
+      if (heap().guard_apart(found, item), found.is(item) || truth(compare(found, item, Py_EQ)))
+        return py::bool_(true);
     return py::bool_(false);
   }
   py::object inside = heap().deep_contents(container);
@@ -424,7 +425,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   const bool compares = PyTuple_Check(p) || PyList_Check(p) || is_deque(inside) ||
                         PyDictValues_Check(p) || PyDictItems_Check(p);
   if ((by_itself || compares) && PyIter_Check(inside.ptr()) == 0)
-    for (py::handle held : py::list(inside)) heap().guard_apart(held, item);
+    for (py::handle held : py::list(inside))
+      hashes && !is_nan(item.ptr()) ? heap().guard_key(held) : heap().guard_apart(held, item);
   if (hashes && is_symbolic_int(item))
     return py::bool_(static_cast<bool>(effects().key_of_size(inside, item)));
   const int found = PySequence_Contains(inside.ptr(), item.ptr());

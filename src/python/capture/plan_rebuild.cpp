@@ -433,6 +433,7 @@ void Graphs::finish(std::span<const py::object> values) {
   end_modes();
   RebuildPlan plan(capture_);
   effects().guard_distinct();
+  heap().guard_keys_apart();
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
   for (const auto& l : iterators().all())  // nothing would close it

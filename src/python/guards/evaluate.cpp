@@ -498,6 +498,7 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
     case GuardKind::SameAs:
       return value == other;
     case GuardKind::NotSameAs:
+    case GuardKind::Apart:
       return value != other;
     case GuardKind::Missing:
       break;

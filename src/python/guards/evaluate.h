@@ -68,8 +68,9 @@ bool is_plain(PyObject* o);
 // A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
 
-// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs and
-// NotSameAs. Of a Tensor guard, whose `expected` is the type by then, only the type is looked at.
+// Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs,
+// NotSameAs and Apart, of which these two alone are looked at. Of a Tensor guard, whose `expected`
+// is the type by then, only the type is.
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
 // An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking

@@ -88,7 +88,8 @@ size_t hash_of(const Guard& g) {
 }
 
 bool same_guard(const Guard& a, const Guard& b) {
-  if (a.kind != b.kind || a.source != b.source || a.other != b.other || a.number != b.number)
+  if (a.kind != b.kind || a.source != b.source || a.other != b.other || a.number != b.number ||
+      a.all != b.all)
     return false;
   if (a.expected.is(b.expected)) return true;
   return by_value(a.kind) && a.expected && b.expected &&

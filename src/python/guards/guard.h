@@ -117,6 +117,7 @@ struct Guard {
   int64_t number = 0;
   SourceId other;
   UserStack stack;
+  std::vector<SourceId> all;  // of Apart: in the order in which they were found
 };
 
 // New references to what a hit hands over. Raw ones: there may be hundreds, on every call.

@@ -132,6 +132,8 @@ bool GuardCache::covered(const Guard& guard) const {
   if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth ||
       guard.kind == GuardKind::Unshared)
     return false;
+  if (guard.kind == GuardKind::Apart)
+    return std::ranges::all_of(guard.all, [this](SourceId id) { return stable(id); });
   if (guard.other) return stable(guard.source) && stable(guard.other);
   if (!stable(guard.source)) return false;
   PyObject* object = value(guard.source);

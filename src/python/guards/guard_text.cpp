@@ -88,6 +88,9 @@ std::string filled(std::string_view form, const GuardWalk& walk, const Guard& gu
       out += walk.sources().text(guard.other);
     else if (c == '@')
       out += value_text(expected);
+    else if (c == '*' && guard.kind == GuardKind::Apart)
+      out +=
+          join(guard.all, ", ", [&](std::string& o, SourceId id) { o += walk.sources().text(id); });
     else if (c == '*')
       out += items_text(expected);
     else if (c == '#')

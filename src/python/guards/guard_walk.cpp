@@ -54,6 +54,13 @@ bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {
                           *THPVariable_Unpack(value).unsafeGetTensorImpl());
 }
 
+bool GuardWalk::are_apart(const Guard& guard, const Values& values) {
+  std::vector<const void*> objects;
+  for (SourceId id : guard.all) objects.push_back(values[id.index]);
+  std::ranges::sort(objects);
+  return std::ranges::adjacent_find(objects) == objects.end();
+}
+
 std::vector<const void*> GuardWalk::storages(const Values& values) const {
   std::vector<const void*> out;
   for (uint32_t g : tensor_guards_) {
@@ -95,6 +102,7 @@ void GuardWalk::place_guards(const std::vector<std::vector<uint32_t>>& by_source
   for (const Guard& g : guards_) {
     use[g.source.index] = true;
     if (g.other) use[g.other.index] = true;
+    for (SourceId id : g.all) use[id.index] = true;
   }
   for (SourceId id : fetch_) use[id.index] = true;
   for (size_t i = use.size(); i-- > 0;) {
@@ -123,6 +131,7 @@ void GuardWalk::link_nodes() {
     if (!g.other) continue;
     nodes_[position[g.source.index]].compared = true;
     nodes_[position[g.other.index]].compared = true;
+    for (SourceId id : g.all) nodes_[position[id.index]].compared = true;
   }
 }
 

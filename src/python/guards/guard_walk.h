@@ -12,7 +12,7 @@ struct WalkNode {
   SourceStep step;
   uint32_t first_guard = 0, last_guard = 0;  // in GuardWalk::order
   bool may_miss = false;                     // a Missing guard wants that nothing is found
-  bool compared = false;                     // in a SameAs or NotSameAs
+  bool compared = false;                     // in a SameAs, NotSameAs or Apart
   std::vector<uint32_t> children;            // positions in GuardWalk::nodes
 };
 
@@ -43,6 +43,7 @@ class GuardWalk {
     const Guard& g = guards_[guard];
     PyObject* value = values[g.source.index];
     if (!holds(g, value, g.other ? values[g.other.index] : nullptr)) return false;
+    if (g.kind == GuardKind::Apart) return are_apart(g, values);
     return !is_of_tensor(g.kind) || tensor_holds(g, value);
   }
   bool guards_hold(const WalkNode& node, const Values& values) const {
@@ -74,6 +75,7 @@ class GuardWalk {
 
  private:
   void take_tensors(const GuardedPlaces& places);
+  static bool are_apart(const Guard& guard, const Values& values);
   bool tensor_holds(const Guard& guard, PyObject* value) const;
   void place_guards(const std::vector<std::vector<uint32_t>>& by_source);
   void link_nodes();
