@@ -395,3 +395,57 @@ def test_many_keys_that_come_as_fewer():
         given = (objects[:n] * 2)[:200]
         assert str(compiled(torch.ones(1), given)) == str(f(torch.ones(1), given))
     assert oxyfuel.stats()["graphs"] == 3
+
+
+TEXTS = {
+    "a deque": lambda o: str(collections.deque([o])),
+    "a set": lambda o: repr({o}),
+    "keys": lambda o: str({o: 1}.keys()),
+    "values": lambda o: repr({1: o}.values()),
+    "a slice": lambda o: f"{slice(o)}",
+    "an alias": lambda o: repr(list[o]),
+    "an alias that is handed out": lambda o: list[o],
+    "in %": lambda o: "%r %s" % ([o], 1),  # noqa: UP031
+    "an error": lambda o: error_of(lambda: [1].index(o)),
+    "hash": lambda o: hash(frozenset([o])),
+    "hash of a method": lambda o: hash(o.__init__),
+    "hash of a reference": lambda o: hash(weakref.ref(o)),
+    "__hash__": lambda o: (o, 1).__hash__(),
+    "of functions": lambda o: str({lambda: o}) and repr({o.__init__}),
+}
+
+
+def error_of(function):
+    try:
+        return function()
+    except ValueError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("use", TEXTS)
+def test_texts_and_hashes_name_the_object_of_the_call(use):
+    def f(x, o):
+        return x + 1, TEXTS[use](o)
+
+    compiled = oxyfuel.compile(f, backend="eager")
+    one, other = Bare(), Bare()
+    for o in (one, other, one):
+        assert str(compiled(torch.ones(2), o)) == str(f(torch.ones(2), o))
+
+
+class Text:
+    def __init__(self, text):
+        self.text = text
+
+    def __class_getitem__(cls, key):
+        return cls(key)
+
+
+def test_a_set_of_objects_and_a_class_with_items_need_no_break():
+    def f(x, objects):
+        return x * len(set(objects)), len(frozenset(objects)), Text["a"].text
+
+    compiled = oxyfuel.compile(f, backend="eager", fullgraph=True)
+    one, other = Bare(), Bare()
+    for objects in ([one, other], [one, one], [other, one]):
+        assert str(compiled(torch.ones(2), objects)) == str(f(torch.ones(2), objects))

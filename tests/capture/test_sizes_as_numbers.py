@@ -4,6 +4,7 @@ and strides."""
 from __future__ import annotations
 
 import collections
+import copy
 import itertools
 import math
 import random
@@ -757,3 +758,23 @@ def test_functions_of_c(name):
         return x * 2, function(x.shape[0])
 
     served(program, [(R(n),) for n in (4, 5, 7, 4, 5, 6)], recompiles=4)
+
+
+def test_what_containers_give_is_what_lies_in_them():
+    """A list with a size in it, and an empty one."""
+
+    def f(x, n):
+        held, groups, stack = [n], {}, [[n], []]
+        groups.setdefault("a", []).append(n)
+        groups.setdefault("a", held).append(x)
+        groups.get("a").append(held)
+        top = stack.pop()
+        top.append(held)
+        both = copy.deepcopy([held, held])
+        both[0].append(1)
+        return x + n, groups, top, [held].copy()[0] is held, both
+
+    compiled = oxyfuel.compile(f)
+    for n in SIZES:
+        x = torch.ones(3)
+        assert str(compiled(x, n)) == str(f(x, n))

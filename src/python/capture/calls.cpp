@@ -187,6 +187,11 @@ bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(
          std::ranges::any_of(kwargs, is_one, &Keywords::value_type::second);
 }
 
+// What a dict gives as its keys, values or items.
+static bool is_view(py::handle o) {
+  return PyDictViewSet_Check(o.ptr()) || PyDictValues_Check(o.ptr());
+}
+
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state
 // hides behind.
 void Calls::require_plain(py::handle o, py::handle callable) {
@@ -202,15 +207,39 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   auto refuse = [&] {
     throw Break(BreakId::builtin_on_existing, name_of(callable), " with a ", Py_TYPE(p)->tp_name);
   };
-  if (heap().exists(o) || is_tensor_object(p) || iterators().lazy(o)) refuse();
+  if (heap().exists(o) || is_tensor_object(p) || iterators().lazy(o) || PyWeakref_Check(p))
+    refuse();
+  const auto stays = [this](py::handle held) {
+    return is_one_for_all(held) && !heap().exists(held);
+  };
   if (PyTuple_Check(p) || PyList_Check(p)) {
     if (answers_itself(o)) refuse();
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++)
       require_plain(PySequence_Fast_GET_ITEM(p, i), callable);
   } else if (PyDict_Check(p)) {
-    for (auto item : py::reinterpret_borrow<py::dict>(o)) require_plain(item.second, callable);
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(o)) {
+      if (!stays(key)) require_plain(key, callable);
+      require_plain(value, callable);
+    }
+  } else if (PyType_Check(p) || PyModule_Check(p) || PyCode_Check(p)) {
+    return;
   } else if (PyFunction_Check(p) || (Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE && !is_deque(o))) {
-    if (!PyType_Check(p)) refuse();
+    refuse();
+  } else if (PyExceptionInstance_Check(p)) {
+    require_plain(o.attr("args"), callable);
+  } else if (is_view(o)) {
+    for (py::handle inside : plain_list(o))
+      if (!stays(inside)) require_plain(inside, callable);
+  } else if (auto* traverse = Py_TYPE(p)->tp_traverse) {  // a set, a slice, an iterator
+    py::list held;
+    traverse(
+        p,
+        [](PyObject* inside, void* to) {
+          return PyList_Append(static_cast<PyObject*>(to), inside);
+        },
+        held.ptr());
+    for (py::handle inside : held)
+      if (!stays(inside)) require_plain(inside, callable);
   }
 }
 
@@ -626,7 +655,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     if ((consumes && iterators().lazy(a)) || (iterates_tensors && has_rows(a)))
       a = iterators().list_of(a);
   auto guard_filling = [this](py::object& a) {  // of a dict or set
-    if (PyIter_Check(a.ptr()) && !heap().exists(a)) a = iterators().list_of(a);
+    if ((PyIter_Check(a.ptr()) || is_view(a)) && !heap().exists(a)) a = iterators().list_of(a);
     arrays().guard_keys_in(a);
   };
   const bool heap_type = t->tp_flags & Py_TPFLAGS_HEAPTYPE;
@@ -686,7 +715,12 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     if (!container) {
       for (py::object& a : args) a = arrays().with_scalars(a);
       sizes().make_plain(args, kwargs);
-      require_plain(args, kwargs, type);
+      // The keys of a set are guarded.
+      if (!of_set || !std::ranges::all_of(args, [](const py::object& a) {
+            return PyList_CheckExact(a.ptr()) || PyTuple_CheckExact(a.ptr()) ||
+                   PyAnySet_CheckExact(a.ptr());
+          }))
+        require_plain(args, kwargs, type);
     }
     py::object made = call_real(type, args, kwargs);
     if (PyType_Check(made.ptr())) throw Break(BreakId::local_class, "an enum made by a call");

@@ -296,7 +296,10 @@ py::object Calls::call_for_good(py::handle callable, Arguments args, Keywords kw
   if (auto it = answers->find(key); it != answers->end()) return it->second;
   const RefusedFrames allowed(nullptr);
   const CompileUnlocked waiting;
-  return answers->emplace(key, call_real(callable, args, kwargs)).first->second;
+  py::object out = steal(PyObject_Call(callable.ptr(), tuple_of(args).ptr(),
+                                       kwargs.empty() ? nullptr : dict_of(kwargs).ptr()));
+  if (sizes().symbolic()) out = from_torch(out);
+  return answers->emplace(key, std::move(out)).first->second;
 }
 
 // assume_constant_result: called now, with the real arguments, and never again.
@@ -396,7 +399,7 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
   const bool plain = is_constant(out.ptr()) || is_callable_constant(out.ptr());
-  if (!plain && mentions_tensor(out))
+  if (!plain && mentions_tensor(out) && (is_transformed() || graphs().inner() != nullptr))
     throw Break(BreakId::builtin_call, "a function with a cache that returns a tensor");
   if (here && !(is_constant(out.ptr()) && here.get_type().is(out.get_type()) && here.equal(out)))
     refuse();

@@ -382,7 +382,14 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       PyAnySet_Check(self.ptr()) || is_deque(self) ||
       (PyExceptionInstance_Check(self.ptr()) && (name == "__init__" || name == "add_note"));
   if (!known_self) throw Break(BreakId::builtin_call, Py_TYPE(self.ptr())->tp_name, ".", name);
-  return call_real(target, args, kwargs);
+  if (name == "__hash__" || name == "__repr__" || name == "__str__")
+    require_plain(target.attr("__self__"), callable);
+  try {
+    return call_real(target, args, kwargs);
+  } catch (const py::error_already_set&) {
+    if (name == "index") require_plain(args, kwargs, callable);  // the error has its text
+    throw;
+  }
 }
 
 }  // namespace oxy::python

@@ -311,6 +311,11 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
       return calls().call(other, {borrow(p), borrow(key)});
     if (py::object value = made_by_factory(o)) return store_subscript(o, key, value), value;
   }
+  static const py::str& of_class = *new py::str("__class_getitem__");
+  if (PyType_Check(p) && p != reinterpret_cast<PyObject*>(&PyType_Type))
+    if (PyObject* own = type_member(as_type(o), of_class);
+        own != nullptr && Py_TYPE(own) == &PyClassMethod_Type)
+      return calls().call(load_attr(o, of_class), {borrow(key)});
   if (heap().exists(key) && PyDict_Check(p) && !is_constant(key.ptr()))
     for (auto [held, value] : py::reinterpret_borrow<py::dict>(o)) heap().guard_key(held);
   return steal(PyObject_GetItem(heap().contents(o).ptr(), key.ptr()));
@@ -562,6 +567,17 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   if (comparison) heap().guard_apart(plain[0], plain[1]);
   if (PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()))  // widths are ints themselves
     for (py::object& a : plain) a = with_numbers(a);
+  if (PyUnicode_Check(args[0].ptr()) && name == "mod") {
+    const auto require = [&](const py::object& o) {
+      if (PyList_Check(o.ptr()) || PyTuple_Check(o.ptr()) || PyDict_Check(o.ptr()) ||
+          PyAnySet_Check(o.ptr()) || is_deque(o) || PySlice_Check(o.ptr()))
+        calls().require_plain(o, function);
+    };
+    if (PyTuple_Check(plain[1].ptr()))
+      for (py::handle item : plain_list(plain[1])) require(borrow(item));
+    else
+      require(plain[1]);
+  }
   try {
     return calls().call_real(function, plain, {});
   } catch (py::error_already_set&) {  // its text may name the classes

@@ -131,6 +131,9 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     auto* s = reinterpret_cast<PySliceObject*>(p);
     return place_call(o, type_object(type), {borrow(s->start), borrow(s->stop), borrow(s->step)});
   }
+  if (type == &Py_GenericAliasType && !is_plain_key(py::object(o.attr("__args__")).ptr()) &&
+      !py::getattr(o, "__unpacked__", py::bool_(false)).cast<bool>())
+    return place_call(o, type_object(type), {o.attr("__origin__"), o.attr("__args__")});
   if (PyFrozenSet_CheckExact(p) && made_here(o) && !capture_.heap.is_fixed(p)) {
     if (std::ranges::all_of(plain_list(o), is_one_for_all)) return constant(o);
     return place_call(o, type_object(type), {py::tuple(items_of_set(o))});

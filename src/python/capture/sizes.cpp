@@ -24,6 +24,7 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
 }  // namespace
 
 py::object from_torch(const py::object& o) {
+  if (is_symbolic(o)) return o;
   // By type: isinstance would ask the object, whose class may answer with Python code.
   auto is = [&](py::handle type) { return PyObject_TypeCheck(o.ptr(), as_type(type)) != 0; };
   if (is(member_of<"torch", "SymInt">())) {
@@ -38,7 +39,13 @@ py::object from_torch(const py::object& o) {
     return symbolic_bool(c, sym::print(c), bridge::facts_of(s));
   }
   if (!PyTuple_Check(o.ptr()) && !PyList_CheckExact(o.ptr())) return o;
-  return with_items(o, from_torch);
+  bool same = true;  // then it is the object itself, to which captured code may write
+  py::object out = with_items(o, [&](const py::object& item) {
+    py::object made = from_torch(item);
+    same &= made.is(item);
+    return made;
+  });
+  return same ? o : out;
 }
 
 bool mentions_symbolic_int(py::handle o) {
