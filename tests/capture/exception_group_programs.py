@@ -13,7 +13,8 @@ BREAKS = {
 _TREE = """
 def tree(e):
     if isinstance(e, BaseExceptionGroup):
-        return (type(e).__name__, e.message, [tree(p) for p in e.exceptions])
+        parts = [tree(p) for p in e.exceptions]
+        return (type(e).__name__, e.message, parts, e.__suppress_context__)
     return (type(e).__name__, e.args)
 """
 

@@ -205,6 +205,40 @@ def stopped_from_outside(x, log):
 
 
 @program
+def returned_when_it_is_closed(x, log):
+    def numbers():
+        try:
+            yield x + 1
+        except GeneratorExit:
+            return "returned"
+
+    g = numbers()
+    y = next(g)
+    log.append((g.close(), g.close()))
+    return y
+
+
+@program
+def closed_while_an_exception_is_handled(x, log):
+    def fails():
+        try:
+            yield x + 1
+        finally:
+            raise ValueError("closed")
+
+    g = fails()
+    y = next(g)
+    try:
+        try:
+            raise KeyError("handled")
+        except KeyError:
+            g.close()
+    except ValueError as e:
+        log.append((repr(e.__context__), repr(e.__context__.__context__)))
+    return y
+
+
+@program
 def thrown_through_yield_from(x, log):
     def outer():
         try:

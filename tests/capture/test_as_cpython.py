@@ -260,6 +260,14 @@ CASES = {
     "cause_that_is_none": lambda: (_ for _ in ()).throw(IndexError) if SEEN else None,
     "popitem_with_arguments": lambda: {}.popitem(42),
     "unpacks_what_has_no_items": lambda: [a for a, b in [Plain()]],
+    "unpacks_a_number": lambda: [0, *3],
+    "sum_of_floats": lambda: [
+        sum([0.1] * 10), sum([0.1] * 10, 0.5), sum([True, 2, 0.1, 1e16, 1, -1e16, 0.5]),
+        sum([-0.0, -0.0], -0.0), sum([1e308, 1e308, 1.0]), sum([0.1] * 10 + [2**80, 0.1]),
+    ],
+    "sum_of_floats_and_others": lambda: [
+        sum([0.1] * 10 + [0j, 0.1]), sum([2**63] + [0.1] * 10), sum([2**62] * 2 + [0.1] * 10),
+    ],
     "sort_with_arguments": lambda: [1].sort(None),
     "set_with_a_list": lambda: operator.isub({1}, [1]),
     "a_type_sets_attributes": lambda: type.__setattr__(Plain, "late", 1) or Plain.late,

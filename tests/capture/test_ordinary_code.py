@@ -9,6 +9,7 @@ import heapq
 import re
 import sys
 import threading
+import typing
 
 import numpy as np
 import pytest
@@ -637,6 +638,37 @@ def test_slots_of_values_of_derived_classes():
     for (_, mine), _, _ in agree(slotted, lambda: 3):
         assert (type(mine), mine, mine.unit, mine.pair[1]) == (Slotted, 2.5, 7, 3)
         assert torch.equal(mine.pair[0], X)
+
+
+T = typing.TypeVar("T")
+
+
+class Box(typing.Generic[T]):
+    def __init__(self, value: T):
+        self.value = value
+
+
+class Pair(Box[T], typing.Generic[T]):
+    __slots__ = ("other",)
+
+
+BoxOfInt = Box[int]
+
+
+def generic(x, given):
+    made, inner = Pair(x * given.value), BoxOfInt(given.value)
+    made.other = inner
+    return x + inner.value, made, copy.deepcopy(given), isinstance(given, Box)
+
+
+def test_generic_classes():
+    def between(given, i):
+        given.value = i
+
+    for (_, made, copied, _), mine, _ in agree(generic, lambda: Box(1), between=between):
+        assert (type(made), type(made.other), type(copied)) == (Pair, Box, Box)
+        assert (made.other.value, copied.value) == (mine.value, mine.value)
+        assert torch.equal(made.value, X * mine.value)
 
 
 class Half:

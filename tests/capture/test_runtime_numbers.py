@@ -489,6 +489,7 @@ COMPUTED = {
     "copysign": lambda s: math.copysign(2.0, s),
     "extremes": lambda s: max(s, 0.25, 1 - s) + min(s, 0.5),
     "sum": lambda s: sum([s, s * 2, 1 - s]),
+    "sum_that_loses": lambda s: sum([1, s, 1e16, 3, 0.5, -1e16]) + sum([s] * 10, 0.5),
     "in_a_list": lambda s: [abs(s), s][0],
 }
 

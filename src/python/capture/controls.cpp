@@ -6,6 +6,7 @@
 
 #include "python/capture/capture.h"
 #include "python/capture/natives.h"
+#include "python/capture/plan_rebuild.h"
 #include "python/cpython/changes.h"
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/types.h"
@@ -446,11 +447,9 @@ Done Calls::reduce_plain(py::handle o) {
     return py::make_tuple(objects().type_of(o), py::make_tuple(py::list(heap().contents(o))),
                           py::none());
   PyTypeObject* type = Py_TYPE(p);
-  if (heap().is_tensor(o) || PyType_Check(p) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
-      type->tp_itemsize != 0 || PyDict_Check(p) || PyList_Check(p) || PyAnySet_Check(p))
+  if (heap().is_tensor(o) || PyType_Check(p) || builtin_base(type) != &PyBaseObject_Type ||
+      type == &PyBaseObject_Type)
     return std::nullopt;
-  for (PyTypeObject* base = type; base != nullptr; base = base->tp_base)
-    if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE) && base != &PyBaseObject_Type) return std::nullopt;
   for (const char* own : {"__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__"})
     if (objects().special_method(o, py::str(own)) != nullptr) return std::nullopt;
   const py::object of_type = type_object(type);

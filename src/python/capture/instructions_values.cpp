@@ -226,7 +226,16 @@ void map_add(Capture& c, TracedFrame& f, const Instruction& i) {
 }
 
 void list_extend(Capture& c, TracedFrame& f, const Instruction& i) {
-  py::object o = c.iterators.list_of(pop(f)), list = peek(f, i.arg);
+  const py::object given = pop(f);
+  py::object o, list = peek(f, i.arg);
+  try {
+    o = c.iterators.list_of(given);
+  } catch (py::error_already_set& e) {
+    const PyTypeObject* type = Py_TYPE(given.ptr());
+    if (!e.matches(PyExc_TypeError) || type->tp_iter != nullptr || PySequence_Check(given.ptr()))
+      throw;
+    raise(PyExc_TypeError, "Value after * must be an iterable, not ", type->tp_name);
+  }
   if (c.heap.exists(list)) list = c.effects.sequence_to_write(list);
   list.attr("extend")(o);
 }

@@ -10,6 +10,7 @@
 #include "python/capture/question.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 
 namespace oxy::python {
 namespace {
@@ -396,16 +397,21 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
   return {};
 }
 
+// `returned_` is what it has returned meanwhile.
 void Iterators::close_generator(LazyIterator& g) {
+  returned_ = py::none();
   if (g.done || !g.started) {
     g.done = true;
     return;
   }
+  const py::object exit = py::handle(PyExc_GeneratorExit)();
+  PyException_SetContext(exit.ptr(), handled_exception());  // as of any error that is raised here
   try {
-    if (resume_generator(g, py::none(), py::handle(PyExc_GeneratorExit)()))
+    if (resume_generator(g, py::none(), exit))
       raise(PyExc_RuntimeError, "generator ignored GeneratorExit");
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_GeneratorExit) && !e.matches(PyExc_StopIteration)) throw;
+    returned_ = py::none();
   }
 }
 
@@ -430,7 +436,10 @@ py::object Iterators::call_lazy_method(LazyIterator& l, const std::string& name,
                                        const Arguments& args) {
   const py::object held = l.stand_in;
   if (name == "__iter__" && args.empty()) return held;
-  if (name == "close" && l.frame && args.empty()) return close_generator(l), py::none();
+  if (name == "close" && l.frame && args.empty()) {
+    close_generator(l);
+    return kCloseReturns ? returned_ : py::none();
+  }
   py::object item;
   if (name == "__next__" && args.empty())
     item = next_of(l);

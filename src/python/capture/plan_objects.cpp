@@ -355,9 +355,10 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   if (PyExceptionInstance_Check(context.ptr()) && !made_here(context) &&
       !capture_.heap.tracked(context))
     context = py::none();
-  if (!cause.is_none() || !context.is_none() || was_raised)
+  const py::object suppresses = o.attr("__suppress_context__");
+  if (!cause.is_none() || !context.is_none() || suppresses.is(py::bool_(true)) || was_raised)
     write(Write::Exception, at,
-          {place(cause), place(context), place(o.attr("__suppress_context__")),
+          {place(cause), place(context), place(suppresses),
            was_raised ? place_traceback(raised->second) : place(py::none()),
            constant(py::bool_(was_raised))});
   return at;

@@ -22,7 +22,10 @@ bool is_namespace(PyTypeObject* type) {
 PyTypeObject* builtin_base(PyTypeObject* type) {
   // Classes written in C may lie on the heap as well; those of Python share one deallocator.
   static const destructor of_python = as_type(py::module_::import("enum").attr("Enum"))->tp_dealloc;
-  while (is_changeable_class(type) && type->tp_dealloc == of_python) type = type->tp_base;
+  // From CPython 3.12 on it is written in C: as empty as before.
+  static PyTypeObject* const generic = as_type(member_of<"typing", "Generic">());
+  while (is_changeable_class(type) && (type->tp_dealloc == of_python || type == generic))
+    type = type->tp_base;
   return type;
 }
 

@@ -306,6 +306,35 @@ bool some_is(Capture& c, const py::object& items, bool wanted) {
   return false;
 }
 
+bool is_float(const py::object& o) { return PyFloat_CheckExact(o.ptr()) || is_symbolic_float(o); }
+
+// sum() adds them as a long of C.
+bool is_small_int(const py::object& o) {
+  if (is_symbolic_int(o) || is_symbolic_bool(o)) return true;
+  if (!PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr())) return false;
+  int overflow = 0;
+  PyLong_AsLongAndOverflow(o.ptr(), &overflow);
+  return overflow == 0;
+}
+
+// Its arguments, the first of which is a float, as sum() adds them.
+PyObject* add_up(PyObject*, PyObject* numbers) {
+  const auto rest = owned(PyTuple_GetSlice(numbers, 1, PyTuple_GET_SIZE(numbers)));
+  PyObject* function = member_of<"builtins", "sum">().ptr();
+  return rest ? PyObject_CallFunctionObjArgs(function, rest.ptr(), PyTuple_GET_ITEM(numbers, 0),
+                                             nullptr)
+              : nullptr;
+}
+
+py::object sum_of_floats(Capture& c, Arguments numbers) {
+  if (numbers.size() == 1) return numbers[0];
+  const py::object& function = function_object<add_up>("sum");
+  if (auto number = c.numbers.float_of_sizes("sum", function, numbers)) return *number;
+  for (py::object& number : numbers)
+    if (is_symbolic(number)) number = guarded_number(number);
+  return steal(PyObject_CallObject(function.ptr(), tuple_of(numbers).ptr()));
+}
+
 Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
   if (args.size() + kwargs.size() > 2) return nothing;
   if (!kwargs.empty() && !kwargs[0].first.equal(py::str("start"))) return nothing;
@@ -315,9 +344,21 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
   if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) || PyByteArray_Check(total.ptr()))
     return nothing;
   py::object iterator = c.iterators.iterate(args[0]);
-  while (py::object item = c.iterators.iter_next(iterator))
+  bool ints = is_small_int(total);
+  Arguments floats;  // with ints among them: what CPython adds up in one go
+  if (kSumsCompensate && is_float(total)) floats = {total};
+  while (py::object item = c.iterators.iter_next(iterator)) {
+    if (!floats.empty() && (is_float(item) || PyLong_Check(item.ptr()) || is_symbolic(item))) {
+      floats.push_back(item);
+      continue;
+    }
+    if (!floats.empty()) total = sum_of_floats(c, std::exchange(floats, {}));
     total = c.objects.operate(member_of<"operator", "add">(), {total, item});
-  return total;
+    const bool goes_on = ints && is_small_int(item) && is_small_int(total);
+    if (kSumsCompensate && ints && !goes_on && is_float(total)) floats = {total};
+    ints = goes_on;
+  }
+  return floats.empty() ? total : sum_of_floats(c, std::move(floats));
 }
 
 Meant absolute(Capture& c, const Arguments& args) {

@@ -145,6 +145,12 @@ inline constexpr bool kNamesContextProtocol = PY_VERSION_HEX >= 0x030B0000;
 // pop() and popitem() of a class derived from OrderedDict call its methods for items.
 inline constexpr bool kOrderedDictsPopByItems = PY_VERSION_HEX < 0x030B0000;
 
+// A generator's close() gives what the generator returns.
+inline constexpr bool kCloseReturns = PY_VERSION_HEX >= 0x030D0000;
+
+// sum() of floats adds, in the end, what rounding has lost.
+inline constexpr bool kSumsCompensate = PY_VERSION_HEX >= 0x030C0000;
+
 // issubset() asks an iterable for no more once it has seen all of the set.
 constexpr bool kIssubsetStopsEarly = PY_VERSION_HEX >= 0x030C0000;
 
