@@ -52,9 +52,9 @@ Arg wrapped(const Arg& a, int64_t rank) {
 
 // The rank that the dimensions among the arguments count in.
 std::optional<int64_t> rank_of_dims(const ir::Graph& g, const ir::Node& n) {
-  constexpr std::string_view of_results[] = {"aten.unsqueeze.default", "aten.unsqueeze_copy.default",
-                                             "aten.stack.default", "aten.cat.default",
-                                             "aten.diag_embed.default"};
+  constexpr std::string_view of_results[] = {"aten.unsqueeze.default",
+                                             "aten.unsqueeze_copy.default", "aten.stack.default",
+                                             "aten.cat.default", "aten.diag_embed.default"};
   const bool of_result =
       std::ranges::find(of_results, std::string_view(n.target)) != std::end(of_results) ||
       n.target.find("_backward.") != std::string::npos;  // those of the operand

@@ -210,8 +210,7 @@ at::Tensor plain_view(const at::Tensor& base, const ViewPlace& place) {
       c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(), base.dtype());
   view.unsafeGetTensorImpl()->set_sizes_and_strides(place.sizes, place.strides, place.offset);
   const auto [included, excluded] = c10::impl::tls_local_dispatch_key_set();
-  if (!((base.key_set() | included) - excluded).has(c10::DispatchKey::ADInplaceOrView))
-    return view;
+  if (!((base.key_set() | included) - excluded).has(c10::DispatchKey::ADInplaceOrView)) return view;
   using torch::autograd::CreationMeta;
   const CreationMeta made = c10::InferenceMode::is_enabled() ? CreationMeta::INFERENCE_MODE
                             : c10::GradMode::is_enabled()    ? CreationMeta::DEFAULT

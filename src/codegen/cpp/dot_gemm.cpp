@@ -16,9 +16,10 @@ Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 
 // The values of k at a time.
 Size depth_of(const Gemm& p, const Machine& target) {
-  const Size fits = Size(tuning::prefetch_row_bytes(target) * kColumns / ir::byte_size(p.dtype)) /
-                    max(p.m, 1);
-  return ceil_div(max(fits, tuning::gemm_least_depth), kColumnsOfAnIteration) * kColumnsOfAnIteration;
+  const Size fits =
+      Size(tuning::prefetch_row_bytes(target) * kColumns / ir::byte_size(p.dtype)) / max(p.m, 1);
+  return ceil_div(max(fits, tuning::gemm_least_depth), kColumnsOfAnIteration) *
+         kColumnsOfAnIteration;
 }
 
 class DotEmitter {
@@ -205,10 +206,10 @@ class DotEmitter {
 
   Prelude prelude_;
   const int lanes_, most_rows_;
-  const bool pairs_;                  // of bf16 along k
-  const int elements_;                // of a step
-  const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
-  const std::string result_;          // what is written
+  const bool pairs_;                   // of bf16 along k
+  const int elements_;                 // of a step
+  const std::string half_, element_;   // "bf16", "f16" or ""; what lies in memory
+  const std::string result_;           // what is written
   const int64_t long_column_, ahead_;  // elements: whose next columns are not prefetched; instead
   std::string vec_, multiply_add_, body_;
 };
@@ -242,9 +243,9 @@ std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target) {
 }
 
 std::vector<Size> dot_gemm_parameters(const Gemm& p, const Machine& target) {
-  return {p.m,       p.n,        p.channels, p.a_batch,     p.a_row,  p.b_batch,     p.b_n,
-          p.c_batch, p.c_row,    p.a_offset, p.b_offset,    p.c_offset, p.bias_offset, p.bias,
-          iterations(p), depth_of(p, target)};
+  return {p.m,           p.n,       p.channels,    p.a_batch,          p.a_row,    p.b_batch,
+          p.b_n,         p.c_batch, p.c_row,       p.a_offset,         p.b_offset, p.c_offset,
+          p.bias_offset, p.bias,    iterations(p), depth_of(p, target)};
 }
 
 Size dot_gemm_scratch_bytes(const Gemm& p, const Machine& target) {

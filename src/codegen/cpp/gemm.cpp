@@ -137,10 +137,9 @@ struct Blocking {
         select(copied, s.channels + max(collide, Size(columns)) * 16, collide * (s.channels + 16));
     // Panels side by side share the pages of B's rows, which are gone for the next panel where all
     // of them span more than the cache.
-    const Size pieces =
-        is_less(channels, s.channels) *
-        max(is_less(cache(s, t), rows_per_block * row_bytes),
-            is_less(t.l2.bytes, s.channels * bytes_between_rows(s)));
+    const Size pieces = is_less(channels, s.channels) *
+                        max(is_less(cache(s, t), rows_per_block * row_bytes),
+                            is_less(t.l2.bytes, s.channels * bytes_between_rows(s)));
     together = select(
         pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
     by_piece = pieces * max(copied, collide);

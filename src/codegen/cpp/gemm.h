@@ -109,8 +109,8 @@ Size dot_gemm_scratch_bytes(const Gemm& p, const Machine& target);
 Size dot_gemm_range(const Gemm& p);
 
 // Gemms of few rows with a matrix whose rows are contiguous: eight rows of B at a time are read
-// once, as they lie, each value times one of A and added to the row of sums (in f32), which stays in
-// the first-level cache.
+// once, as they lie, each value times one of A and added to the row of sums (in f32), which stays
+// in the first-level cache.
 int64_t row_most_rows(const Gemm& p);
 bool is_row_gemm(const Gemm& p, const Machine& target);
 std::string emit_row_gemm(ir::DType dtype, bool to_f32, const Machine& target);

@@ -1,6 +1,6 @@
-// The emitted text: `addR` (eight values of k for R rows, along the columns), `add_rest` (any number
-// of rows and values), `kernel`. A parallel iteration is a group of columns of one batch. Halves are
-// widened: B where it is used, of A what one step of k takes.
+// The emitted text: `addR` (eight values of k for R rows, along the columns), `add_rest` (any
+// number of rows and values), `kernel`. A parallel iteration is a group of columns of one batch.
+// Halves are widened: B where it is used, of A what one step of k takes.
 #include "codegen/cpp/gemm.h"
 
 #include <algorithm>
@@ -207,8 +207,8 @@ int64_t row_most_rows(const Gemm& p) {
 }
 
 bool is_row_gemm(const Gemm& p, const Machine& target) {
-  const bool few = p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= row_most_rows(p)
-                                                  : p.rows == Gemm::Rows::Few;
+  const bool few =
+      p.rows == Gemm::Rows::AsHinted ? p.m.hint() <= row_most_rows(p) : p.rows == Gemm::Rows::Few;
   return few && !p.is_convolution() && !p.packed && p.a_k.is_constant(1) && p.b_n.is_constant(1) &&
          !p.b_k.is_constant(1) && !is_narrow_gemm(p, target);
 }

@@ -27,7 +27,8 @@ class GemmCase {
     auto upto = [&](int64_t most) {
       return 1 + static_cast<int64_t>(random() % static_cast<uint32_t>(most));
     };
-    const int64_t m = upto(random() % 3 == 0 ? 16 : 200), k = upto(700), n = upto(400), batch = upto(2);
+    const int64_t m = upto(random() % 3 == 0 ? 16 : 200), k = upto(700), n = upto(400),
+                  batch = upto(2);
     a_ = matrix(random, batch, m, k, m > 40 && random() % 2 == 0);
     b_ = matrix(random, batch, k, n, random() % 2 == 0);
     c_ = matrix(random, batch, m, n, false);
