@@ -76,7 +76,11 @@ int KernelWriter::copies_of(const For& loop) const {
   if (std::ranges::any_of(computes, [&](const Compute& c) { return is_strided(c, loop.var); }))
     return 1;
   const bool heavy = std::ranges::any_of(computes, is_heavy, &Compute::op);
-  return heavy || std::ranges::distance(all<Accumulate>(loop.body)) >= 4 ? 2 : 4;
+  int copies = heavy || std::ranges::distance(all<Accumulate>(loop.body)) >= 4 ? 2 : 4;
+  // What is left behind steps of all copies goes to the first one.
+  while (copies > 1 && loop.size.is_const() && loop.size.value() < int64_t{lanes_} * copies)
+    copies /= 2;
+  return copies;
 }
 
 std::string KernelWriter::identity(const Init& init, int lanes) {
@@ -214,7 +218,8 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     return text.apply(LoopOp::Max, DType::I64, {{x, DType::I64}, {zero, DType::I64}});
   };
   if (acc.form == Accumulator::Form::Copies) {
-    const std::string at = arg ? wide_positions(acc) : "";
+    const bool near = acc.copies == 1 && acc.at == DType::I32;
+    const std::string at = !arg ? "" : near ? cat(acc.name, "_at") : wide_positions(acc);
     for (int step = 1; step < acc.copies; step *= 2) {
       for (int k = 0; k + step < acc.copies; k += 2 * step) {
         write_fold(acc, cat(acc.name, '[', k, ']'), cat(at, '[', k, ']'),
@@ -223,7 +228,8 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     }
     std::string text = cat(acc.name, "[0]");
     if (arg && lanes_ > 1) {
-      const char* piece = acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min";
+      const std::string piece = cat(acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min",
+                                    near ? "_near" : "");
       const std::string element = memory_type(acc.init.dtype);
       text = position(cat(prelude_.fn(piece, element, lanes_), '(', text, ", ", at, "[0])"), 1);
     } else {

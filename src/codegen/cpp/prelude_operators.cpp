@@ -124,16 +124,28 @@ constexpr std::string_view kLater = R"(OXY_INLINE $i32 @@($T a, $T b) {
 }
 )";
 
+// Without a NaN the extreme is one instruction a step.
+constexpr std::string_view kFoldNan = R"(OXY_INLINE $t @@($T v) {
+  if (__builtin_expect(@any.i32(__builtin_convertvector(v != v, $i32)), 0))
+    return ($t)__builtin_nanf("");
+  return $OP;
+}
+)";
+
 constexpr std::string_view kArg = R"(OXY_INLINE i64 @@($T v, $i64 at) {
-  $t best = v[0];
-  i64 where = at[0];
-  for (int l = 1; l < $N; ++l) {
-    if ($OP(best, where, v[l], at[l])) {
-      best = v[l];
-      where = at[l];
-    }
-  }
-  return where;
+  $i32 held = ~__builtin_convertvector(at < ($i64){}, $i32);
+  $i32 best = __builtin_convertvector(v != v, $i32) & held;
+  if (!@any.i32(best)) best = __builtin_convertvector(v == @splat($OP), $i32) & held;
+  i64 where = @fold_min.i64(@select.i64(best, at, @splat.i64(0x7fffffffffffffff)));
+  return where == 0x7fffffffffffffff ? -1 : where;
+}
+)";
+constexpr std::string_view kArgNear = R"(OXY_INLINE i64 @@($T v, $i32 at) {
+  $i32 held = at >= ($i32){};
+  $i32 best = __builtin_convertvector(v != v, $i32) & held;
+  if (!@any.i32(best)) best = __builtin_convertvector(v == @splat($OP), $i32) & held;
+  i32 where = @fold_min.i32(@select.i32(best, at, @splat.i32(0x7fffffff)));
+  return where == 0x7fffffff ? -1 : where;
 }
 )";
 
@@ -443,8 +455,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     {"fold_and", "", 2, 0, kFold, "v & w"},
     {"fold_max", "", 2, 0, kFold, "@max(v, w)"},
     {"fold_min", "", 2, 0, kFold, "@min(v, w)"},
-    {"fold_max_nan", "", 2, 0, kFold, "@max_nan(v, w)"},
-    {"fold_min_nan", "", 2, 0, kFold, "@min_nan(v, w)"},
+    {"fold_max_nan", "", 2, 0, kFoldNan, "@fold_max(v)"},
+    {"fold_min_nan", "", 2, 0, kFoldNan, "@fold_min(v)"},
 
     // Element b at index ib takes the place of element a at ia in an arg-max (arg-min): an extreme,
     // or NaN, first wins. An index below 0 says that there is no element yet.
@@ -457,9 +469,11 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
     {"later_min", "", 1, 0, "OXY_INLINE b8 @@($T a, $T b) { return !(b >= a) && a == a; }\n"},
     {"later_max", "", 2, 0, kLater, "<="},
     {"later_min", "", 2, 0, kLater, ">="},
-    // The index of the best lane.
-    {"arg_max", "", 2, 0, kArg, "@beats_max.1"},
-    {"arg_min", "", 2, 0, kArg, "@beats_min.1"},
+    // The index of the best lane, below 0 where no lane has one; "near": those fit four bytes.
+    {"arg_max", "", 2, 0, kArg, "@fold_max(v)"},
+    {"arg_min", "", 2, 0, kArg, "@fold_min(v)"},
+    {"arg_max_near", "", 2, 0, kArgNear, "@fold_max(v)"},
+    {"arg_min_near", "", 2, 0, kArgNear, "@fold_min(v)"},
 
     // bf16 and f16 are their bits in registers (u16).
     {"f32_of_bf16", "u16", 1, 0,
@@ -517,6 +531,10 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 }
 )"},
     {"f32_of_f16", "u16", 1, 0, R"(OXY_INLINE f32 @@(u16 x) {
+#if defined(__F16C__)
+  typedef short halves __attribute__((vector_size(16)));
+  return __builtin_ia32_vcvtph2ps((halves){(short)x})[0];
+#else
   u32 sign = (u32)(x & 0x8000) << 16;
   u32 magnitude = x & 0x7fff;
   if (magnitude >= 0x7c00) {
@@ -524,9 +542,14 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   }
   f32 scaled = __builtin_bit_cast(f32, magnitude << 13) * 0x1p112f;
   return __builtin_bit_cast(f32, sign | __builtin_bit_cast(u32, scaled));
+#endif
 }
 )"},
     {"f16_of_f32", "f32", 1, 0, R"(OXY_INLINE u16 @@(f32 x) {
+#if defined(__F16C__)
+  typedef f32 floats __attribute__((vector_size(16)));
+  return (u16)__builtin_ia32_vcvtps2ph((floats){x}, 4)[0];
+#else
   u32 bits = __builtin_bit_cast(u32, x);
   u32 sign = bits >> 16 & 0x8000;
   u32 magnitude = bits & 0x7fffffff;
@@ -538,6 +561,7 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   }
   u32 even = magnitude >> 13 & 1;
   return (u16)(sign | (magnitude - 0x38000000 + 0xfff + even) >> 13);
+#endif
 }
 )"},
     // LLVM would move a comparison of what is converted in front of the conversion, where it
