@@ -55,7 +55,11 @@ static bool depends(const Nest& n, Expr index, Expr axis) {
   });
 }
 
-Expr contiguous_axis(const Nest& n) {
+namespace {
+
+// The axis along which most elements that are read (of a reduction) or written follow each other
+// `stride` apart; 0: none does.
+Expr axis_of_stride(const Nest& n, int64_t stride) {
   constexpr int64_t kMostVotes = int64_t{1} << 31;
   const LoopOp voter = find_inst(n, LoopOp::Reduce) ? LoopOp::Load : LoopOp::Store;
   Expr best = 0;
@@ -65,7 +69,7 @@ Expr contiguous_axis(const Nest& n) {
     for (const Inst& i : n.body) {
       if (i.op != voter) continue;
       auto c = coefficient(i.index[0], a.var);
-      if (!c || !c->is_const(1)) continue;
+      if (!c || !c->is_const(stride)) continue;
       // As many votes as elements, so that small operands do not decide; a size that is not known
       // counts as 1024.
       int64_t elements = 1;
@@ -79,6 +83,16 @@ Expr contiguous_axis(const Nest& n) {
       best = a.var;
     }
   }
+  return best;
+}
+
+}  // namespace
+
+Expr contiguous_axis(const Nest& n) {
+  constexpr int64_t kMostOfALine = 8;  // elements; lanes so far apart still share lines
+  Expr best = axis_of_stride(n, 1);
+  for (int64_t s = 2; s <= kMostOfALine && best.is_const() && find_inst(n, LoopOp::Reduce); ++s)
+    best = axis_of_stride(n, s);
   return best;
 }
 
