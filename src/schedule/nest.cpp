@@ -55,13 +55,11 @@ static bool depends(const Nest& n, Expr index, Expr axis) {
   });
 }
 
-namespace {
-
-// The axis along which most elements that are read (of a reduction) or written follow each other
-// `stride` apart; 0: none does.
-Expr axis_of_stride(const Nest& n, int64_t stride) {
+Expr contiguous_axis(const Nest& n) {
   constexpr int64_t kMostVotes = int64_t{1} << 31;
-  const LoopOp voter = find_inst(n, LoopOp::Reduce) ? LoopOp::Load : LoopOp::Store;
+  const bool reduces = find_inst(n, LoopOp::Reduce);
+  const LoopOp voter = reduces ? LoopOp::Load : LoopOp::Store;
+  const int64_t farthest = reduces ? 8 : 1;  // elements apart that share lines
   Expr best = 0;
   int64_t most = 0;
   for (const Axis& a : n.axes) {
@@ -69,30 +67,20 @@ Expr axis_of_stride(const Nest& n, int64_t stride) {
     for (const Inst& i : n.body) {
       if (i.op != voter) continue;
       auto c = coefficient(i.index[0], a.var);
-      if (!c || !c->is_const(stride)) continue;
+      if (!c || !c->is_const() || c->value() < 1 || c->value() > farthest) continue;
       // As many votes as elements, so that small operands do not decide; a size that is not known
       // counts as 1024.
       int64_t elements = 1;
       for (const Axis& b : n.axes)
         if (elements < kMostVotes && depends(n, i.index[0], b.var))
           elements *= hinted(b.size).value_or(1024);
-      votes += std::min(elements, kMostVotes);
+      votes += std::max<int64_t>(std::min(elements, kMostVotes) / c->value(), 1);
     }
     if (votes > most) {
       most = votes;
       best = a.var;
     }
   }
-  return best;
-}
-
-}  // namespace
-
-Expr contiguous_axis(const Nest& n) {
-  constexpr int64_t kMostOfALine = 8;  // elements; lanes so far apart still share lines
-  Expr best = axis_of_stride(n, 1);
-  for (int64_t s = 2; s <= kMostOfALine && best.is_const() && find_inst(n, LoopOp::Reduce); ++s)
-    best = axis_of_stride(n, s);
   return best;
 }
 

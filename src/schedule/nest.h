@@ -50,7 +50,8 @@ size_t place_of(const std::vector<Axis>& axes, Expr var);
 bool has_axis(const std::vector<Axis>& axes, Expr var);
 bool is_reduction_axis(const Nest& n, Expr var);
 // The variable of the axis whose neighbours are neighbours in memory: of the store for an
-// elementwise loop, of most loads for a reduction. An invalid result (0) where there is none.
+// elementwise loop; of most loads for a reduction, where those a few elements apart count as part
+// of a neighbour. An invalid result (0) where there is none.
 Expr contiguous_axis(const Nest& n);
 
 Nest flatten(const loops::Program& p, const loops::Loop& l);

@@ -228,8 +228,8 @@ void KernelWriter::write_result(const Result& r, const Scope& scope) {
     }
     std::string text = cat(acc.name, "[0]");
     if (arg && lanes_ > 1) {
-      const std::string piece = cat(acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min",
-                                    near ? "_near" : "");
+      const std::string piece =
+          cat(acc.init.kind == ReduceKind::ArgMax ? "arg_max" : "arg_min", near ? "_near" : "");
       const std::string element = memory_type(acc.init.dtype);
       text = position(cat(prelude_.fn(piece, element, lanes_), '(', text, ", ", at, "[0])"), 1);
     } else {

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kColumnsOfAnIteration = tuning::dot_columns_of_an_iteration;
 constexpr int kColumns = tuning::dot_columns;
+constexpr int64_t kWholeSteps = 64;  // values of k: whole vectors of each dtype
 
 Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 
@@ -18,8 +19,7 @@ Size iterations(const Gemm& p) { return ceil_div(p.n, kColumnsOfAnIteration); }
 Size depth_of(const Gemm& p, const Machine& target) {
   const Size fits =
       Size(tuning::prefetch_row_bytes(target) * kColumns / ir::byte_size(p.dtype)) / max(p.m, 1);
-  return ceil_div(max(fits, tuning::gemm_least_depth), kColumnsOfAnIteration) *
-         kColumnsOfAnIteration;
+  return ceil_div(max(fits, tuning::gemm_least_depth), kWholeSteps) * kWholeSteps;
 }
 
 class DotEmitter {

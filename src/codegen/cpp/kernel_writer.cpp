@@ -475,9 +475,9 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
 // division takes much longer than products with the reciprocal.
 bool KernelWriter::is_long_division(const Compute& c, const Scope& scope) const {
   return c.op == LoopOp::Div && c.dtype == DType::F32 && scope.lanes == 16 &&
-         sym::range_of(scope.var).hi >= 2 * scope.lanes &&
-         value(c.args[0]).vector && !value(c.args[1]).vector &&
-         value(c.args[0]).dtype == DType::F32 && value(c.args[1]).dtype == DType::F32;
+         sym::range_of(scope.var).hi >= 2 * scope.lanes && value(c.args[0]).vector &&
+         !value(c.args[1]).vector && value(c.args[0]).dtype == DType::F32 &&
+         value(c.args[1]).dtype == DType::F32;
 }
 
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
