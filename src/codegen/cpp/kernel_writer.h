@@ -193,6 +193,7 @@ class KernelWriter {
   std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
   std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
   bool has_gather(DType dtype, const Scope& scope) const;
+  bool has_masked_load(DType dtype, const Scope& scope) const;
   std::string gather_text(DType dtype, const std::string& base, const std::string& at,
                           const std::string& mask, const Scope& scope);
   bool write_run(const Compute& c, const Scope& scope, const std::string& mask,

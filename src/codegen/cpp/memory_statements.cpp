@@ -168,22 +168,27 @@ std::optional<KernelWriter::LaneOffsets> KernelWriter::lane_offsets(Expr e, int 
 // `mask`: of which lanes.
 std::string KernelWriter::gathered(const Compute& c, const Scope& scope, const std::string& mask) {
   if (!has_gather(c.dtype, scope)) return "";
-  const auto offsets = lane_offsets(c.index, ir::byte_size(c.dtype), scope);
+  const auto offsets = lane_offsets(c.index, std::max(ir::byte_size(c.dtype), 4), scope);
   if (!offsets) return "";
   return gather_text(c.dtype, cat(buffer(c.buffer), " + ", offsets->shared), offsets->own,
                      in_use(mask, scope), scope);
 }
 
+// Of the lanes of a mask at once.
+bool KernelWriter::has_masked_load(DType dtype, const Scope& scope) const {
+  return ir::byte_size(dtype) == 4 || (ir::byte_size(dtype) < 4 && has_gather(dtype, scope));
+}
+
 bool KernelWriter::has_gather(DType dtype, const Scope& scope) const {
-  const int bytes = ir::byte_size(dtype);
-  return bytes >= 4 && scope.lanes * bytes == prelude_.target().vector_bytes;
+  return scope.lanes * std::max(ir::byte_size(dtype), 4) == prelude_.target().vector_bytes;
 }
 
 // The elements `at` behind `base`, of the lanes in a mask, or of all.
 std::string KernelWriter::gather_text(DType dtype, const std::string& base, const std::string& at,
                                       const std::string& mask, const Scope& scope) {
   const std::string piece = fn(mask.empty() ? "gather" : "gather_if", dtype, scope);
-  return cat(piece, '(', base, ", ", at, mask.empty() ? "" : ", ", mask, ')');
+  const std::string found = cat(piece, '(', base, ", ", at, mask.empty() ? "" : ", ", mask, ')');
+  return dtype == DType::B8 ? cat(fn("mask_of", dtype, scope), '(', found, ')') : found;
 }
 
 // A load at places with quotients. Mostly these follow each other, where no lane begins the next
@@ -271,11 +276,13 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   std::string some;  // the lanes of the mask at once
   if (in_tile(c, scope)) {
     some = vector_load(c, a, scope);
-  } else if (ir::byte_size(c.dtype) == 4 && (second || a.kind == Access::Kind::Contiguous)) {
+  } else if (has_masked_load(c.dtype, scope) &&
+             (a.kind == Access::Kind::Contiguous || (second && ir::byte_size(c.dtype) == 4))) {
     const std::string lanes = in_use(mask.name, scope);
     some = cat(fn(second ? "load_second_if" : "load_if", c.dtype, scope), '(', buffer(c.buffer),
                " + ", a.offset, ", ", lanes, ')');
-  } else if (a.kind == Access::Kind::Gather) {
+    if (c.dtype == DType::B8) some = cat(fn("mask_of", c.dtype, scope), '(', some, ')');
+  } else if (!fast) {
     some = gathered(c, scope, mask.name);
   }
   if (!some.empty()) {
@@ -293,6 +300,11 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   out_.line(v.name, " = ", loaded, ';');
   out_.close();
   const std::string any = cat(prelude_.fn("any", "i32", scope.lanes), '(', mask.name, ')');
+  if (const std::string some_lanes = gathered(c, scope, mask.name); !some_lanes.empty()) {
+    out_.line("else if (", any, ") ", v.name, " = ",
+              operators(scope).select(mask.name, some_lanes, v.name, c.dtype), ';');
+    return;
+  }
   out_.open("else if (", any, ") for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
   out_.line("if (", mask.name, "[l]) ", v.name, "[l] = ", element, ';');
   out_.close();

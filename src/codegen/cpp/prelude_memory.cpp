@@ -34,6 +34,42 @@ namespace {
             "#endif\n"                                                                   \
             "}\n"}
 
+// Elements of 2 or 1 bytes (shift: 1 or 2) out of the words of four that they lie in: a word is in
+// one page.
+constexpr std::string_view kGatherPart = R"(OXY_INLINE $T @@(const $t* p, $i32 at, $i32 m) {
+  $i32 place = at + @splat.i32((i32)(((u64)p & 3) >> (2 - $OP)));
+  $i32 word = @gather_if.i32((const i32*)((u64)p & ~(u64)3), place >> $OP, m);
+  $u32 bits = ($u32)(place & ((1 << $OP) - 1)) * (32 >> $OP);
+  return __builtin_convertvector(($u32)word >> bits, $T);
+}
+)";
+constexpr std::string_view kGatherAll =
+    "OXY_INLINE $T @@(const $t* p, $i32 at) { return @gather_if(p, at, ~($i32){}); }\n";
+
+constexpr std::string_view kLoadSome = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+  if (!@any.i32(~m)) return @load(p);
+  $T v = {};
+  for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[l];
+  return v;
+}
+)";
+// 16 lanes.
+constexpr std::string_view kLoadIf = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
+#if defined(__clang__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if $B == 32
+  typedef short V __attribute__((vector_size($B)));
+#else
+  typedef char V __attribute__((vector_size($B)));
+#endif
+  return ($T)$OP((const V*)p, (V){}, __builtin_ia32_cvtd2mask512(m));
+#else
+  $T v = {};
+  for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[l];
+  return v;
+#endif
+}
+)";
+
 constexpr Piece kMemoryPieces[] = {
     {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
@@ -100,6 +136,10 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
     // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
+    {"load_if", "1", 2, 16, kLoadIf, "__builtin_ia32_loaddquqi128_mask"},
+    {"load_if", "2", 2, 32, kLoadIf, "__builtin_ia32_loaddquhi256_mask"},
+    {"load_if", "1", 2, 0, kLoadSome},
+    {"load_if", "2", 2, 0, kLoadSome},
     {"load_if", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
   return ($T)__builtin_ia32_maskloadd256((const $i32*)p, m);
 }
@@ -161,6 +201,8 @@ constexpr Piece kMemoryPieces[] = {
 #endif
 }
 )"},
+    {"gather", "2", 2, 0, kGatherAll},
+    {"gather", "1", 2, 0, kGatherAll},
     {"gather", "8", 2, 0,
      "OXY_INLINE $T @@(const $t* p, $i64 at) { return @gather_if(p, at, ~($i32){}); }\n"},
     // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
@@ -180,6 +222,8 @@ constexpr Piece kMemoryPieces[] = {
   return ($T)__builtin_ia32_gatherdiv8di(($i64){}, p, at, __builtin_ia32_cvtd2mask256(m), 8);
 }
 )"},
+    {"gather_if", "2", 2, 0, kGatherPart, "1"},
+    {"gather_if", "1", 2, 0, kGatherPart, "2"},
     {"gather_if", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, $S at, $i32 m) {
   $T v = {};
   for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[at[l]];
