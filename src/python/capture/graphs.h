@@ -64,7 +64,8 @@ class Graphs : public Part {
   void note_leaf(const py::object& made);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_of_made_leaf(py::handle tensor);
-  bool uses_but_of_data(ir::ValueId tensor) const;
+  bool may_be_saved(const std::vector<py::object>& tensors) const;
+  void refuse_former_data(py::handle tensor, py::handle value) const;
   void give_data(const py::object& tensor, const py::object& data, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
   void note_op(const py::object& results);
@@ -245,15 +246,17 @@ class Graphs : public Part {
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);
   struct DataGiven {  // by an assignment to `data`
-    bool leads_in_front(const std::vector<at::Tensor>& roots) const;
+    bool is_seen_from(const std::vector<at::Tensor>& roots) const;
+    bool is_written() const;  // the tensor, since then
     py::object tensor, value;
     std::pair<uint32_t, size_t> writes;  // to the value
     size_t own_writes = 0;               // to the tensor's memory
     std::vector<py::object> others;      // that shared memory with the tensor
     std::vector<py::object> values;      // that share it with the value
     ir::NodeId behind;                   // the node
-    bool saved = false;                  // a backward may look at what the tensor has held
-    uint64_t node = 0;                   // autograd's that comes next
+    // A backward of what was recorded in front may look at what the tensor held; at the value.
+    bool saved = false, value_saved = false;
+    uint64_t node = 0;  // autograd's that comes next
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;
   };

@@ -25,10 +25,14 @@ void Calls::set_data(py::handle tensor, py::handle value) {
     refuse();
   // What it has been before, as behind `t.data -= 1`.
   if (v.is_alias_of(t) && v.storage_offset() == t.storage_offset() && t.is_conj() == v.is_conj() &&
-      t.is_neg() == v.is_neg())
+      t.is_neg() == v.is_neg()) {
+    graphs().refuse_former_data(tensor, value);
     return;
-  for (const auto& [other, fake] : heap().fakes())
-    if (v.is_alias_of(THPVariable_Unpack(fake.ptr()))) refuse();
+  }
+  for (const auto& [other, fake] : heap().fakes()) {
+    const at::Tensor& input = THPVariable_Unpack(fake.ptr());
+    if (v.is_alias_of(input) || (!fake.is(tensor) && t.is_alias_of(input))) refuse();
+  }
   if (k->source.valid()) {
     if (!k->original) refuse();
     const at::Tensor& real = THPVariable_Unpack(k->original.ptr());
@@ -39,13 +43,32 @@ void Calls::set_data(py::handle tensor, py::handle value) {
   graphs().give_data(borrow(tensor), data, borrow(value));
 }
 
-// Whether a backward may look at what the tensor holds then.
-bool Graphs::uses_but_of_data(ir::ValueId tensor) const {
+// `value` has what the tensor held before it was given other data.
+void Graphs::refuse_former_data(py::handle tensor, py::handle value) const {
+  const auto is_value = [&](const py::object& o) {
+    return *heap().tracked(o)->value == *heap().tracked(value)->value;
+  };
+  for (const DataGiven& d : data_given_)
+    if (d.tensor.is(tensor) && std::ranges::any_of(d.others, is_value)) refuse_data(d);
+}
+
+// Whether a backward may look at what one of the tensors, which share memory, holds then: at one
+// that has a history, or that an op has read whose result has one.
+bool Graphs::may_be_saved(const std::vector<py::object>& tensors) const {
+  std::set<ir::ValueId> read, plain;
+  for (const py::object& o : tensors) {
+    if (!THPVariable_Unpack(o.ptr()).is_leaf()) return true;
+    read.insert(*heap().tracked(o)->value);
+  }
+  for (const py::object& o : heap().held())
+    if (heap().is_tensor(o) && !THPVariable_Unpack(o.ptr()).requires_grad())
+      plain.insert(*heap().tracked(o)->value);
   return std::ranges::any_of(ir->graph.order(), [&](ir::NodeId id) {
     const ir::Node& n = ir->graph.node(id);
-    bool uses = false;
-    ir::for_each_value(n, [&](ir::ValueId v) { uses |= v == tensor; });
-    return uses && !n.dead && n.target != "detach";
+    bool reads = false;
+    ir::for_each_value(n, [&](ir::ValueId v) { reads |= read.contains(v); });
+    return reads && !n.dead &&
+           !std::ranges::all_of(n.outputs, [&](ir::ValueId v) { return plain.contains(v); });
   });
 }
 
@@ -55,7 +78,6 @@ void Graphs::give_data(const py::object& tensor, const py::object& data, const p
   const ir::ValueId own = *heap().tracked(tensor)->value;
   DataGiven given{.tensor = tensor,
                   .value = value,
-                  .saved = t.requires_grad() && uses_but_of_data(own),
                   .node = at::sequence_number::peek(),
                   .stack = frames().user_stack().frames(),
                   .steps = frames().places_to_stop()};
@@ -66,6 +88,8 @@ void Graphs::give_data(const py::object& tensor, const py::object& data, const p
     if (other.is_alias_of(t) && *heap().tracked(o)->value != own) given.others.push_back(o);
     if (other.is_alias_of(v)) given.values.push_back(o);
   }
+  given.saved = may_be_saved({tensor}) || may_be_saved(given.others);
+  given.value_saved = may_be_saved(given.values);
   calls().call_method(data, "copy_", {value}, {});
   given.writes = writes_to(v);
   given.own_writes = writes_to_memory(innermost(t).storage());
@@ -73,16 +97,22 @@ void Graphs::give_data(const py::object& tensor, const py::object& data, const p
   data_given_.push_back(std::move(given));
 }
 
-// Whether a backward from there runs what was recorded before the tensor was given its data.
-bool Graphs::DataGiven::leads_in_front(const std::vector<at::Tensor>& roots) const {
-  return saved && std::ranges::any_of(nodes_behind(roots), [this](const auto& n) {
+// Whether a backward from there looks at what the tensor held before; or at the value, where the
+// tensor, which shares that, has been written since.
+bool Graphs::DataGiven::is_seen_from(const std::vector<at::Tensor>& roots) const {
+  return (saved || (value_saved && is_written())) &&
+         std::ranges::any_of(nodes_behind(roots), [this](const auto& n) {
            return n->num_outputs() > 0 && n->sequence_nr() < node;
          });
 }
 
+bool Graphs::DataGiven::is_written() const {
+  return writes_to_memory(innermost(THPVariable_Unpack(tensor.ptr())).storage()) != own_writes;
+}
+
 void Graphs::refuse_backward_of_data(const std::vector<at::Tensor>& roots) const {
   for (const DataGiven& d : data_given_)
-    if (d.leads_in_front(roots)) refuse_data(d);
+    if (d.is_seen_from(roots)) refuse_data(d);
 }
 
 void Graphs::refuse_data(const DataGiven& d) {
@@ -103,8 +133,7 @@ void Graphs::refuse_shared_data(const std::vector<at::Tensor>& outputs) const {
     if (o.requires_grad()) with_history.push_back(o);
   for (const DataGiven& d : data_given_) {
     const at::Tensor& v = THPVariable_Unpack(d.value.ptr());
-    const at::Tensor& t = THPVariable_Unpack(d.tensor.ptr());
-    bool used = writes_to(v) != d.writes || d.leads_in_front(with_history) ||
+    bool used = writes_to(v) != d.writes || d.is_seen_from(with_history) ||
                 lives_on([&](const at::Tensor& o) { return o.is_alias_of(v); });
     std::set<ir::ValueId> stale;
     for (const py::object& o : d.others) {
@@ -112,7 +141,7 @@ void Graphs::refuse_shared_data(const std::vector<at::Tensor>& outputs) const {
       used |=
           lives_on([&](const at::Tensor& out) { return out.is_same(THPVariable_Unpack(o.ptr())); });
     }
-    if (writes_to_memory(innermost(t).storage()) != d.own_writes)
+    if (d.is_written())
       for (const py::object& o : d.values) stale.insert(*heap().tracked(o)->value);
     for (const ir::NodeId id : ir->graph.order()) {
       const ir::Node& n = ir->graph.node(id);
