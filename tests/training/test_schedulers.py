@@ -4,6 +4,7 @@ value of a learning rate or momentum."""
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -174,3 +175,38 @@ def test_a_schedule_of_the_users(plan):
     expected = run(lambda f: f)
     torch.testing.assert_close(run(oxyfuel.compile), expected, rtol=1e-4, atol=1e-5)
     assert oxyfuel.stats()["graph_breaks"] == 0 and oxyfuel.stats()["graphs"] <= 3
+
+
+LOOKS = {
+    "a scalar of NumPy": np.float64,
+    "a key": lambda lr: {lr: 1},
+    "a hash": hash,
+    "a method": lambda lr: lr.hex(),
+    "in a list": lambda lr: repr([lr]),
+    "joined": lambda lr: ",".join(map(str, [lr])),
+    "in %": lambda lr: "%s %.4f" % (1, lr),  # noqa: UP031
+    "a text": lambda lr: f"{lr:.4f}",
+}
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_rate_that_the_code_looks_at_is_that_of_the_call(look, computed):
+    def run(wrap):
+        torch.manual_seed(0)
+        model, x = nn.Linear(4, 4), torch.randn(3, 4)
+        optimizer = OPTIMIZERS["sgd"](model.parameters())
+        group = optimizer.param_groups[0]
+
+        def once():
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+            lr = group["lr"] * 0.5 if computed else group["lr"]
+            group["lr"] = group["lr"] * 0.5
+            return LOOKS[look](lr), x[0, 0] * group["lr"], f"{group['lr']:.4f}"
+
+        once = wrap(once)
+        return [str(once()) for _ in range(4)]
+
+    assert run(oxyfuel.compile) == run(lambda f: f)

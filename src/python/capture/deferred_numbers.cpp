@@ -157,7 +157,12 @@ py::object Numbers::read(const py::object& o) {
   if (deferred.of_data) throw Break(BreakId::data_dependent, "Tensor.item");
   const bool packed = is_packed(o);
   deferred_.at(o.ptr()).taken_apart = true;
-  if (deferred.source.valid()) return heap().wrap(deferred.real, deferred.source);
+  if (deferred.source.valid()) {
+    py::object out = heap().wrap(deferred.real, deferred.source);
+    if (!is_graph_float(out)) return out;
+    heap().guard(GuardKind::Equals, deferred.source, deferred.real);  // an optimizer read it before
+    return deferred.real;
+  }
   Arguments values;
   for (const py::object& part : deferred.parts)
     values.push_back(packed ? carried(part) : read(part));
@@ -453,6 +458,7 @@ void Numbers::read_arguments(TracedFrame& f) {
     case LOAD_ATTR:
     case LOAD_METHOD:
     case STORE_ATTR:
+      if (const auto plain = settings_in_schedule({f.stack.back()})) f.stack.back() = (*plain)[0];
       return read_top(1);
     case BINARY_SUBSCR:
       f.stack.back() = read(f.stack.back());
@@ -469,7 +475,7 @@ void Numbers::read_arguments(TracedFrame& f) {
         py::object& o = f.stack[f.stack.size() - n + at];
         const bool key = i.op == BUILD_MAP && at % 2 == 0;
         if (key)
-          o = read(o);
+          o = read(settings_in_schedule({o}).value_or(Arguments{o})[0]);
         else if (!result || !is_of_data(o))
           o = carried(o);
       }
