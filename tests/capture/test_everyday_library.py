@@ -10,6 +10,7 @@ import inspect
 import math
 import operator
 import os
+import random
 import re
 
 import pytest
@@ -575,6 +576,44 @@ def test_what_a_cache_gives_is_an_input():
         seen.append(str([*out, run(X), ones(3)]))
     assert seen[0] == seen[1]
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def behind_an_op_in_place(x, buffer, cached):
+    buffer.add_(1)
+    return x + cached(), buffer.clone()
+
+
+def behind_a_draw(x, buffer, cached):
+    return torch.rand(2), cached(), torch.rand(2)
+
+
+def behind_a_draw_of_pythons(x, buffer, cached):
+    return random.random(), cached(), x + random.random()
+
+
+def in_inference_mode(x, buffer, cached):
+    with torch.inference_mode():
+        y = cached()
+    return x + 1, y.is_inference()
+
+
+@pytest.mark.parametrize(
+    "f", (behind_an_op_in_place, behind_a_draw, behind_a_draw_of_pythons, in_inference_mode)
+)
+def test_what_is_not_done_yet_is_done_in_front_of_a_cache(f):
+    def run(wrap):
+        torch.manual_seed(0)
+        random.seed(0)
+        buffer = torch.zeros(2)
+
+        @functools.cache
+        def cached():
+            return buffer * 2 + torch.rand(2) + random.random()
+
+        g = wrap(lambda x: f(x, buffer, cached))
+        return [str(g(torch.ones(2))) for _ in range(3)], str(cached())
+
+    assert run(oxyfuel.compile) == run(lambda f: f)
 
 
 @pytest.mark.parametrize("gradients", (False, True))

@@ -376,6 +376,8 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   const auto refuse = [] {
     throw Break(BreakId::builtin_call, "a function with a cache, behind a change of globals");
   };
+  if (!entry.key && graphs().defers_what_torch_sees())
+    throw Break(BreakId::builtin_call, "a function with a cache, behind what is not done yet");
   // What the function reads of an object, it reads now.
   const auto is_old = [this](py::handle a) { return heap().exists(a); };
   const bool asks_object = std::ranges::any_of(args, is_old) ||

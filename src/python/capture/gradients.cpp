@@ -222,6 +222,19 @@ std::pair<uint32_t, size_t> writes_to(const at::Tensor& t) {
   return {t._version(), writes_to_memory(innermost(t).storage())};
 }
 
+// Whether a call of torch for real would see something else than at its place: the graph has drawn,
+// or written to a tensor of before the call, or the code stands in inference mode.
+bool Graphs::defers_what_torch_sees() {
+  const bool draws = bridge::heard().draws != Attempt::current().before.draws;
+  if (draws || this->draws().count() != 0 || inference().is_open()) return true;
+  return std::ranges::any_of(heap().fakes(), [](const auto& found) {
+    const at::Tensor& t = THPVariable_Unpack(found.second.ptr());
+    if (!t.is_inference() && t._version() != 0) return true;
+    const at::Tensor& inside = innermost(t);
+    return inside.has_storage() && writes_to_memory(inside.storage()) != 0;
+  });
+}
+
 // Of the arguments or results of a module: whether one of them, dense, has a gradient.
 bool Graphs::has_one_differentiable(const py::object& tensors) {
   if (inner_ != nullptr || is_transformed() || !at::GradMode::is_enabled()) return false;

@@ -76,6 +76,7 @@ class Graphs : public Part {
   void remove_hook(const py::object& handle, const py::object& tensor);
   bool is_done_hook(const py::object& handle) const;
   bool has_one_differentiable(const py::object& tensors);
+  bool defers_what_torch_sees();
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
                    const py::object& results);
   // Behind which node what is recorded comes, in both graphs; and takes away the random numbers
