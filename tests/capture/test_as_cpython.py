@@ -262,7 +262,8 @@ CASES = {
     "unpacks_what_has_no_items": lambda: [a for a, b in [Plain()]],
     "unpacks_a_number": lambda: [0, *3],
     "sum_of_floats": lambda: [
-        sum([0.1] * 10), sum([0.1] * 10, 0.5), sum([True, 2, 0.1, 1e16, 1, -1e16, 0.5]),
+        sum([0.1] * 10), sum([0.1] * 10, 0.5), sum([0.1] * 10, True), sum([True] + [0.1] * 10),
+        sum([True, 2, 0.1, 1e16, 1, -1e16, 0.5]),
         sum([-0.0, -0.0], -0.0), sum([1e308, 1e308, 1.0]), sum([0.1] * 10 + [2**80, 0.1]),
     ],
     "sum_of_floats_and_others": lambda: [

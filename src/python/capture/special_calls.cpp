@@ -344,7 +344,8 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
   if (PyUnicode_Check(total.ptr()) || PyBytes_Check(total.ptr()) || PyByteArray_Check(total.ptr()))
     return nothing;
   py::object iterator = c.iterators.iterate(args[0]);
-  bool ints = is_small_int(total);
+  // A start is one of the ints itself only where it is no bool.
+  bool ints = is_small_int(total) && !PyBool_Check(total.ptr()) && !is_symbolic_bool(total);
   Arguments floats;  // with ints among them: what CPython adds up in one go
   if (kSumsCompensate && is_float(total)) floats = {total};
   while (py::object item = c.iterators.iter_next(iterator)) {
