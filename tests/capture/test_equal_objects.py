@@ -4,7 +4,9 @@ code finds by them holds for the objects of one call."""
 import collections
 import dataclasses
 import fractions
+import functools
 import ipaddress
+import operator
 import pathlib
 import types
 import typing
@@ -406,6 +408,16 @@ TEXTS = {
     "an alias": lambda o: repr(list[o]),
     "an alias that is handed out": lambda o: list[o],
     "in %": lambda o: "%r %s" % ([o], 1),  # noqa: UP031
+    "itself in %": lambda o: "%s" % o + "%r" % o,  # noqa: UP031
+    "values in %": lambda o: "%s" % {1: o}.values(),  # noqa: UP031
+    "an error in %": lambda o: "%s %s" % (1, ValueError([o])),  # noqa: UP031
+    "an alias in %": lambda o: "%s" % list[o],  # noqa: UP031
+    "a method in %": lambda o: "%s" % o.__init__,  # noqa: UP031
+    "a namespace in %": lambda o: "%s" % types.SimpleNamespace(a=o),  # noqa: UP031
+    "a partial in %": lambda o: "%s" % functools.partial(print, o),  # noqa: UP031
+    "a proxy in %": lambda o: "%s" % types.MappingProxyType({1: o}),  # noqa: UP031
+    "in % of bytes": lambda o: b"%a" % [o] + b"%a" % o,
+    "operator.mod": lambda o: operator.mod("%s", o),
     "an error": lambda o: error_of(lambda: [1].index(o)),
     "hash": lambda o: hash(frozenset([o])),
     "hash of a method": lambda o: hash(o.__init__),

@@ -567,11 +567,11 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   if (comparison) heap().guard_apart(plain[0], plain[1]);
   if (PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()))  // widths are ints themselves
     for (py::object& a : plain) a = with_numbers(a);
-  if (PyUnicode_Check(args[0].ptr()) && name == "mod") {
+  const bool of_text = PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()) ||
+                       PyByteArray_Check(args[0].ptr());
+  if (of_text && (name == "mod" || name == "imod")) {
     const auto require = [&](const py::object& o) {
-      if (PyList_Check(o.ptr()) || PyTuple_Check(o.ptr()) || PyDict_Check(o.ptr()) ||
-          PyAnySet_Check(o.ptr()) || is_deque(o) || PySlice_Check(o.ptr()))
-        calls().require_plain(o, function);
+      if (heap().exists(o) || !is_one_for_all(o)) calls().require_plain(o, function);
     };
     if (PyTuple_Check(plain[1].ptr()))
       for (py::handle item : plain_list(plain[1])) require(borrow(item));
