@@ -192,6 +192,18 @@ static bool is_view(py::handle o) {
   return PyDictViewSet_Check(o.ptr()) || PyDictValues_Check(o.ptr());
 }
 
+py::list held_by(py::handle o) {
+  py::list held;
+  if (const auto traverse = Py_TYPE(o.ptr())->tp_traverse)
+    check(traverse(
+        o.ptr(),
+        [](PyObject* inside, void* to) {
+          return PyList_Append(static_cast<PyObject*>(to), inside);
+        },
+        held.ptr()));
+  return held;
+}
+
 // Only numbers, strings and what is made of them: nothing that Python code or the user's state
 // hides behind.
 void Calls::require_plain(py::handle o, py::handle callable) {
@@ -230,15 +242,8 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   } else if (is_view(o)) {
     for (py::handle inside : plain_list(o))
       if (!stays(inside)) require_plain(inside, callable);
-  } else if (auto* traverse = Py_TYPE(p)->tp_traverse) {  // a set, a slice, an iterator
-    py::list held;
-    traverse(
-        p,
-        [](PyObject* inside, void* to) {
-          return PyList_Append(static_cast<PyObject*>(to), inside);
-        },
-        held.ptr());
-    for (py::handle inside : held)
+  } else {  // a set, a slice, an iterator
+    for (py::handle inside : held_by(o))
       if (!stays(inside)) require_plain(inside, callable);
   }
 }

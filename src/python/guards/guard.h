@@ -117,7 +117,8 @@ struct Guard {
   int64_t number = 0;
   SourceId other;
   UserStack stack;
-  std::vector<SourceId> all;  // of Apart: in the order in which they were found
+  // Of Apart: sorted, as a walk comes to them; it looks at them all at the last one.
+  std::vector<SourceId> all;
 };
 
 // New references to what a hit hands over. Raw ones: there may be hundreds, on every call.
