@@ -6,6 +6,7 @@ import dataclasses
 import fractions
 import functools
 import ipaddress
+import itertools
 import operator
 import pathlib
 import types
@@ -334,6 +335,9 @@ BY_IDENTITY = {
     "namespaces": lambda a, b: types.SimpleNamespace(a=a) == types.SimpleNamespace(a=b),
     "deep": lambda a, b: [[[[[[[a]]]]]]] == [[[[[[[b]]]]]]],
     "an iterator": lambda a, b: len(set().union(iter([a, b]))),
+    "a chain": lambda a, b: len(set().union(itertools.chain([a], [b]))),
+    "a cycle": lambda a, b: len(set().union(itertools.islice(itertools.cycle([a, b]), 3))),
+    "an iterator of keys": lambda a, b: len(set().union(iter({1: a, 2: b}.values()))),
     "an iterator to fromkeys": lambda a, b: len(dict.fromkeys(iter((a, b)))),
     "zip": lambda a, b: [d := {}, d.update(zip([a, b], [1, 2])), len(d)][-1],
     "aliases": lambda a, b: list[a] == list[b],

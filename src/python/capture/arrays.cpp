@@ -230,18 +230,40 @@ py::object Arrays::as_key(const py::object& o) {
 namespace {
 
 // Calls `see` with the items of what an iterator written in C goes through, also those that it has
-// gone past; it stays where it is.
-void each_behind(py::handle iterator, const std::function<void(py::handle)>& see) {
-  const auto reduced = owned(PyObject_CallMethod(iterator.ptr(), "__reduce__", nullptr));
-  if (!reduced || !PyTuple_Check(reduced.ptr()) || PyTuple_GET_SIZE(reduced.ptr()) < 2) {
-    PyErr_Clear();
-    throw Break(BreakId::builtin_call, "a ", Py_TYPE(iterator.ptr())->tp_name, " of keys");
-  }
-  for (py::handle part : py::tuple(py::tuple(reduced)[1]))
+// gone past; it stays where it is. A chain goes through what the items of its own iterator hold.
+void each_behind(py::handle iterator, const std::function<void(py::handle)>& see,
+                 bool of_chain = false) {
+  PyTypeObject* type = Py_TYPE(iterator.ptr());
+  const auto refuse = [&] { throw Break(BreakId::builtin_call, "a ", type->tp_name, " of keys"); };
+  if (PyGen_Check(iterator.ptr()) || python_method(iterator.ptr(), names().next_) != nullptr)
+    refuse();
+  const bool chains = iterator.get_type().is(member_of<"itertools", "chain">());
+  const auto is_container = [](py::handle o) {
+    PyObject* p = o.ptr();
+    return PyList_Check(p) || PyTuple_Check(p) || PyAnySet_Check(p) || is_deque(o);
+  };
+  const auto see_all = [&](py::handle container) {
+    for (py::handle item : plain_list(container)) {
+      see(item);
+      if (PyIter_Check(item.ptr()) != 0)  // in a tuple, as those of a zip
+        each_behind(item, see);
+      if (!of_chain || is_constant(item.ptr()) || PyIter_Check(item.ptr()) != 0) continue;
+      if (is_container(item))
+        for (py::handle inside : plain_list(item)) see(inside);
+      else
+        refuse();
+    }
+  };
+  for (py::handle part : held_by(iterator))
     if (PyIter_Check(part.ptr()) != 0)
-      each_behind(part, see);
-    else if (PyList_Check(part.ptr()) || PyTuple_Check(part.ptr()))
-      for (py::handle item : plain_list(part)) see(item);
+      each_behind(part, see, chains);
+    else if (is_container(part))
+      see_all(part);
+    else if (PyDict_Check(part.ptr()))
+      for (auto [key, value] : py::reinterpret_borrow<py::dict>(part)) {
+        see(key);
+        see(value);
+      }
 }
 
 }  // namespace
