@@ -219,7 +219,8 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
     {"gather_if", "8", 2, 64, R"(OXY_INLINE $T @@(const $t* p, $i64 at, $i32 m) {
-  return ($T)__builtin_ia32_gatherdiv8di(($i64){}, p, at, __builtin_ia32_cvtd2mask256(m), 8);
+  typedef long long V __attribute__((vector_size(64)));
+  return ($T)__builtin_ia32_gatherdiv8di((V){}, p, (V)at, __builtin_ia32_cvtd2mask256(m), 8);
 }
 )"},
     {"gather_if", "2", 2, 0, kGatherPart, "1"},
