@@ -208,6 +208,37 @@ def test_every_choice_gives_the_right_result(options):
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("cxx", ["", "g++"])
+def test_elements_of_each_size(cxx, vector_bytes):
+    """Gathers, masked loads and positions, from memory that begins inside of a word."""
+    if cxx and not shutil.which(cxx):
+        pytest.skip(f"no {cxx}")
+
+    def pick(x, i):
+        return x[:, i], torch.cat([x[:, ::2], x[:, :3]], 1), x.triu(1)
+
+    def pick_and_find(x, i):
+        return (*pick(x, i), x.argmax(-1), x.argmin(-1))
+
+    options = {"compiler": "external", "cxx": cxx} if cxx else {}
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.int64,
+        torch.uint8,
+        torch.bool,
+    ):
+        x = (torch.randn(1 + 20 * 21) * 9).abs().to(dtype)[1:].view(20, 21)
+        i = torch.randint(0, 21, (33,))
+        oxyfuel.reset()
+        fn = pick if dtype == torch.bool else pick_and_find
+        found = compiled(fn, vector_bytes=vector_bytes, **options)(x, i)
+        assert oxyfuel.stats()["fallbacks"] == 0
+        torch.testing.assert_close(found, fn(x, i))
+
+
 # ------------------------------------------------------------------------------- what runs in eager
 
 
