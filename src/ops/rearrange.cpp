@@ -338,18 +338,23 @@ bool applies_known_factor(const ir::Graph& g, const ir::Node& n) {
 
 // ---- diagonals ----
 
-// self, src, offset, dim1, dim2. The source has the place on the diagonal last.
-Scalar diagonal_scatter(Element& e) {
-  const auto rank = static_cast<int64_t>(e.index.size());
-  const int64_t offset = *e.args.integer(2, 0);
-  const int64_t d1 = *e.args.dim(3, rank, 0), d2 = *e.args.dim(4, rank, 1);
+// Where an element of a result lies on the diagonal that its dimensions d1 and d2 have at `offset`,
+// whose place stands last in the index; and whether it does.
+std::pair<Index, Scalar> on_diagonal(Element& e, int64_t offset, int64_t d1, int64_t d2) {
   const Expr i = e.index[d1], j = e.index[d2];
   Index at;
-  for (int64_t d = 0; d < rank; ++d) {
+  for (int64_t d = 0; d < static_cast<int64_t>(e.index.size()); ++d) {
     if (d != d1 && d != d2) at.push_back(e.index[d]);
   }
   at.push_back(offset >= 0 ? i : j);
-  const Scalar inside = e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)));
+  return {at, e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)))};
+}
+
+// self, src, offset, dim1, dim2. The source has the place on the diagonal last.
+Scalar diagonal_scatter(Element& e) {
+  const auto rank = static_cast<int64_t>(e.index.size());
+  const auto [at, inside] =
+      on_diagonal(e, *e.args.integer(2, 0), *e.args.dim(3, rank, 0), *e.args.dim(4, rank, 1));
   return e.load(1, at, inside, e.load(0));
 }
 
@@ -375,15 +380,8 @@ bool shape_diag_embed(const Args& a, Types& out) {
 
 Scalar diag_embed(Element& e) {
   const auto rank = static_cast<int64_t>(e.index.size());
-  const int64_t offset = *e.args.integer(1, 0);
-  const int64_t d1 = *e.args.dim(2, rank, rank - 2), d2 = *e.args.dim(3, rank, rank - 1);
-  const Expr i = e.index[d1], j = e.index[d2];
-  Index at;
-  for (int64_t d = 0; d < rank; ++d) {
-    if (d != d1 && d != d2) at.push_back(e.index[d]);
-  }
-  at.push_back(offset >= 0 ? i : j);
-  const Scalar inside = e.op(LoopOp::Eq, e.b.index(j), e.b.index(i + Expr(offset)));
+  const auto [at, inside] = on_diagonal(e, *e.args.integer(1, 0), *e.args.dim(2, rank, rank - 2),
+                                        *e.args.dim(3, rank, rank - 1));
   return e.load(0, at, inside, e.c(0, e.result()));
 }
 
