@@ -46,16 +46,9 @@ constexpr std::string_view kGatherPart = R"(OXY_INLINE $T @@(const $t* p, $i32 a
 constexpr std::string_view kGatherAll =
     "OXY_INLINE $T @@(const $t* p, $i32 at) { return @gather_if(p, at, ~($i32){}); }\n";
 
-constexpr std::string_view kLoadSome = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
-  if (!@any.i32(~m)) return @load(p);
-  $T v = {};
-  for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[l];
-  return v;
-}
-)";
-// 16 lanes.
+// Elements of 2 or 1 bytes.
 constexpr std::string_view kLoadIf = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
-#if defined(__clang__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if defined(__clang__) && defined(__AVX512BW__) && defined(__AVX512VL__) && $N == 16
 #if $B == 32
   typedef short V __attribute__((vector_size($B)));
 #else
@@ -63,6 +56,7 @@ constexpr std::string_view kLoadIf = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
 #endif
   return ($T)$OP((const V*)p, (V){}, __builtin_ia32_cvtd2mask512(m));
 #else
+  if (!@any.i32(~m)) return @load(p);
   $T v = {};
   for (int l = 0; l < $N; ++l) if (m[l]) v[l] = p[l];
   return v;
@@ -136,10 +130,8 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
     // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
-    {"load_if", "1", 2, 16, kLoadIf, "__builtin_ia32_loaddquqi128_mask"},
-    {"load_if", "2", 2, 32, kLoadIf, "__builtin_ia32_loaddquhi256_mask"},
-    {"load_if", "1", 2, 0, kLoadSome},
-    {"load_if", "2", 2, 0, kLoadSome},
+    {"load_if", "1", 2, 0, kLoadIf, "__builtin_ia32_loaddquqi128_mask"},
+    {"load_if", "2", 2, 0, kLoadIf, "__builtin_ia32_loaddquhi256_mask"},
     {"load_if", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
   return ($T)__builtin_ia32_maskloadd256((const $i32*)p, m);
 }
