@@ -50,6 +50,23 @@ int64_t work_of(const Group& g) {
   return most;
 }
 
+// How many iterations threads can share. Of columns that lie side by side one takes many, and those
+// that are walked again, as a column of few rows is, are still in the first-level cache.
+int64_t shared_iterations(const std::vector<Axis>& parallel, const Group& a, const Group& b,
+                          int64_t work) {
+  int64_t columns = 1;
+  for (const Group* g : {&a, &b})
+    for (const Nest& n : g->nests) {
+      const size_t at = place_of(parallel, contiguous_axis(n));
+      if (n.axes.size() > parallel.size() && at < parallel.size())
+        columns = std::max<int64_t>(count_of(parallel[at].size), 1);
+    }
+  const int64_t all = iterations(parallel), rows = work / std::max<int64_t>(all, 1);
+  const int64_t tile = rows * tuning::fewest_columns <= tuning::split_piece ? tuning::fewest_columns
+                                                                            : tuning::split_columns;
+  return all / columns * ((columns + tile - 1) / tile);
+}
+
 // One folds what all iterations of the other one write.
 bool folds_parts(const Group& a, const Group& b) {
   return std::ranges::any_of(a.nests, [&](const Nest& n) {
@@ -219,8 +236,8 @@ std::string Fuser::loss(const Group& a, const Group& b, const std::vector<Axis>&
   if (elementwise && !same_space && !keeps_space) return "different iteration spaces";
   if (siblings && (!share_reads(a, b) || !keeps_space))
     return "they read the same memory at different iterations";
-  int64_t left = iterations(parallel);
   int64_t work = std::max(work_of(a), work_of(b));
+  const int64_t left = shared_iterations(parallel, a, b, work);
   Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
   // As they are now, and as they would be: columns that are no longer parallel are walked one after
   // the other.

@@ -33,8 +33,8 @@ std::map<BufferId, Life> lifetimes(const Schedule& s) {
   return out;
 }
 
-// Temps that take over the memory of one that their kernel reads for the last time: heir to
-// predecessor.
+// Temps and results that take over the memory of a temp that their kernel reads for the last time:
+// heir to predecessor.
 std::map<BufferId, BufferId> inheritances(const Schedule& s,
                                           const std::map<BufferId, Life>& lives) {
   std::map<BufferId, BufferId> from;
@@ -43,20 +43,25 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
     const auto* call = std::get_if<KernelCall>(&s.steps[i]);
     if (!call) continue;
     const Kernel& k = s.kernels[call->kernel];
-    auto temp = [&](const KernelBuffer& b, KernelBuffer::Kind kind) {
-      const Buffer& buffer = s.program.buffers[b.buffer];
-      return b.kind == kind && buffer.kind == Buffer::Kind::Temp && !is_late(buffer.type);
+    auto kind = [&](const KernelBuffer& b) { return s.program.buffers[b.buffer].kind; };
+    auto is_heir = [&](const KernelBuffer& b) {
+      return b.kind == KernelBuffer::Kind::Write &&
+             (kind(b) == Buffer::Kind::Temp || kind(b) == Buffer::Kind::Output) &&
+             lives.at(b.buffer).first == i && !is_late(s.program.buffers[b.buffer].type);
+    };
+    auto dies = [&](const KernelBuffer& b) {
+      return b.kind == KernelBuffer::Kind::Read && kind(b) == Buffer::Kind::Temp &&
+             lives.at(b.buffer).last == i && !is_late(s.program.buffers[b.buffer].type);
     };
     auto bytes = [&](const KernelBuffer& b) {
       return loops::byte_extent(s.program.buffers[b.buffer].type);
     };
     for (uint32_t w = 0; w < k.buffers.size(); ++w) {
       const KernelBuffer& heir = k.buffers[w];
-      if (!temp(heir, KernelBuffer::Kind::Write) || lives.at(heir.buffer).first != i) continue;
+      if (!is_heir(heir)) continue;
       for (uint32_t r = 0; r < k.buffers.size(); ++r) {
         const KernelBuffer& old = k.buffers[r];
-        bool dies = temp(old, KernelBuffer::Kind::Read) && lives.at(old.buffer).last == i;
-        if (!dies || taken.contains(old.buffer) || old.dtype != heir.dtype ||
+        if (!dies(old) || taken.contains(old.buffer) || old.dtype != heir.dtype ||
             bytes(old) != bytes(heir) || !may_overwrite(k, static_cast<int32_t>(r), w))
           continue;
         from[heir.buffer] = old.buffer;
@@ -66,6 +71,18 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
     }
   }
   return from;
+}
+
+// Temps whose last heir is a result lie in its memory.
+void lie_in_results(loops::Program& p, const std::map<BufferId, BufferId>& predecessor) {
+  for (const auto& [heir, _] : predecessor) {
+    if (p.buffers[heir].kind != Buffer::Kind::Output) continue;
+    for (auto it = predecessor.find(heir); it != predecessor.end();
+         it = predecessor.find(it->second)) {
+      p.buffers[it->second].kind = Buffer::Kind::View;
+      p.buffers[it->second].base = heir;
+    }
+  }
 }
 
 // A buffer of constant size in the arena.
@@ -147,6 +164,7 @@ void plan_memory(Schedule& s) {
       b = it->second;
     return b;
   };
+  lie_in_results(s.program, predecessor);
   for (const auto& [heir, old] : predecessor) {
     Life& whole = lives.at(founder(heir));
     whole.last = std::max(whole.last, lives.at(heir).last);
@@ -170,7 +188,9 @@ void plan_memory(Schedule& s) {
     end = std::max(end, next.offset + next.bytes);
   }
   plan.arena_bytes = symbolic.place(end, plan);
-  for (const auto& [heir, old] : predecessor) plan.offset[heir] = plan.offset.at(founder(heir));
+  for (const auto& [heir, old] : predecessor)
+    if (s.program.buffers[heir].kind == Buffer::Kind::Temp)
+      plan.offset[heir] = plan.offset.at(founder(heir));
 }
 
 void insert_frees(Schedule& s) {

@@ -9,12 +9,17 @@ namespace oxy::schedule {
 
 namespace {
 
+// Near the wanted number: equal pieces, of rows that are unrolled without a rest where there are
+// such.
 int64_t parts_for(int64_t size, int64_t wanted) {
   wanted = std::min(wanted, size);
+  int64_t equal = 0;
   for (int64_t q = wanted; q >= std::max<int64_t>(wanted / 4, 2); --q) {
-    if (size % q == 0) return q;
+    if (size % q != 0) continue;
+    if (size / q % tuning::unroll == 0) return q;
+    equal = std::max(equal, q);
   }
-  return wanted;
+  return equal > 0 ? equal : wanted;
 }
 
 struct Cut {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "schedule/cost.h"
+#include "schedule/kernel_access.h"
 #include "support/check.h"
 #include "support/tuning.h"
 
@@ -66,6 +67,29 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
   const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
   lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
   if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);
+  find_padded_locals();
+}
+
+// Rows of scratch of which each loop writes and reads whole vectors from their first element on:
+// nothing lies between the loop's end and the last vector's.
+void KernelWriter::find_padded_locals() {
+  std::vector<std::optional<Expr>> size(kernel_.buffers.size());
+  std::vector<bool> other(kernel_.buffers.size());
+  schedule::for_each_compute(kernel_, [&](const Compute& c, const schedule::Path& path) {
+    if (!schedule::touches_memory(c.op) || !kernel_.buffers[c.buffer].is_local()) return;
+    const For* loop = path.empty() ? nullptr : path.back();
+    const bool plain = loop && loop->kind == ForKind::Vector && !is_tiled(*loop) &&
+                       (c.op == LoopOp::Store || (c.op == LoopOp::Load && c.args.empty()));
+    const auto along = plain ? sym::linear_in(c.index, loop->var) : std::nullopt;
+    std::optional<Expr>& known = size[c.buffer];
+    if (along && along->first.is_const(1) && sym::divisible(along->second, lanes_) &&
+        known.value_or(loop->size) == loop->size)
+      known = loop->size;
+    else
+      other[c.buffer] = true;
+  });
+  for (uint32_t b = 0; b < size.size(); ++b)
+    if (size[b] && !other[b]) padded_.insert(b);
 }
 
 // Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
@@ -588,9 +612,10 @@ std::string emit(const schedule::Kernel& kernel, const Machine& target) {
   return KernelWriter(kernel, target).write();
 }
 
+// Room for whole vectors of any elements (find_padded_locals), aligned to lines.
 sym::Expr scratch_bytes(const schedule::KernelBuffer& b) {
   if (b.kind != schedule::KernelBuffer::Kind::Local) return 0;
-  return sym::ceildiv(b.elements * ir::byte_size(b.dtype), 64) * 64;
+  return sym::ceildiv(b.elements, kLine) * kLine * ir::byte_size(b.dtype);
 }
 
 sym::Expr scratch_bytes(const schedule::Kernel& kernel) {

@@ -177,6 +177,7 @@ class KernelWriter {
   bool is_long_division(const Compute& c, const Scope& scope) const;
   void write_compute(const Compute& c, const Scope& scope);
   int lanes_of_kernel() const;
+  void find_padded_locals();
   std::string new_loop_var();
   std::string index(Expr e) const;
 
@@ -305,6 +306,7 @@ class KernelWriter {
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
+  std::unordered_set<uint32_t> padded_;      // locals whose last vectors are whole
   std::unordered_set<const Compute*> kept_;  // stores that do not stream although they are large
   std::unordered_set<const For*> filled_;    // loops written in front of the iterations
   std::unordered_map<const Compute*, Tile> tiles_;
