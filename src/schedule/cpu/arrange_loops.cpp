@@ -31,8 +31,8 @@ class Arranger {
     merge_parallel(0);
     if (elementwise)
       arrange_elementwise();
-    else
-      cut_columns();
+    else if (!cut_columns())
+      cut_rows();
     return arranged();
   }
 
@@ -49,6 +49,8 @@ class Arranger {
     for (Nest& n : group_.nests) {
       if (walks_columns(n, out.parallel))
         expand_columns(std::move(n), out.parallel);
+      else if (!row_.is_const())
+        compute_by_rows(std::move(n), out.parallel);
       else
         expanded_.push_back(std::move(n));
     }
@@ -63,7 +65,8 @@ class Arranger {
   void merge_parallel(size_t apart);
   void arrange_elementwise();
   bool tile_transposed();
-  void cut_columns();
+  bool cut_columns();
+  void cut_rows();
   // Cuts a parallel axis into pieces: the pieces stay parallel, what is inside belongs to the
   // nests, and is returned.
   Axis cut(size_t axis, int64_t piece);
@@ -72,6 +75,10 @@ class Arranger {
   std::optional<size_t> first_column(Expr columns);
   bool walks_columns(const Nest& n, const std::vector<Axis>& parallel) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
+  void compute_by_rows(Nest n, const std::vector<Axis>& parallel);
+  // What a nest that folds does with its result, which is in a buffer.
+  Nest use_of(Nest n, size_t at, BufferId result, Expr index);
+  BufferId add_local(DType dtype, Expr elements);
   void order_axes(Phase& ph, const std::vector<Axis>& parallel);
   void set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept);
 
@@ -83,6 +90,7 @@ class Arranger {
   std::vector<Nest> expanded_;
   std::unordered_map<BufferId, Expr> accumulators_;
   Expr tiled_ = 0;      // the Vector axis of a tile
+  Expr row_ = 0;        // the axis of rows whose results are kept until all are there
   Expr innermost_ = 0;  // the axis that must be walked innermost, where that has been decided
 };
 
@@ -221,10 +229,10 @@ void Arranger::arrange_elementwise() {
 }
 
 // Where the group walks along a parallel axis, a tile of it belongs to each iteration.
-void Arranger::cut_columns() {
+bool Arranger::cut_columns() {
   std::vector<Axis>& axes = group_.parallel;
   Expr column = common_contiguous(group_.nests, axes);
-  if (column.is_const()) return;
+  if (column.is_const()) return false;
   int rows = 0, columns = 0;
   for (const Nest& n : group_.nests) {
     bool own = n.axes.size() > axes.size();
@@ -232,7 +240,7 @@ void Arranger::cut_columns() {
     if (!own || inner.is_const()) continue;
     (inner == column ? columns : rows) += 1;
   }
-  if (rows >= columns) return;
+  if (rows >= columns) return false;
   const size_t at = place_of(axes, column);
   int64_t size = count_of(axes[at].size), others = iterations(axes) / std::max<int64_t>(size, 1);
   int64_t tile = tuning::most_columns;
@@ -241,6 +249,56 @@ void Arranger::cut_columns() {
     tile /= 2;
   innermost_ = size > tile ? cut(at, tile).var : column;
   if (size <= tile) axes.erase(axes.begin() + at);  // each nest walks it
+  return true;
+}
+
+// By instruction: whether its value differs from element to element of one parallel iteration.
+std::vector<bool> differs_in_row(const Nest& n, const std::vector<Axis>& parallel) {
+  std::vector<bool> out(n.body.size());
+  for (size_t k = 0; k < n.body.size(); ++k) {
+    const Inst& i = n.body[k];
+    if (i.op == LoopOp::Reduce) continue;
+    out[k] = std::ranges::any_of(i.args, [&](uint32_t a) { return out[a]; });
+    for (const Axis& a : n.axes)
+      out[k] = out[k] || (!has_axis(parallel, a.var) && std::ranges::any_of(i.index, [&](Expr e) {
+                 return sym::contains(e, a.var);
+               }));
+  }
+  return out;
+}
+
+// A value that all elements of a row share and that is dear to compute, in front of the nest's fold.
+std::optional<size_t> row_value(const Nest& n, const std::vector<Axis>& rows) {
+  const std::vector<bool> in_row = differs_in_row(n, rows);
+  std::vector<int> cost(n.body.size());
+  for (size_t k = 0; k < n.body.size() && n.body[k].op != LoopOp::Reduce; ++k) {
+    cost[k] = cost_of(n.body[k].op);
+    for (uint32_t a : n.body[k].args) {
+      cost[k] += cost[a];
+      if (in_row[k] && !in_row[a] && cost[a] >= tuning::results_least_cost) return a;
+    }
+  }
+  return std::nullopt;
+}
+
+// Short rows whose results go through mathematical functions: an iteration takes several rows, and
+// then their results in vectors.
+void Arranger::cut_rows() {
+  std::vector<Axis>& axes = group_.parallel;
+  int64_t longest = 0;
+  int cost = 0;
+  for (const Nest& n : group_.nests) {
+    if (find_inst(n, LoopOp::StoreAdd) || find_inst(n, LoopOp::Symbol)) return;
+    longest = std::max(longest, iterations(n.axes) / std::max<int64_t>(iterations(axes), 1));
+    const std::vector<bool> in_row = differs_in_row(n, axes);
+    for (size_t k = 0; k < n.body.size(); ++k)
+      if (!in_row[k]) cost += cost_of(n.body[k].op);
+  }
+  if (axes.empty() || cost < tuning::results_least_cost || longest > tuning::results_longest_row ||
+      iterations(axes) / tuning::results_rows < tuning::wanted_iterations ||
+      count_of(axes.back().size) < tuning::results_rows)
+    return;
+  row_ = cut(axes.size() - 1, tuning::results_rows).var;
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
@@ -337,6 +395,63 @@ std::vector<uint32_t> append_copy(Body& to, const Body& from, size_t count,
   return at;
 }
 
+BufferId Arranger::add_local(DType dtype, Expr elements) {
+  Buffer b;
+  b.name = cat("acc", program_.buffers.size());
+  b.type.dtype = dtype;
+  b.type.sizes = {elements};
+  b.type.strides = {1};
+  const BufferId out = program_.buffers.add(std::move(b));
+  accumulators_[out] = elements;
+  return out;
+}
+
+Nest Arranger::use_of(Nest n, size_t at, BufferId result, Expr index) {
+  const DType dtype = n.body[at].dtype, kept_in = program_.buffers[result].type.dtype;
+  n.body[at] = Inst{.op = LoopOp::Load, .dtype = kept_in, .buffer = result, .index = {index}};
+  if (kept_in != dtype) {
+    n.body.insert(n.body.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                  Inst{.op = LoopOp::Cast, .dtype = dtype, .args = {static_cast<uint32_t>(at)}});
+    for (size_t k = at + 2; k < n.body.size(); ++k) {
+      for (uint32_t& a : n.body[k].args) a += a >= at;
+    }
+  }
+  loops::remove_checks(n.body, at);
+  loops::remove_dead(n.body);
+  return n;
+}
+
+// What is done once a row becomes nests of its own, which all rows of the iteration go through
+// together: what a mathematical function gives a row, and what becomes of a fold.
+void Arranger::compute_by_rows(Nest n, const std::vector<Axis>& parallel) {
+  std::vector<Axis> rows = n.axes;
+  std::erase_if(rows, [&](const Axis& a) { return a.var != row_ && !has_axis(parallel, a.var); });
+  // The nest up to an instruction whose value is kept.
+  const auto keep = [&](size_t at) {
+    const DType dtype = n.body[at].dtype;
+    const BufferId to = add_local(dtype, tuning::results_rows);
+    Nest part = n;
+    part.body.resize(at + 1);
+    part.body.push_back(Inst{.op = LoopOp::Store,
+                             .dtype = dtype,
+                             .args = {static_cast<uint32_t>(at)},
+                             .buffer = to,
+                             .index = {row_}});
+    loops::remove_dead(part.body);
+    expanded_.push_back(std::move(part));
+    n = use_of(std::move(n), at, to, row_);
+  };
+  while (const auto at = row_value(n, rows)) {
+    keep(*at);
+    expanded_.back().axes = rows;
+  }
+  if (const Inst* reduce = find_inst(n, LoopOp::Reduce)) {
+    keep(reduce - n.body.data());
+    n.axes = std::move(rows);
+  }
+  expanded_.push_back(std::move(n));
+}
+
 // One reduction becomes three nests: accumulators set, rows folded in, the result used.
 void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   size_t at = static_cast<size_t>(find_inst(n, LoopOp::Reduce) - n.body.data());
@@ -359,13 +474,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   // Rows follow each other by the thousand: what four of them come to is added up in f64.
   const bool wide = reduce.reduce == ReduceKind::Sum && reduce.dtype == DType::F32;
   const DType kept_in = wide ? DType::F64 : reduce.dtype;
-  Buffer acc;
-  acc.name = cat("acc", program_.buffers.size());
-  acc.type.dtype = kept_in;
-  acc.type.sizes = {stride};
-  acc.type.strides = {1};
-  BufferId buffer = program_.buffers.add(std::move(acc));
-  accumulators_[buffer] = stride;
+  const BufferId buffer = add_local(kept_in, stride);
   auto with_parallel = [&](std::vector<Axis> axes) {
     axes.insert(axes.begin(), parallel.begin(), parallel.end());
     return axes;
@@ -433,19 +542,8 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
     rows.push_back(rows_at(last, {last.var}));
   }
 
-  Nest use = n;
+  Nest use = use_of(std::move(n), at, buffer, offset);
   use.axes = with_parallel(kept);
-  use.body[at] = load();
-  if (wide) {
-    const auto from = static_cast<uint32_t>(at);
-    use.body.insert(use.body.begin() + static_cast<std::ptrdiff_t>(at) + 1,
-                    Inst{.op = LoopOp::Cast, .dtype = reduce.dtype, .args = {from}});
-    for (size_t k = at + 2; k < use.body.size(); ++k) {
-      for (uint32_t& a : use.body[k].args) a += a >= at;
-    }
-  }
-  loops::remove_checks(use.body, at);
-  loops::remove_dead(use.body);
   expanded_.push_back(std::move(init));
   for (Nest& r : rows) expanded_.push_back(std::move(r));
   expanded_.push_back(std::move(use));

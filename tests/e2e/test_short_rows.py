@@ -1,0 +1,83 @@
+"""Short rows, whose results go through functions in vectors, and columns in tiles that are not
+whole: both keep what an iteration needs in padded scratch memory."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+ROWS = {
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "of_two_folds": lambda x: torch.log(x.exp().sum(-1) + 1) - torch.tanh(x.amax(-1)),
+    "in_front_of_the_fold": lambda x: (x * torch.exp(x[..., :1])).sum(-1),
+    "position": lambda x: torch.log(x.argmax(-1).to(x.dtype) + 1),
+    "extreme_and_position": lambda x: [torch.exp(r.to(x.dtype)) for r in x.max(-1)],
+    "result_and_rows": lambda x: (x.logsumexp(-1), x - x.logsumexp(-1, keepdim=True)),
+    "any": lambda x: torch.where((x > 2).any(-1), x.sum(-1).sin(), x.sum(-1).cos()),
+}
+
+
+def check(f, x):
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if x.element_size() == 2 else {}
+    got, want = oxyfuel.compile(f)(x), f(x)
+    torch.testing.assert_close(got, want, equal_nan=True, **tolerance)
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ROWS)
+def test_results_of_rows(name, dtype):
+    torch.manual_seed(0)
+    check(ROWS[name], torch.randn(2113, 5).to(dtype))
+    check(ROWS[name], torch.randn(50, 50, 34).to(dtype)[..., ::2])
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+def test_results_of_rows_of_any_number():
+    f = oxyfuel.compile(ROWS["log_softmax"], dynamic=True)
+    for rows in (4096, 63, 64, 65, 2111, 0, 1):
+        x = torch.randn(rows, 7)
+        torch.testing.assert_close(f(x), x.log_softmax(-1))
+    assert oxyfuel.stats()["recompiles"] <= 2, "but for 0 and 1 one compilation"
+
+
+FLOATS = {
+    "softmax": lambda x: x.softmax(0),
+    "var": lambda x: x.var(0),
+    "centred": lambda x: x - x.mean(0),
+}
+COLUMNS = {
+    "sum": lambda x: x.sum(0),
+    "amax": lambda x: x.amax(0),
+    "mixed": lambda x: (x.sum(0), x.prod(0), (x > 0).any(0), x / (x.abs().amax(0) + 1)),
+}
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.int64, torch.uint8), ids=str)
+def test_columns_in_tiles(dtype):
+    torch.manual_seed(0)
+    for shape in ((1000, 100), (257, 17), (3, 3001)):
+        x = (torch.randn(shape) * 0.1 + 1).to(dtype)
+        for f in (COLUMNS | (FLOATS if dtype.is_floating_point else {})).values():
+            check(f, x)
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+def test_results_take_over_memory(tmp_path, monkeypatch):
+    """Of what their kernel reads last, where that is all that reads it."""
+    monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))
+    x = torch.randn(300, 300)
+    for f, taken in (
+        (lambda x: (x.exp() @ x).softmax(0), True),
+        (lambda x: torch.relu(x.softmax(0) @ x.exp() + 1), True),
+        (lambda x: [a := x.exp(), a @ x, a + 1], False),
+        (lambda x: (a := x.softmax(0)) + a.mT, False),
+    ):
+        check(f, x)
+        texts = sorted(tmp_path.glob("**/output_code.txt"), key=lambda p: p.stat().st_mtime_ns)
+        buffers = [line for line in texts[-1].read_text().splitlines() if ": view of " in line]
+        assert taken == any(line.startswith("  buffer buf") for line in buffers), buffers
