@@ -267,7 +267,7 @@ std::vector<bool> differs_in_row(const Nest& n, const std::vector<Axis>& paralle
   return out;
 }
 
-// A value that all elements of a row share and that is dear to compute, in front of the nest's fold.
+// A value that all elements of a row share, dear to compute, in front of the nest's fold.
 std::optional<size_t> row_value(const Nest& n, const std::vector<Axis>& rows) {
   const std::vector<bool> in_row = differs_in_row(n, rows);
   std::vector<int> cost(n.body.size());
