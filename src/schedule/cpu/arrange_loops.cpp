@@ -47,12 +47,11 @@ class Arranger {
     Arrangement out;
     out.parallel = std::move(group_.parallel);
     for (Nest& n : group_.nests) {
+      if (shared_places_ > 0) keep_shared_values(n, out.parallel);
       if (walks_columns(n, out.parallel))
         expand_columns(std::move(n), out.parallel);
-      else if (!row_.is_const())
-        compute_by_rows(std::move(n), out.parallel);
       else
-        expanded_.push_back(std::move(n));
+        expand_rows(std::move(n), out.parallel);
     }
     for (const auto& [b, elements] : accumulators_) out.locals.emplace(b, elements);
     out.phases = make_phases(std::move(expanded_), out.parallel);
@@ -75,7 +74,11 @@ class Arranger {
   std::optional<size_t> first_column(Expr columns);
   bool walks_columns(const Nest& n, const std::vector<Axis>& parallel) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
-  void compute_by_rows(Nest n, const std::vector<Axis>& parallel);
+  void expand_rows(Nest n, const std::vector<Axis>& parallel);
+  void keep_shared_values(Nest& n, const std::vector<Axis>& parallel);
+  // The nest up to an instruction whose value is kept in a local buffer; the nest takes it from
+  // there.
+  Nest keep(Nest& n, size_t at);
   // What a nest that folds does with its result, which is in a buffer.
   Nest use_of(Nest n, size_t at, BufferId result, Expr index);
   BufferId add_local(DType dtype, Expr elements);
@@ -89,8 +92,11 @@ class Arranger {
   loops::VariableScope scope_;
   std::vector<Nest> expanded_;
   std::unordered_map<BufferId, Expr> accumulators_;
-  Expr tiled_ = 0;      // the Vector axis of a tile
-  Expr row_ = 0;        // the axis of rows whose results are kept until all are there
+  Expr tiled_ = 0;  // the Vector axis of a tile
+  Expr row_ = 0;    // the axis of rows that an iteration takes together
+  // What the elements of a row share, or of a column, is kept by its place along this axis.
+  Expr shared_along_ = 0;
+  int64_t shared_places_ = 0;  // 0: nothing is
   Expr innermost_ = 0;  // the axis that must be walked innermost, where that has been decided
 };
 
@@ -152,7 +158,7 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
 }
 
 // Where the contiguous axis is shorter than a vector (pixels that are repeated or interleaved), the
-// long axis that steps over it; else the contiguous one.
+// long axis that steps over it, or one that something is read along; else the contiguous one.
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   const size_t at = place_of(axes, contiguous);
   if (at == axes.size() || hinted(axes[at].size).value_or(INT64_MAX) > tuning::short_axis)
@@ -163,6 +169,14 @@ Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes
       return i.op != LoopOp::Store || coefficient(i.index[0], a.var) == axes[at].size;
     });
     if (steps) return a.var;
+  }
+  for (const Axis& a : axes) {
+    const bool reads_along = std::ranges::any_of(instructions(nests), [&](const Inst& i) {
+      if (i.op != LoopOp::Load) return false;
+      const auto along = coefficient(i.index[0], a.var);
+      return along && along->is_const(1);
+    });
+    if (reads_along && count_of(a.size) >= tuning::least_tile_axis) return a.var;
   }
   return contiguous;
 }
@@ -197,6 +211,19 @@ bool Arranger::tile_transposed() {
   return false;
 }
 
+// Whether an index goes back to its beginning along the axis: what a loop over all of it can split
+// at that place.
+bool wraps(const std::vector<Nest>& nests, Expr var) {
+  const auto has_mod = [&](auto&& self, Expr e) -> bool {
+    if (e.is_const() || e.kind() == sym::Kind::Symbol) return false;
+    if (e.kind() == sym::Kind::Mod) return sym::contains(e, var);
+    return std::ranges::any_of(e.operands(), [&](Expr part) { return self(self, part); });
+  };
+  return std::ranges::any_of(instructions(nests), [&](const Inst& i) {
+    return std::ranges::any_of(i.index, [&](Expr e) { return has_mod(has_mod, e); });
+  });
+}
+
 void Arranger::arrange_elementwise() {
   std::vector<Axis>& axes = group_.parallel;
   if (axes.empty()) return;
@@ -207,7 +234,9 @@ void Arranger::arrange_elementwise() {
   put_last(axes, innermost_);
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
-  if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis)) {
+  const bool whole =
+      wraps(group_.nests, vector.var) && iterations(axes) / length >= tuning::wanted_iterations;
+  if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis) && !whole) {
     innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
     // What the lanes step over is in the same cache lines: each nest walks it.
     if (contiguous != vector.var) axes.erase(axes.begin() + place_of(axes, contiguous));
@@ -247,8 +276,11 @@ bool Arranger::cut_columns() {
   while (tile > tuning::fewest_columns &&
          others * ((size + tile - 1) / tile) < tuning::wanted_iterations)
     tile /= 2;
-  innermost_ = size > tile ? cut(at, tile).var : column;
+  const Axis walked = size > tile ? cut(at, tile) : axes[at];
   if (size <= tile) axes.erase(axes.begin() + at);  // each nest walks it
+  innermost_ = shared_along_ = walked.var;
+  const int64_t most = sym::range_of(walked.size).hi;
+  shared_places_ = most <= tuning::most_columns ? most : 0;
   return true;
 }
 
@@ -267,38 +299,55 @@ std::vector<bool> differs_in_row(const Nest& n, const std::vector<Axis>& paralle
   return out;
 }
 
-// A value that all elements of a row share, dear to compute, in front of the nest's fold.
-std::optional<size_t> row_value(const Nest& n, const std::vector<Axis>& rows) {
+// What an instruction costs that is done to one element instead of a vector of them.
+int cost_of_one(const Inst& i) {
+  const bool rounds = i.op == LoopOp::Cast && is_reduced_float(i.dtype);
+  const int cost = cost_of(i.op);
+  return rounds || cost >= tuning::results_least_cost ? tuning::results_longest_row : cost;
+}
+
+// A value that all elements of a row share, in front of the nest's fold, and that costs as much to
+// compute.
+std::optional<size_t> shared_value(const Nest& n, const std::vector<Axis>& rows, int least_cost) {
   const std::vector<bool> in_row = differs_in_row(n, rows);
   std::vector<int> cost(n.body.size());
   for (size_t k = 0; k < n.body.size() && n.body[k].op != LoopOp::Reduce; ++k) {
     cost[k] = cost_of(n.body[k].op);
     for (uint32_t a : n.body[k].args) {
       cost[k] += cost[a];
-      if (in_row[k] && !in_row[a] && cost[a] >= tuning::results_least_cost) return a;
+      if (in_row[k] && !in_row[a] && cost[a] >= least_cost) return a;
     }
   }
   return std::nullopt;
 }
 
-// Short rows whose results go through mathematical functions: an iteration takes several rows, and
-// then their results in vectors.
+// Short rows that are stored in columns, or whose results go through mathematical functions: an
+// iteration takes several rows, and then stores them in tiles, or takes their results in vectors.
 void Arranger::cut_rows() {
   std::vector<Axis>& axes = group_.parallel;
+  if (axes.empty()) return;
   int64_t longest = 0;
   int cost = 0;
+  bool transposed = false;
   for (const Nest& n : group_.nests) {
     if (find_inst(n, LoopOp::StoreAdd) || find_inst(n, LoopOp::Symbol)) return;
     longest = std::max(longest, iterations(n.axes) / std::max<int64_t>(iterations(axes), 1));
     const std::vector<bool> in_row = differs_in_row(n, axes);
     for (size_t k = 0; k < n.body.size(); ++k)
-      if (!in_row[k]) cost += cost_of(n.body[k].op);
+      if (!in_row[k]) cost += cost_of_one(n.body[k]);
+    const Inst& last = n.body.back();
+    if (last.op != LoopOp::Store || !in_row.back()) continue;
+    const auto along = coefficient(last.index[0], axes.back().var);
+    transposed = transposed || (along && along->is_const(1));
   }
-  if (axes.empty() || cost < tuning::results_least_cost || longest > tuning::results_longest_row ||
-      iterations(axes) / tuning::results_rows < tuning::wanted_iterations ||
-      count_of(axes.back().size) < tuning::results_rows)
+  const bool pays = cost >= tuning::results_least_cost && longest <= cost;
+  if ((!pays && !(transposed && longest <= tuning::results_longest_row)) ||
+      count_of(axes.back().size) < tuning::results_rows ||
+      (iterations(axes) * longest > tuning::fuse_small_work &&
+       iterations(axes) / tuning::results_rows < tuning::wanted_iterations))
     return;
-  row_ = cut(axes.size() - 1, tuning::results_rows).var;
+  row_ = shared_along_ = cut(axes.size() - 1, tuning::results_rows).var;
+  shared_places_ = tuning::results_rows;
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
@@ -421,33 +470,44 @@ Nest Arranger::use_of(Nest n, size_t at, BufferId result, Expr index) {
   return n;
 }
 
-// What is done once a row becomes nests of its own, which all rows of the iteration go through
-// together: what a mathematical function gives a row, and what becomes of a fold.
-void Arranger::compute_by_rows(Nest n, const std::vector<Axis>& parallel) {
+Nest Arranger::keep(Nest& n, size_t at) {
+  const DType dtype = n.body[at].dtype;
+  const BufferId to = add_local(dtype, shared_places_);
+  Nest part = n;
+  part.body.resize(at + 1);
+  part.body.push_back(Inst{.op = LoopOp::Store,
+                           .dtype = dtype,
+                           .args = {static_cast<uint32_t>(at)},
+                           .buffer = to,
+                           .index = {shared_along_}});
+  loops::remove_dead(part.body);
+  n = use_of(std::move(n), at, to, shared_along_);
+  return part;
+}
+
+// What all elements of a row, or of a column, share is computed once, in vectors.
+void Arranger::keep_shared_values(Nest& n, const std::vector<Axis>& parallel) {
   std::vector<Axis> rows = n.axes;
-  std::erase_if(rows, [&](const Axis& a) { return a.var != row_ && !has_axis(parallel, a.var); });
-  // The nest up to an instruction whose value is kept.
-  const auto keep = [&](size_t at) {
-    const DType dtype = n.body[at].dtype;
-    const BufferId to = add_local(dtype, tuning::results_rows);
-    Nest part = n;
-    part.body.resize(at + 1);
-    part.body.push_back(Inst{.op = LoopOp::Store,
-                             .dtype = dtype,
-                             .args = {static_cast<uint32_t>(at)},
-                             .buffer = to,
-                             .index = {row_}});
-    loops::remove_dead(part.body);
+  std::erase_if(
+      rows, [&](const Axis& a) { return a.var != shared_along_ && !has_axis(parallel, a.var); });
+  const int least_cost =
+      row_.is_const() ? static_cast<int>(tuning::table_least_saved) : tuning::results_least_cost;
+  while (const auto at = shared_value(n, rows, least_cost)) {
+    Nest part = keep(n, *at);
+    part.axes = rows;
     expanded_.push_back(std::move(part));
-    n = use_of(std::move(n), at, to, row_);
-  };
-  while (const auto at = row_value(n, rows)) {
-    keep(*at);
-    expanded_.back().axes = rows;
   }
-  if (const Inst* reduce = find_inst(n, LoopOp::Reduce)) {
-    keep(reduce - n.body.data());
-    n.axes = std::move(rows);
+}
+
+// A reduction of rows that are taken together becomes two nests, where something is done with its
+// result: in vectors, when all are there.
+void Arranger::expand_rows(Nest n, const std::vector<Axis>& parallel) {
+  const Inst* reduce = row_.is_const() ? nullptr : find_inst(n, LoopOp::Reduce);
+  const auto computes = [](const Inst& i) { return cost_of(i.op) > 0; };
+  if (reduce && std::any_of(reduce + 1, std::as_const(n.body).data() + n.body.size(), computes)) {
+    expanded_.push_back(keep(n, reduce - n.body.data()));
+    std::erase_if(n.axes,
+                  [&](const Axis& a) { return a.var != row_ && !has_axis(parallel, a.var); });
   }
   expanded_.push_back(std::move(n));
 }
@@ -559,6 +619,17 @@ bool updates_across(const Phase& ph, Expr axis) {
   });
 }
 
+// Whether something lies along the axis around the vectors, not along these.
+bool is_transposed(const Phase& ph, const Axis& outer, const Axis& vector) {
+  if (std::min(count_of(outer.size), count_of(vector.size)) < tuning::least_tile_axis) return false;
+  return std::ranges::any_of(instructions(ph.nests), [&](const Inst& i) {
+    if (i.op != LoopOp::Load && i.op != LoopOp::Store) return false;
+    const auto along = coefficient(i.index[0], outer.var),
+               across = coefficient(i.index[0], vector.var);
+    return along && along->is_const(1) && across && !across->is_const(0) && !across->is_const(1);
+  });
+}
+
 void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept) {
   bool reduces = false, positions = false, indirect = false;
   for (const Inst& i : instructions(ph.nests)) {
@@ -576,7 +647,9 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
           last && !in_order && !(positions && k > kept) ? ForKind::VectorReduce : ForKind::Reduce;
     else if (last && !indirect)
       a.kind = ForKind::Vector;
-    a.tiled = a.kind == ForKind::Vector && !tiled_.is_const() && a.var == tiled_;
+    a.tiled = a.kind == ForKind::Vector &&
+              ((!tiled_.is_const() && a.var == tiled_) ||
+               (k > 0 && !reduces && is_transposed(ph, order[k - 1], order[k])));
     ph.axes.push_back(a);
   }
 }
