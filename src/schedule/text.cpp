@@ -1,5 +1,6 @@
 // The text of a kernel, printed and read, and that of a schedule.
 #include <algorithm>
+#include <set>
 
 #include "loops/loop_ir.h"
 #include "schedule/schedule.h"
@@ -332,12 +333,16 @@ std::string print(const Schedule& s) {
       cat_to(out, "free ", p.buffers[std::get<Free>(step).buffer].name, "\n");
     }
   }
+  std::set<BufferId> in_kernels;
+  for (const Kernel& k : s.kernels)
+    for (const KernelBuffer& b : k.buffers) in_kernels.insert(b.buffer);
   for (uint32_t b = 0; b < p.buffers.size(); ++b) {
-    auto it = s.memory.offset.find(BufferId(b));
-    if (it != s.memory.offset.end()) {
-      cat_to(out, "temp ", p.buffers[it->first].name, ": ", ir::print(p.buffers[it->first].type),
-             " at ", it->second, "\n");
-    }
+    const Buffer& buffer = p.buffers[BufferId(b)];
+    const std::string temp = cat("temp ", buffer.name, ": ", ir::print(buffer.type));
+    if (auto it = s.memory.offset.find(BufferId(b)); it != s.memory.offset.end())
+      cat_to(out, temp, " at ", it->second, "\n");
+    else if (buffer.kind == Buffer::Kind::View && in_kernels.contains(BufferId(b)))
+      cat_to(out, temp, " in ", p.buffers[buffer.base].name, "\n");
   }
   for (auto [input, buffer] : s.in_place)
     cat_to(out, "input ", input, " in place: ", p.buffers[buffer].name, "\n");

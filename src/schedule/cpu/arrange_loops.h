@@ -4,7 +4,8 @@
 // Elementwise groups: contiguous axes merge; a long axis is cut into chunks, so that a kernel has
 // few parallel iterations with substantial work; memory walked in two directions is walked in
 // square tiles. Groups with rows: the parallel axes stay, each nest walks its own axes inside the
-// iteration. Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps
+// iteration; short rows that are stored in columns, or whose results are dear, are taken several at
+// a time. Groups with columns: the contiguous parallel axis is cut into tiles; a reduction keeps
 // one accumulator a column in a local buffer and walks its rows around the loop over the tile, so
 // that memory is read as it lies.
 #pragma once
