@@ -1,6 +1,7 @@
 // Looks for the store that a mutation copies, and lets it write to the input.
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
@@ -36,7 +37,11 @@ bool lies_alike(const ir::TensorType& a, const ir::TensorType& b) {
 
 class InPlace {
  public:
-  explicit InPlace(Schedule& s) : s_(s), graph_(*s.program.graph) {}
+  explicit InPlace(Schedule& s) : s_(s), graph_(*s.program.graph) {
+    for (const ir::OutputSpec& o : graph_.outputs)
+      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) note(handed_out_, o.value);
+    for (const ir::Mutation& m : graph_.mutations) note(copied_, m.value);
+  }
 
   void run() {
     for (const auto& [step, m] : last_written_first()) {
@@ -47,6 +52,7 @@ class InPlace {
       if (!write(*input, *value)) {
         s_.steps = steps;
         s_.kernels.resize(kernels);
+        known_uses_.resize(kernels);
         continue;
       }
       become(*value, *input);
@@ -57,7 +63,7 @@ class InPlace {
 
  private:
   // What is written later stands in the way of what is written earlier as long as it may raise.
-  std::vector<std::pair<size_t, ir::Mutation>> last_written_first() const {
+  std::vector<std::pair<size_t, ir::Mutation>> last_written_first() {
     std::vector<std::pair<size_t, ir::Mutation>> out;
     for (const ir::Mutation& m : graph_.mutations) {
       const std::optional<BufferId> value = home(m.value);
@@ -73,8 +79,8 @@ class InPlace {
     return b ? std::optional(*b) : std::nullopt;
   }
   const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
-  bool is_in(std::optional<BufferId> b, BufferId memory) const {
-    return b && memory_of(s_.program, *b) == memory;
+  void note(std::map<BufferId, int>& memories, ir::ValueId v) const {
+    if (const auto b = home(v)) ++memories[memory_of(s_.program, *b)];
   }
 
   bool is_candidate(const ir::Mutation& m, BufferId input, BufferId value) const {
@@ -84,14 +90,7 @@ class InPlace {
     if (!lies_alike(buffer(input).type, buffer(value).type) || !is_injective(buffer(input).type))
       return false;
     // The old value goes to the caller, or into another input.
-    for (const ir::OutputSpec& o : graph_.outputs) {
-      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid() && is_in(home(o.value), input))
-        return false;
-    }
-    return std::ranges::none_of(graph_.mutations, [&](const ir::Mutation& other) {
-      std::optional<BufferId> b = home(other.value);
-      return other.input != m.input && (is_in(b, input) || is_in(b, value));
-    });
+    return !handed_out_.contains(input) && !copied_.contains(input) && copied_.at(value) == 1;
   }
 
   // Has a kernel write the input, as a part of its own where that pays. False: what was done to
@@ -160,12 +159,23 @@ class InPlace {
   }
 
   // The steps that write the buffer.
-  std::vector<size_t> writers_of(BufferId b) const {
+  std::vector<size_t> writers_of(BufferId b) {
     std::vector<size_t> at;
     for (size_t i = 0; i < s_.steps.size(); ++i) {
-      if (writes(uses_of(s_, s_.steps[i]), b)) at.push_back(i);
+      if (writes(*uses_at(i), b)) at.push_back(i);
     }
     return at;
+  }
+
+  // What the step at this place uses. Each mutation asks for all of them: a kernel is walked once.
+  std::shared_ptr<const StepUses> uses_at(size_t step) {
+    const auto find = [&] { return std::make_shared<const StepUses>(uses_of(s_, s_.steps[step])); };
+    const auto* call = std::get_if<KernelCall>(&s_.steps[step]);
+    if (!call) return find();
+    known_uses_.resize(s_.kernels.size());
+    std::shared_ptr<const StepUses>& uses = known_uses_[call->kernel];
+    if (!uses) uses = find();
+    return uses;
   }
 
   // These kernels in a step's place, if the last of them may write the input.
@@ -182,27 +192,27 @@ class InPlace {
   }
 
   // Where a step that may raise can stand at the earliest; another step stays in front of `at`.
-  size_t earliest(const ScheduledStep& step, size_t at) const {
+  size_t earliest(const ScheduledStep& step, size_t at) {
     const StepUses own = uses_of(s_, step);
-    while (own.raises && at > 0 && !conflict(own, uses_of(s_, s_.steps[at - 1]))) --at;
+    while (own.raises && at > 0 && !conflict(own, *uses_at(at - 1))) --at;
     return at;
   }
 
   // Moves a step, and those that need it, behind the last step that may raise or reads the old
   // value.
   bool sink(size_t at, BufferId input) {
-    std::vector<StepUses> uses;
+    std::vector<std::shared_ptr<const StepUses>> uses;
     size_t last = at;
     for (size_t i = 0; i < s_.steps.size(); ++i) {
-      uses.push_back(uses_of(s_, s_.steps[i]));
-      if (i > at && (uses[i].raises || reads(uses[i], input))) last = i;
+      uses.push_back(uses_at(i));
+      if (i > at && (uses[i]->raises || reads(*uses[i], input))) last = i;
     }
     std::vector<bool> moves(s_.steps.size(), false);
     moves[at] = true;
     for (size_t i = at + 1; i <= last; ++i) {
       for (size_t j = at; j < i && !moves[i]; ++j)
-        moves[i] = moves[j] && conflict(uses[i], uses[j]);
-      if (moves[i] && (uses[i].raises || reads(uses[i], input))) return false;
+        moves[i] = moves[j] && conflict(*uses[i], *uses[j]);
+      if (moves[i] && (uses[i]->raises || reads(*uses[i], input))) return false;
     }
     std::vector<ScheduledStep> moved;
     size_t kept = at;
@@ -237,12 +247,16 @@ class InPlace {
       if (entry >= 0)
         merge_entries(k, entry_of(k, input), static_cast<uint32_t>(entry), input, name);
     }
+    for (auto& uses : known_uses_)
+      if (uses && (reads(*uses, value) || writes(*uses, value))) uses = nullptr;
     for (ScheduledStep& step : s_.steps) {
       if (loops::Call* call = call_of(step)) std::ranges::replace(call->reads, value, input);
     }
     for (Buffer& b : s_.program.buffers) {
       if (b.kind == Buffer::Kind::View && b.base == value) b.base = input;
     }
+    for (auto* memories : {&handed_out_, &copied_})
+      if (const auto moved = memories->extract(value)) (*memories)[input] += moved.mapped();
     for (auto* homes : {&s_.program.buffer_of, &s_.program.copy_of})
       for (auto& [v, b] : *homes)
         if (b == value) b = input;
@@ -250,6 +264,9 @@ class InPlace {
 
   Schedule& s_;
   const ir::Graph& graph_;
+  // By memory: how many outputs it holds, and new values of inputs.
+  std::map<BufferId, int> handed_out_, copied_;
+  std::vector<std::shared_ptr<const StepUses>> known_uses_;  // by kernel; null: not looked at yet
 };
 
 }  // namespace
