@@ -448,10 +448,54 @@ bool answer_for_zeros(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   return false;
 }
 
+bool is_arithmetic_in_place(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  if (name.overload_name != "Tensor" && name.overload_name != "Scalar") return false;
+  static const char* const names[] = {"aten::add_", "aten::sub_", "aten::mul_", "aten::div_"};
+  return std::ranges::find(names, name.name) != std::end(names);
+}
+
+// Whether a result of such a kind can be written to elements of this type.
+bool can_hold(c10::ScalarType type, bool is_complex, bool is_floating) {
+  return c10::isComplexType(type) || (!is_complex && (c10::isFloatingType(type) || !is_floating));
+}
+
+bool broadcasts_to(c10::IntArrayRef from, c10::IntArrayRef to) {
+  return from.size() <= to.size() &&
+         std::equal(from.rbegin(), from.rend(), to.rbegin(),
+                    [](int64_t a, int64_t b) { return a == b || a == 1; });
+}
+
+// Functionalisation runs an op that writes in place on tensors without memory first, so that a
+// shape or dtype which does not fit raises. Torch has these kernels for arithmetic in Python, and
+// they import sympy, which takes longer than a capture. True where it is plain that nothing is
+// raised: the stack has the result then.
+bool answer_check_of_write(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!is_arithmetic_in_place(op)) return false;
+  const size_t base = stack.size() - op.schema().arguments().size();
+  const at::Tensor& self = stack[base].toTensor();
+  const c10::IValue& other = stack[base + 1];
+  const c10::ScalarType type = self.scalar_type();
+  if (!self.is_meta() || is_symbolic(self) || type == at::kBool) return false;
+  if (op.operator_name().name == "aten::div_" && c10::isIntegralType(type, false)) return false;
+  if (other.isTensor()) {
+    const at::Tensor& t = other.toTensor();
+    if (!t.is_meta() || is_symbolic(t) || !broadcasts_to(t.sizes(), self.sizes()) ||
+        !can_hold(type, t.is_complex(), t.is_floating_point()))
+      return false;
+  } else if (!(other.isInt() || other.isBool() || other.isDouble() || other.isComplexDouble()) ||
+             !can_hold(type, other.isComplexDouble(), other.isDouble())) {
+    return false;
+  }
+  stack.resize(base + 1);
+  return true;
+}
+
 void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const UnderAutocast autocast;
   // Wrappers of torch.func's have the mark as well.
   if (current && current->recording.shapes && answer_for_zeros(op, *stack)) return;
+  if (current && inside_write && answer_check_of_write(op, *stack)) return;
   if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
   op.redispatchBoxed(keys & kBelow, stack);

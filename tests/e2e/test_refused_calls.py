@@ -144,6 +144,26 @@ def test_operators_and_dtypes(name):
             assert outcome(compiled, *both) == outcome(op, *both), (dtype, other)
 
 
+@pytest.mark.parametrize("name", ["iadd", "isub", "imul", "itruediv"])
+def test_shapes_that_an_operand_in_place_does_not_have(name, monkeypatch):
+    op = getattr(operator, name)
+    asked = []  # torch's checks in Python, the first of which imports sympy
+    for check in ("check_inplace_broadcast", "elementwise_dtypes"):
+        original = getattr(torch._meta_registrations, check)
+        note = lambda *a, original=original, **k: asked.append(a) or original(*a, **k)  # noqa: E731
+        monkeypatch.setattr(torch._meta_registrations, check, note)
+
+    def call(x, y):
+        return op(op(x, y), 2)
+
+    for shape in [(3, 4), (4,), (1, 1), (), (2, 3, 4), (3,), (2, 4), (1, 3, 4)]:
+        asked.clear()
+        args = torch.ones(3, 4), torch.ones(shape)
+        expected = outcome(call, *args)
+        assert outcome(oxyfuel.compile(call), *args) == expected, shape
+        assert isinstance(expected[0], type) or not asked, shape
+
+
 METHODS = [
     "add_",
     "sub_",
