@@ -67,6 +67,18 @@ def test_columns_in_tiles(dtype):
 
 
 @pytest.mark.usefixtures("strict_without_grad")
+def test_columns_of_rows_at_indices():
+    """What is read at a loaded index differs from row to row."""
+    x, i, w = torch.randn(500, 100), torch.randint(0, 500, (300,)), torch.rand(300, 100)
+    for f in (
+        lambda x, i, w: (x[i].exp() * w).sum(0),
+        lambda x, i, w: (x[i].tanh() * w + w.exp()).var(0),
+        lambda x, i, w: (x[i].exp().log() * w).softmax(0),
+    ):
+        torch.testing.assert_close(oxyfuel.compile(f)(x, i, w), f(x, i, w))
+
+
+@pytest.mark.usefixtures("strict_without_grad")
 def test_results_take_over_memory(tmp_path, monkeypatch):
     """Of what their kernel reads last, where that is all that reads it."""
     monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))

@@ -284,6 +284,9 @@ bool Arranger::cut_columns() {
   return true;
 }
 
+// Whether what it reads, or that it may read it, depends on numbers in memory.
+bool looks_up(const Nest& n) { return find_inst(n, LoopOp::Symbol) || find_inst(n, LoopOp::Check); }
+
 // By instruction: whether its value differs from element to element of one parallel iteration.
 std::vector<bool> differs_in_row(const Nest& n, const std::vector<Axis>& parallel) {
   std::vector<bool> out(n.body.size());
@@ -309,6 +312,7 @@ int cost_of_one(const Inst& i) {
 // A value that all elements of a row share, in front of the nest's fold, and that costs as much to
 // compute.
 std::optional<size_t> shared_value(const Nest& n, const std::vector<Axis>& rows, int least_cost) {
+  if (looks_up(n)) return std::nullopt;
   const std::vector<bool> in_row = differs_in_row(n, rows);
   std::vector<int> cost(n.body.size());
   for (size_t k = 0; k < n.body.size() && n.body[k].op != LoopOp::Reduce; ++k) {
@@ -330,7 +334,7 @@ void Arranger::cut_rows() {
   int cost = 0;
   bool transposed = false;
   for (const Nest& n : group_.nests) {
-    if (find_inst(n, LoopOp::StoreAdd) || find_inst(n, LoopOp::Symbol)) return;
+    if (find_inst(n, LoopOp::StoreAdd) || looks_up(n)) return;
     longest = std::max(longest, iterations(n.axes) / std::max<int64_t>(iterations(axes), 1));
     const std::vector<bool> in_row = differs_in_row(n, axes);
     for (size_t k = 0; k < n.body.size(); ++k)
