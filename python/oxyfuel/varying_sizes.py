@@ -16,6 +16,11 @@ def _constant(number: Any) -> Any:
     return int(repr(number)) if isinstance(number, int) else number
 
 
+def _copied(x: torch.Tensor) -> torch.Tensor:
+    """Rows of memory of their own, also where `x` could be a view of these sizes."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
 def unfold(input: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
     """`Tensor.unfold`."""
     dimension = _constant(dimension)
@@ -28,6 +33,32 @@ def unfold(input: torch.Tensor, dimension: int, size: int, step: int) -> torch.T
     strides.append(strides[dimension])
     strides[dimension] = strides[dimension] * step
     return input.as_strided([*sizes, size], strides)
+
+
+def broadcast_shapes(*shapes: Any) -> torch.Size:
+    """`torch.broadcast_shapes`, with its errors."""
+    given = [(s,) if isinstance(s, int) else s for s in shapes if s is not None]
+    for s in given:
+        if not isinstance(s, (tuple, list)):
+            raise RuntimeError(
+                f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {s}"
+            )
+    out = [1 for _ in range(max([len(s) for s in given], default=0))]
+    for place, s in enumerate(given):
+        for i in range(-1, -1 - len(s), -1):
+            if s[i] == out[i]:
+                continue
+            if out[i] == 1:
+                if s[i] < 0:
+                    raise ValueError("Attempting to broadcast a dimension with negative length!")
+                out[i] = s[i]
+            elif s[i] != 1:
+                raise RuntimeError(
+                    f"Attempting to broadcast a dimension of length {s[i]} at {i}! Mismatching "
+                    f"argument at index {place} had {s}; but expected shape should be "
+                    f"broadcastable to {out}"
+                )
+    return torch.Size(out)
 
 
 def diagonal(input: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
@@ -74,7 +105,7 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
         return torch.pixel_shuffle(input, _constant(r))
     channels, height, width = input.shape[-3:]
     parts = input.reshape(-1, channels // (r * r), r, r, height, width).permute(0, 1, 4, 2, 5, 3)
-    return parts.reshape(*input.shape[:-3], channels // (r * r), height * r, width * r)
+    return _copied(parts).view(*input.shape[:-3], channels // (r * r), height * r, width * r)
 
 
 def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
@@ -85,7 +116,7 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
         return torch.pixel_unshuffle(input, _constant(r))
     channels, height, width = input.shape[-3], input.shape[-2] // r, input.shape[-1] // r
     parts = input.reshape(-1, channels, height, r, width, r).permute(0, 1, 3, 5, 2, 4)
-    return parts.reshape(*input.shape[:-3], channels * r * r, height, width)
+    return _copied(parts).view(*input.shape[:-3], channels * r * r, height, width)
 
 
 def _each(number: Any, dims: int, missing: Any = None) -> list:
@@ -327,7 +358,7 @@ def blocks(
     if not windows.fit(False) or windows.layout != torch.contiguous_format:
         numbers = [_constant(n) for n in (kernel_size, dilation, padding, stride)]
         return F.unfold(input, *numbers)
-    values = windows.values(0.0).movedim((-2, -1), (-4, -3))
+    values = _copied(windows.values(0.0).movedim((-2, -1), (-4, -3)))
     return values.flatten(-2).flatten(-4, -2)
 
 

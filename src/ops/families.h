@@ -69,8 +69,9 @@ constexpr OpInfo reduce_row(std::string_view name, std::string_view schema, uint
 }
 constexpr OpInfo scatter_row(std::string_view name, std::string_view schema, ShapeRule shape,
                              ElementRule element, ScatterRule scatter, UpdateRule update,
-                             Decomposition decomposition = none, Applies applies = real) {
-  return {name, schema, Pure, shape, element, none, decomposition, applies, scatter, update};
+                             Decomposition decomposition = none, Applies applies = real,
+                             uint32_t traits = Pure) {
+  return {name, schema, traits, shape, element, none, decomposition, applies, scatter, update};
 }
 
 }  // namespace oxy::ops

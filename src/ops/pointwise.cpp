@@ -527,7 +527,13 @@ constexpr ShapeRule comparison = shape_elementwise<ResultDType::Bool, 2>;
 constexpr ShapeRule addcmul_shape = shape_elementwise<Promoted, 3, Needs::NotBool>;
 constexpr ShapeRule addcdiv_shape = shape_elementwise<Promoted, 3, Needs::AllFloating>;
 constexpr ShapeRule lerp_ends = shape_elementwise<Promoted, 2, Needs::SameFloating>;
-constexpr ShapeRule lerp_shape = shape_elementwise<Promoted, 3, Needs::SameFloating>;
+// A weight without dimensions may have a dtype of its own.
+bool lerp_shape(const Args& a, Types& out) {
+  const TensorType* weight = a.tensor(2);
+  if (!weight || !weight->sizes.empty() || !ir::is_floating(weight->dtype))
+    return shape_elementwise<Promoted, 3, Needs::SameFloating>(a, out);
+  return lerp_ends(a, out);
+}
 
 constexpr OpInfo kPointwiseOps[] = {
 #include "ops/pointwise.def"

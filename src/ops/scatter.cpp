@@ -18,9 +18,15 @@ Scalar old(Element& e) { return e.load(0, e.index); }
 
 Scalar nothing(Element& e) { return e.c(0, e.result()); }
 
-// Argument i at a point of the space; a number is the same everywhere.
+// Argument i at a point of the space; a number is the same everywhere, also one that stands in a
+// tensor.
+bool is_number(const Args& a, size_t i) {
+  const TensorType* t = a.tensor(i);
+  return t ? t->sizes.empty() : a.number(i) || a.expr(i);
+}
+
 Scalar value_at(Element& e, size_t i) {
-  return e.args.tensor(i) ? e.b.cast(e.load(i, e.index), e.result()) : e.operand(i, e.result());
+  return is_number(e.args, i) ? e.operand(i, e.result()) : e.b.cast(e.load(i, e.index), e.result());
 }
 
 bool not_larger(Expr a, Expr b) { return sym::known_less(b, a) == false; }
@@ -48,18 +54,20 @@ bool over(const ir::Graph& g, const ir::Node& n, ScatterSpec& spec) {
   return kind.has_value();
 }
 
-// ---- self, dim, index of any shape, values ----
+// ---- self, dim, index of any shape, values or a number ----
 
+template <bool OfNumber>
 bool shape_scatter(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *index = a.tensor(2), *source = a.tensor(3);
   if (!t || !index || index->dtype != DType::I64 || index->dim() != t->dim()) return false;
-  if (source && (source->dtype != t->dtype || source->dim() != t->dim())) return false;
-  if (!source && !a.number(3)) return false;
+  if (OfNumber ? !is_number(a, 3)
+               : !source || source->dtype != t->dtype || source->dim() != t->dim())
+    return false;
   const auto dim = indexed_dim(a);
   if (!dim) return false;
   for (size_t d = 0; d < t->sizes.size(); ++d) {
     if (d != *dim && !not_larger(index->sizes[d], t->sizes[d])) return false;
-    if (source && !not_larger(index->sizes[d], source->sizes[d])) return false;
+    if (!OfNumber && !not_larger(index->sizes[d], source->sizes[d])) return false;
   }
   return give(out, fresh(*t, t->sizes));
 }
@@ -111,8 +119,7 @@ bool shape_index_copy(const Args& a, Types& out) {
 
 bool shape_index_fill(const Args& a, Types& out) {
   if (!shape_rows(a, false) || a.tensor(2)->dtype != DType::I64) return false;
-  const TensorType *t = a.tensor(0), *value = a.tensor(3);
-  return (value ? value->dim() == 0 : a.number(3).has_value()) && give(out, empty_like(*t));
+  return is_number(a, 3) && give(out, empty_like(*a.tensor(0)));
 }
 
 Sizes row_space(const Args& a) {
@@ -250,7 +257,7 @@ bool fits(Rewriter& r, const ir::Node& n, ShapeRule shape) {
 
 bool decompose_half_scatter_add(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const DType d = r.type(n.arg(0).value()).dtype;
-  if (!ir::is_reduced_float(d) || !fits(r, n, shape_scatter)) return false;
+  if (!ir::is_reduced_float(d) || !fits(r, n, shape_scatter<false>)) return false;
   const ValueId self = r.widen(n.arg(0).value()), source = r.widen(n.arg(3).value());
   return give(out, r.cast(r.call(n.target, {self, n.arg(1), n.arg(2), source}), d));
 }
@@ -285,7 +292,7 @@ std::optional<NamedFold> fold_arguments(Rewriter& r, const ir::Node& n) {
 
 bool decompose_scatter_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   auto fold = fold_arguments(r, n);
-  if (!fold || !fits(r, n, shape_scatter)) return false;
+  if (!fold || !fits(r, n, shape_scatter<false>)) return false;
   const DType d = r.type(n.arg(0).value()).dtype;
   const bool mean = fold->is_mean(), rounds = fold->name == "sum" || fold->name == "prod";
   if (fold->include_self && !mean && !(rounds && ir::is_reduced_float(d))) return false;

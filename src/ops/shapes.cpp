@@ -352,6 +352,11 @@ bool shape_upsample(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   Sizes size;
   if (!t || !a.exprs(1, size) || size.empty() || t->sizes.size() != size.size() + 2) return false;
+  // Of no images there are no results; images of nothing eager's kernels refuse, torch's own rules
+  // do not.
+  const auto empty = [](Expr e) { return sym::known_equal(e, 0).value_or(false); };
+  if (std::any_of(t->sizes.begin() + 1, t->sizes.end(), empty) || std::ranges::any_of(size, empty))
+    throw Unsupported("an image without elements");
   const auto good = [](Expr e) { return sym::known_less(0, e).value_or(false); };
   if (!std::ranges::all_of(t->sizes, good) || !std::ranges::all_of(size, good)) return false;
   // With one channel rows of one element may be channels-last as well.

@@ -277,7 +277,15 @@ TensorType selected(const TensorType& t, int64_t dim, Expr at) {
 bool shape_select(const Args& a, Types& out) {
   auto dim = dim_at(a, 1);
   auto at = a.expr(2);
-  if (!dim || !at || !(at = wrap_index(*at, a.tensor(0)->sizes[*dim]))) return false;
+  if (!dim || !at) return false;
+  const Expr size = a.tensor(0)->sizes[*dim], asked = *at;
+  if (!(at = wrap_index(asked, size))) {
+    // torch's own rule for select_scatter does not look.
+    if (sym::known_less(asked, -size).value_or(false) ||
+        !sym::known_less(asked, size).value_or(true))
+      throw Unsupported("an index out of range");
+    return false;
+  }
   return give(out, selected(*a.tensor(0), *dim, *at));
 }
 

@@ -105,6 +105,23 @@ void check_group_norm(const OpFacts& f, const at::Tensor& input) {
     throw Unsupported(cat(f.target, ": a tensor that is not contiguous"));
 }
 
+// No tensor has a negative size or stride: eager raises where ours would be one, also of a result
+// that nobody reads.
+void require_sizes(const OpFacts& f, const std::vector<PredictedReturn>& results,
+                   sym::ShapeFacts* facts) {
+  const bool given_strides = f.target.find("strided") != std::string::npos;
+  auto require = [&](const std::vector<sym::Expr>& numbers) {
+    for (const sym::Expr e : numbers)
+      if (e.is_const() ? e.value() < 0 : facts && !facts->decide(sym::at_most(0, e), true))
+        throw Unsupported(cat(f.target, " of a negative size or stride"));
+  };
+  for (const PredictedReturn& r : results)
+    for (const PredictedTensor& t : r.tensors) {
+      require(t.type.sizes);
+      if (given_strides) require(t.type.strides);
+    }
+}
+
 // Unsupported for an observer of channels that has seen nothing: its state gets another shape.
 void check_observer(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
   constexpr size_t kMinimum = 3, kByChannel = 11;
@@ -269,6 +286,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
       predicted = predict_by_probes(op, given, sizes, *r_.shapes->facts());
   }
   if (!predicted) predicted = predict(op, f, given);
+  require_sizes(f, *predicted, facts_of_sizes());
   if (f.only_tensor_returns && !predicted->empty() && !predicted->front().tensors.empty())
     refuse_as_eager(f.target, given, predicted->front().tensors[0].type, facts_of_sizes());
   if (f.target == "aten.mkldnn_rnn_layer.default" && r_.may_need_gradients())

@@ -204,6 +204,16 @@ bool is_plain(const at::Tensor& base) {
          !base._fw_grad(0).defined();
 }
 
+// Whether the memory of `base` has all elements of the view.
+bool is_inside(const at::Tensor& base, const ViewPlace& place) {
+  int64_t end = place.offset + 1;
+  for (size_t d = 0; d < place.sizes.size(); d++) {
+    if (place.sizes[d] == 0) return true;
+    end += (place.sizes[d] - 1) * place.strides[d];
+  }
+  return static_cast<size_t>(end) * base.itemsize() <= base.storage().nbytes();
+}
+
 // What `as_strided` gives where no gradient is asked for, without three layers of the dispatcher.
 at::Tensor plain_view(const at::Tensor& base, const ViewPlace& place) {
   at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
@@ -228,7 +238,7 @@ at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
       at::Tensor t = arranged(cut(shaped(base, steps->sizes), *steps), *steps);
       if (is_at(t, place)) return t.is_same(base) ? base.view(base.sizes()) : t;
     }
-  } else if (is_plain(base)) {
+  } else if (is_plain(base) && is_inside(base, place)) {
     return plain_view(base, place);
   }
   return at::as_strided(base, place.sizes, place.strides, place.offset);

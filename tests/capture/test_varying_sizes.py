@@ -90,6 +90,10 @@ PROGRAMS = {
     "avg_pool2d_padded_inside": (
         IMAGE, lambda x, n: F.avg_pool2d(x, 2 * n, n, n, count_include_pad=False)),
     "avg_pool2d_divisor": (IMAGE, lambda x, n: F.avg_pool2d(x, n, divisor_override=3)),
+    "lerp": (ROWS, lambda x, n: torch.lerp(x.detach(), x.detach() * 2, n / 9)),
+    "scatter": (ROWS, lambda x, n: x.scatter(1, x.detach().argmax(1, True) % 2, n / 9)),
+    "scatter_of_a_size": (ROWS, lambda x, n: x.scatter(1, x.detach().argmax(1, True) % 2, n)),
+    "index_fill": (ROWS, lambda x, n: x.index_fill(1, torch.arange(0, 24, 5), n)),
     "group_norm": (
         IMAGE, lambda x, n: F.group_norm(x.view(2, -1)[:, : 15 * n].reshape(2, 3 * n, 5), n)),
     "group_norm_affine": (
@@ -375,3 +379,62 @@ def test_lists_of_an_argument(name):
         torch.testing.assert_close(compiled(ROWS, list(n)), program(ROWS, n))
     assert oxyfuel.stats()["recompiles"] == 1
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+IMAGES_OF_BLOCKS = torch.arange(2.0 * 36 * 12 * 12).view(2, 36, 12, 12)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, n: F.unfold(x[..., : n - 1], (1, n - 1)),
+        lambda x, n: F.unfold(x, n - 1),
+        lambda x, n: F.pixel_shuffle(x, n - 1),
+        lambda x, n: F.pixel_unshuffle(x, n - 1),
+    ],
+)
+def test_results_have_memory_of_their_own(program):
+    """Also at a factor of 1, where they could be views."""
+    compiled = oxyfuel.compile(program, dynamic=True)
+    for n in (3, 4, 2):
+        x = IMAGES_OF_BLOCKS.clone()
+        expected, actual = program(x, n), compiled(x, n)
+        assert torch.equal(actual, expected)
+        assert actual.stride() == expected.stride()
+        actual.zero_()
+        assert torch.equal(x, IMAGES_OF_BLOCKS)
+
+
+REFUSED = {
+    "split": lambda x, n: x.split([n, x.shape[0] - n])[0],
+    "split_that_is_read": lambda x, n: x.split([n, x.shape[0] - n])[0] + 1,
+    "as_strided": lambda x, n: x.as_strided((n, 2), (5, 1)),
+    "as_strided_of_a_result": lambda x, n: (x * 2).as_strided((n, 2), (5, 1)),
+    "as_strided_by_steps": lambda x, n: x.as_strided((3, 2), (n, 1)),
+    "select_scatter": lambda x, n: x.select_scatter(x[0], 0, n),
+    "full": lambda x, n: torch.full((n,), 1.0),
+    "repeat": lambda x, n: x.repeat(n, 1),
+    "interpolate": lambda x, n: F.interpolate(x[None, max(n, 0) :], size=3, mode="linear"),
+}
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", REFUSED)
+def test_sizes_that_eager_refuses(name, dynamic, read):
+    def program(x, n):
+        out = REFUSED[name](x, n)
+        return out if read else x + 1
+
+    if name.startswith("as_strided") and not read:
+        return  # whether memory has all elements is asked where there is a view
+    compiled = oxyfuel.compile(program, dynamic=dynamic)
+    for n in (2, 3, 7, -4, 1, 40):
+        x = torch.arange(20.0).view(4, 5)
+        try:
+            expected = program(x, n)
+        except Exception as e:
+            with pytest.raises(type(e)):
+                compiled(x, n)
+        else:
+            torch.testing.assert_close(compiled(x, n), expected)
