@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "python/symbolic_slots.h"
@@ -146,6 +147,21 @@ PyObject* bit_length(PyObject* o, PyObject*) {
     return symbolic_int(sym::bit_length(x.expr), x.facts).release().ptr();
   };
   return boundary(body, nullptr);
+}
+
+// What an int that is no bool gives of itself.
+PyObject* itself_as_method(PyObject* o, PyObject*) {
+  return boundary([=] { return Py_NewRef(o); }, nullptr);
+}
+PyObject* itself_as_member(PyObject* o, void*) {
+  return boundary([=] { return Py_NewRef(o); }, nullptr);
+}
+template <int value>
+PyObject* constant_member(PyObject*, void*) {
+  return boundary([] { return PyLong_FromLong(value); }, nullptr);
+}
+PyObject* ratio(PyObject* o, PyObject*) {
+  return boundary([=] { return Py_BuildValue("(Oi)", o, 1); }, nullptr);
 }
 
 PyObject* negative(PyObject* o) {
@@ -320,9 +336,22 @@ PyTypeObject* symbolic_bool_type() {
 }
 
 PyTypeObject* symbolic_int_type() {
+  constexpr int kBeforeSlots = METH_NOARGS | METH_COEXIST;
   static PyMethodDef methods[] = {{"__format__", format, METH_O, nullptr},
                                   {"bit_length", bit_length, METH_NOARGS, nullptr},
+                                  {"conjugate", itself_as_method, METH_NOARGS, nullptr},
+                                  {"__index__", itself_as_method, kBeforeSlots, nullptr},
+                                  {"__int__", itself_as_method, kBeforeSlots, nullptr},
+                                  {"__trunc__", itself_as_method, METH_NOARGS, nullptr},
+                                  {"__floor__", itself_as_method, METH_NOARGS, nullptr},
+                                  {"__ceil__", itself_as_method, METH_NOARGS, nullptr},
+                                  {"as_integer_ratio", ratio, METH_NOARGS, nullptr},
                                   {nullptr, nullptr, 0, nullptr}};
+  static PyGetSetDef members[] = {{"real", itself_as_member, nullptr, nullptr, nullptr},
+                                  {"numerator", itself_as_member, nullptr, nullptr, nullptr},
+                                  {"imag", constant_member<0>, nullptr, nullptr, nullptr},
+                                  {"denominator", constant_member<1>, nullptr, nullptr, nullptr},
+                                  {nullptr, nullptr, nullptr, nullptr, nullptr}};
   static PyTypeObject* const type = [] {
     PyType_Slot slots[] = {slot(Py_nb_add, binary<sum_of, PyNumber_Add>),
                            slot(Py_nb_subtract, binary<difference_of, PyNumber_Subtract>),
@@ -350,6 +379,7 @@ PyTypeObject* symbolic_int_type() {
                            slot(Py_tp_str, of_number<plain, PyObject_Str>),
                            slot(Py_tp_richcompare, compare_as),
                            slot(Py_tp_methods, methods),
+                           slot(Py_tp_getset, members),
                            {0, nullptr}};
     PyType_Spec spec = {"oxyfuel._C.SymbolicInt", 0, 0, Py_TPFLAGS_DEFAULT, slots};
     const py::tuple bases = py::make_tuple(member_of<"torch", "SymInt">());
@@ -368,6 +398,12 @@ std::string question_of(const py::error_already_set& e) {
 }
 
 bool is_symbolic_int(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_int_type(); }
+bool is_own_of_size(std::string_view attribute) {
+  constexpr std::string_view kOwn[] = {
+      "bit_length", "conjugate", "real",      "numerator", "imag",     "denominator",
+      "__index__",  "__int__",   "__trunc__", "__floor__", "__ceil__", "as_integer_ratio"};
+  return std::ranges::find(kOwn, attribute) != std::end(kOwn);
+}
 bool is_symbolic_bool(py::handle o) { return Py_TYPE(o.ptr()) == symbolic_bool_type(); }
 
 py::object symbolic_bool(const sym::Condition& c, const std::string& text, const Facts& facts) {

@@ -21,6 +21,8 @@ namespace oxy::python {
 // class derived from torch.SymBool, a bool to captured code: & and | of such objects are
 // conditions, and who asks for its truth raises oxyfuel._C.Undecided, unless the facts tell.
 bool is_symbolic_int(py::handle o);
+// Whether a symbolic int answers this attribute of int itself, without its number.
+bool is_own_of_size(std::string_view attribute);
 bool is_symbolic_bool(py::handle o);
 
 // A plain int where the expression is a constant.

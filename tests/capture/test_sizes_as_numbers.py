@@ -7,6 +7,7 @@ import collections
 import copy
 import itertools
 import math
+import operator
 import random
 
 import pytest
@@ -56,6 +57,24 @@ OF_SIZE = {
     "shifts": lambda n: (n >> 1, n << 3, -n >> 2, (n - 7) >> 1, n >> 0),
     "low_bits": lambda n: (n & 1, n & 7, 15 & n, -n & 3),
     "cleared_bits": lambda n: (n & ~7, ~3 & n, -n & ~15, n & -1),
+    "as_an_int": lambda n: (
+        operator.index(n),
+        n.__index__(),
+        n.__int__(),
+        n.real,
+        n.imag,
+        n.numerator,
+        n.denominator,
+        n.conjugate(),
+        n.as_integer_ratio(),
+        n.__floor__(),
+        n is n,
+    ),
+    "copies": lambda n: (copy.deepcopy(n), copy.deepcopy([n, (n, n + 1)])),
+    "shapes": lambda n: (
+        torch.broadcast_shapes((n, 1), (3,)),
+        torch.broadcast_shapes(n, (2, 1), [n]),
+    ),
     "set_bits": lambda n: (n | 1, 7 | n, -n | 3, n ^ 1, n ^ 15, 7 ^ -n),
     "counts": lambda n: (
         len(range(n)),

@@ -97,7 +97,7 @@ py::object Objects::load_attr(py::handle o, py::handle name) {
 
 py::object Objects::find_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
-  if (is_symbolic_int(o) && is_text(name.ptr(), "bit_length"))
+  if (is_symbolic_int(o) && is_own_of_size(view_of(name.ptr())))
     return steal(PyObject_GenericGetAttr(p, name.ptr()));
   if (is_symbolic(o)) return find_attr(with_numbers(borrow(o)), name);
   if (heap().is_tensor(o)) return calls().tensor_attr(o, name);

@@ -182,7 +182,7 @@ bool Effects::dict_has(py::handle dict, py::handle asked) {
 }
 
 void Effects::dict_write(py::handle dict, py::handle asked, py::handle value) {
-  const py::object key = key_in(dict, asked);
+  const py::object key = with_numbers(key_in(dict, asked));
   check_key(key);
   const Tracked& k = *heap().tracked(dict);
   const py::object held = k.shadow ? numbers().carried(borrow(value)) : borrow(value);
@@ -200,7 +200,7 @@ void Effects::dict_write(py::handle dict, py::handle asked, py::handle value) {
 
 // Of a key that is there.
 void Effects::dict_delete(py::handle dict, py::handle asked) {
-  const py::object key = key_in(dict, asked);
+  const py::object key = with_numbers(key_in(dict, asked));
   const Tracked& k = *heap().tracked(dict);
   if (PyDict_Check(dict.ptr()))
     iterators().refuse_to_end(PyDict_GetItemWithError(dict.ptr(), key.ptr()));

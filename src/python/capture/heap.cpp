@@ -716,7 +716,7 @@ void Heap::guard_two_objects(py::handle a, py::handle b) {
 
 // `a is b`, and the guards by which it is so at a hit.
 bool Heap::is_same(py::handle a, py::handle b) {
-  if (is_symbolic_float(a) && a.is(b)) return true;
+  if (is_symbolic(a) && a.is(b)) return true;
   if (is_symbolic(a) || is_symbolic(b)) {
     if (a.is_none() || b.is_none()) return false;
     return is_same(with_numbers(borrow(a)), with_numbers(borrow(b)));

@@ -202,7 +202,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                 std::move(kwargs));
   if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
-  if (is_symbolic_int(self) && name == "bit_length") return call_real(callable, args, kwargs);
+  if (is_symbolic_int(self) && is_own_of_size(name)) return call_real(callable, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
     return iterators().make_chain(args[0]);
   // Keys of the table that copy.deepcopy keeps of what it has seen.

@@ -180,6 +180,7 @@ Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Ke
 }
 
 Meant length(Capture& c, py::handle callable, const py::object& o) {
+  if (is_symbolic(o)) return c.calls.call_real(callable, {with_numbers(o)}, {});
   if (c.heap.is_tensor(o)) {
     const c10::SymInt size = THPVariable_Unpack(o.ptr()).sym_size(0);
     return size.maybe_as_int() ? py::int_(*size.maybe_as_int()) : from_torch(py::cast(size));
@@ -277,26 +278,9 @@ Meant product(Capture& c, const py::object& given) {
   return total;
 }
 
-// Of shapes that are numbers: torch's own code for it asks for settings.
-Meant broadcast_shapes(Capture& c, py::handle callable, const Arguments& args) {
-  Arguments shapes;
-  for (const py::object& a : args) {
-    if (mentions_symbolic_int(a)) return nothing;
-    shapes.push_back(c.heap.deep_contents(a));
-    const bool plain = PyLong_CheckExact(a.ptr()) ||
-                       (PyTuple_Check(a.ptr()) && std::ranges::all_of(py::tuple(a), [](auto size) {
-                          return PyLong_CheckExact(size.ptr()) != 0;
-                        }));
-    if (!plain) return nothing;
-  }
-  return c.calls.call_real(callable, shapes, {});
-}
-
-// The same of two shapes, written in C.
-Meant inferred_size(Capture& c, py::handle callable, const Arguments& args) {
-  if (mentions_symbolic_int(args[0]) || mentions_symbolic_int(args[1]))
-    return c.calls.call(member_of<"torch", "broadcast_shapes">(), args);
-  return broadcast_shapes(c, callable, args);
+// torch's own code for it imports modules, and asks for settings.
+Meant broadcast_shapes(Capture& c, const Arguments& args) {
+  return c.calls.call(own_function("oxyfuel.varying_sizes", "broadcast_shapes"), args);
 }
 
 bool some_is(Capture& c, const py::object& items, bool wanted) {
@@ -471,6 +455,11 @@ Meant of_indices(Capture& c, py::handle callable, const Arguments& args) {
   bool same = true;
   for (const py::object& a : args) same &= ints.emplace_back(index_of(c, a)).is(a);
   return same ? nothing : Meant(c.calls.call(callable, std::move(ints)));
+}
+
+// operator.index(o)
+Meant index(Capture& c, py::handle callable, const py::object& o) {
+  return is_symbolic_int(o) ? o : of_indices(c, callable, {o});
 }
 
 // complex(o), or of two numbers

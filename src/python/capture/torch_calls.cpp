@@ -449,7 +449,8 @@ py::object Calls::deep_copy(py::handle tensor, const py::object& table) {
   const bool existing = k->source.valid() && k->original;
   if (!objects().type_of(tensor).is(member_of<"torch", "Tensor">())) refuse("of a parameter");
   if (t.requires_grad() || is_wrapped(t)) refuse("of what has gradients");
-  if (bridge::is_symbolic(t) || !t.is_non_overlapping_and_dense()) refuse("of these strides");
+  if (!(bridge::is_symbolic(t) ? t.is_contiguous() : t.is_non_overlapping_and_dense()))
+    refuse("of these strides");
   if (t.is_conj() || t.is_neg()) refuse("of a view that conjugates or negates");
   if (existing) {
     const py::object dict = k->original.attr("__dict__");
