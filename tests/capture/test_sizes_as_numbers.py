@@ -75,6 +75,19 @@ OF_SIZE = {
         torch.broadcast_shapes((n, 1), (3,)),
         torch.broadcast_shapes(n, (2, 1), [n]),
     ),
+    "sums_of_ranges": lambda n: (
+        sum(range(n)),
+        sum(range(3, n, 2)),
+        sum(range(n, 0, -3)),
+        sum(range(n, 2)),
+        sum(range(0, 100, n)),
+    ),
+    "in_ranges": lambda n: (
+        3 in range(n),
+        n in range(2, 100),
+        n not in range(-n, 0),
+        n in range(n),
+    ),
     "set_bits": lambda n: (n | 1, 7 | n, -n | 3, n ^ 1, n ^ 15, 7 ^ -n),
     "counts": lambda n: (
         len(range(n)),

@@ -90,6 +90,9 @@ PROGRAMS = {
     "avg_pool2d_padded_inside": (
         IMAGE, lambda x, n: F.avg_pool2d(x, 2 * n, n, n, count_include_pad=False)),
     "avg_pool2d_divisor": (IMAGE, lambda x, n: F.avg_pool2d(x, n, divisor_override=3)),
+    "range": (ROWS, lambda x, n: x[:, range(n)] * 2),
+    "range_of_rows": (ROWS.t(), lambda x, n: x[range(n, 0, -1)] * 2),
+    "range_of_nothing": (ROWS, lambda x, n: x[0, range(n, 1)] * 2),
     "lerp": (ROWS, lambda x, n: torch.lerp(x.detach(), x.detach() * 2, n / 9)),
     "scatter": (ROWS, lambda x, n: x.scatter(1, x.detach().argmax(1, True) % 2, n / 9)),
     "scatter_of_a_size": (ROWS, lambda x, n: x.scatter(1, x.detach().argmax(1, True) % 2, n)),

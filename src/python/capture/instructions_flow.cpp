@@ -41,15 +41,58 @@ Keywords take_keywords(Arguments& args, const py::object& names) {
   return out;
 }
 
-// Where the next instruction calls len, on top of the stack, with what is pushed now; 0: it does
-// not.
-size_t call_of_len(const TracedFrame& f) {
+// Where the next instruction calls this function, on top of the stack, with what is pushed now; 0:
+// it does not.
+size_t call_of(const TracedFrame& f, const py::object& function) {
   const auto& code = f.bytecode->instructions;
   const size_t at = f.next + (code[f.next].op == PRECALL ? 1 : 0);
   const bool calls = code[at].op == CALL || code[at].op == CALL_FUNCTION;
   if (!calls || code[at].arg != 1 || f.stack.size() < (kCallsTakeNull ? 2 : 1)) return 0;
   const auto [callable, self] = callee_below(f, f.stack.size());
-  return callable && !self && callable.is(member_of<"builtins", "len">()) ? at : 0;
+  return callable && !self && callable.is(function) ? at : 0;
+}
+
+// Whether what is pushed now is what a tensor on the stack is indexed with, or the last part of it.
+bool becomes_index(Capture& c, const TracedFrame& f) {
+  const auto& code = f.bytecode->instructions;
+  const bool in_tuple = code[f.next].op == BUILD_TUPLE;
+  const size_t parts = in_tuple ? static_cast<size_t>(code[f.next].arg) : 1;
+  const int op = code[f.next + (in_tuple ? 1 : 0)].op;
+  return (op == BINARY_SUBSCR || op == STORE_SUBSCR) && parts > 0 && f.stack.size() >= parts &&
+         c.heap.is_tensor(f.stack[f.stack.size() - parts]);
+}
+
+// What the code makes at once of a range of sizes, without the numbers in it: a loop, an index, its
+// length or sum, a test of membership. False where that is something else.
+bool use_range(Capture& c, TracedFrame& f, const Arguments& args) {
+  const Instruction& next = f.bytecode->instructions[f.next];
+  if (next.op == GET_ITER) {
+    const py::object rounds = c.sizes.rounds(args);
+    if (rounds) push(f, rounds);
+    return static_cast<bool>(rounds);
+  }
+  if (next.op == CONTAINS_OP && !f.stack.empty()) {
+    const auto found = c.sizes.is_in_range(f.stack.back(), args);
+    if (!found) return false;
+    pop_many(f, 1);
+    f.next++;
+    push(f, py::bool_(*found != (next.arg != 0)));
+    return true;
+  }
+  if (becomes_index(c, f)) {
+    const py::object index = c.sizes.range_tensor(args);
+    if (index) push(f, index);
+    return static_cast<bool>(index);
+  }
+  const size_t length = call_of(f, member_of<"builtins", "len">());
+  const size_t sum = call_of(f, member_of<"builtins", "sum">());
+  if (length == 0 && sum == 0) return false;
+  py::object number = length != 0 ? c.sizes.count(args) : c.sizes.sum_of_range(args);
+  if (!number) return false;
+  pop_many(f, kCallsTakeNull ? 2 : 1);
+  f.next = std::max(length, sum) + 1;
+  push(f, std::move(number));
+  return true;
 }
 
 // Calls what lies below the arguments, which are popped already.
@@ -57,16 +100,9 @@ void call_popped(Capture& c, TracedFrame& f, bool has_self, Arguments args, Keyw
   const auto [callable, self] = callee_below(f, f.stack.size(), has_self);
   pop_many(f, has_self ? 2 : 1);
   if (self) args.insert(args.begin(), self);
-  const auto& code = f.bytecode->instructions;
-  if (callable.is(type_object(&PyRange_Type)) && kwargs.empty() && code[f.next].op == GET_ITER)
-    if (py::object rounds = c.sizes.rounds(args)) return push(f, std::move(rounds));
-  if (const size_t call = call_of_len(f);
-      call != 0 && callable.is(type_object(&PyRange_Type)) && kwargs.empty())
-    if (py::object length = c.sizes.count(args)) {
-      pop_many(f, kCallsTakeNull ? 2 : 1);
-      f.next = call + 1;
-      return push(f, std::move(length));
-    }
+  if (callable.is(type_object(&PyRange_Type)) && kwargs.empty() &&
+      std::ranges::any_of(args, is_symbolic_int) && use_range(c, f, args))
+    return;
   if (kwargs.empty())
     if (py::object text = c.numbers.text_of_call(callable, args)) return push(f, std::move(text));
   c.frames.direct = true;

@@ -402,24 +402,60 @@ py::object Sizes::rounds(const Arguments& args) {
   return member_of<"builtins", "range">()(start, end, by);
 }
 
-// See call_popped.
-py::object Sizes::count(const Arguments& args) {
-  if (std::ranges::none_of(args, is_symbolic_int) || args.empty() || args.size() > 3) return {};
+// See use_range.
+std::optional<Sizes::Range> Sizes::range_of(const Arguments& args) {
+  if (args.size() > 3) return std::nullopt;
   std::vector<sym::Expr> given;
   for (py::handle a : args) {
     const auto e = integer_expr(a);
-    if (!e || (is_symbolic_int(a) && !has_hint(a))) return {};
+    if (!e || (is_symbolic_int(a) && !has_hint(a))) return std::nullopt;
     given.push_back(*e);
   }
-  const sym::Expr first = given.size() == 1 ? sym::Expr(0) : given[0];
+  Range r{given.size() == 1 ? sym::Expr(0) : given[0], given.size() == 3 ? given[2] : 1, 0};
   const sym::Expr end = given.size() == 1 ? given[0] : given[1];
-  const sym::Expr step = given.size() == 3 ? given[2] : sym::Expr(1);
   const auto facts = graphs().recorder().facts();
-  const bool up = facts->decide(sym::less(0, step));
-  if (!up && !facts->decide(sym::less(step, 0))) return {};
-  const sym::Expr length = up ? end - first : first - end;
-  if (facts->decide(sym::at_most(length, 0))) return py::int_(0);
-  return symbolic_int(sym::ceildiv(length, up ? step : -step), facts);
+  const bool up = facts->decide(sym::less(0, r.step));
+  if (!up && !facts->decide(sym::less(r.step, 0))) return std::nullopt;
+  const sym::Expr length = up ? end - r.first : r.first - end;
+  if (!facts->decide(sym::at_most(length, 0)))
+    r.count = sym::ceildiv(length, up ? r.step : -r.step);
+  return r;
+}
+
+py::object Sizes::count(const Arguments& args) {
+  const auto r = range_of(args);
+  return r ? symbolic_int(r->count, graphs().recorder().facts()) : py::object();
+}
+
+py::object Sizes::sum_of_range(const Arguments& args) {
+  const auto r = range_of(args);
+  if (!r) return {};
+  const sym::Expr ends = 2 * r->first + (r->count - 1) * r->step;
+  return symbolic_int(sym::floordiv(r->count * ends, 2), graphs().recorder().facts());
+}
+
+py::object Sizes::range_tensor(const Arguments& args) {
+  const auto r = range_of(args);
+  if (!r) return {};
+  const auto facts = graphs().recorder().facts();
+  const sym::Expr end = r->first + r->count * r->step;
+  return calls().call(
+      member_of<"torch", "arange">(),
+      {symbolic_int(r->first, facts), symbolic_int(end, facts), symbolic_int(r->step, facts)}, {});
+}
+
+std::optional<bool> Sizes::is_in_range(py::handle number, const Arguments& args) {
+  const auto x = integer_expr(number);
+  if (!x || PyBool_Check(number.ptr()) || (is_symbolic_int(number) && !has_hint(number)))
+    return std::nullopt;
+  const auto r = range_of(args);
+  if (!r) return std::nullopt;
+  const auto facts = graphs().recorder().facts();
+  const bool up = facts->decide(sym::less(0, r->step));
+  const sym::Expr behind = up ? *x - r->first : r->first - *x, step = up ? r->step : -r->step;
+  return facts->decide(sym::at_most(0, behind)) &&
+         facts->decide(sym::less(behind, r->count * step)) &&
+         facts->decide(sym::equal(sym::mod(behind, step), 0));
 }
 
 std::optional<py::object> Sizes::square_root(py::handle x, Rounding how) {

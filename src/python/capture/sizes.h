@@ -105,8 +105,13 @@ class Sizes : public Part {
   // What a loop over range(*args) of sizes goes through, of which only how many there are is a
   // fact; null where no sizes are among the arguments.
   py::object rounds(const Arguments& args);
-  // How many these are; null where no expression says it.
+  // How many these are, and their sum; null where no expression says it.
   py::object count(const Arguments& args);
+  py::object sum_of_range(const Arguments& args);
+  // range(*args) as a tensor, an index; null where it is none of sizes.
+  py::object range_tensor(const Arguments& args);
+  // Whether an int is in it, which becomes a fact; nothing where it is no int.
+  std::optional<bool> is_in_range(py::handle number, const Arguments& args);
   // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
   // them. Null where they are none.
   py::object number_in(const py::object& tensor);
@@ -146,6 +151,11 @@ class Sizes : public Part {
   std::string violations() const;
 
  private:
+  struct Range {
+    sym::Expr first, step, count;
+  };
+  // range(*args) of sizes; nothing where it is another one.
+  std::optional<Range> range_of(const Arguments& args);
   // A number of each call becomes an input of the graph.
   py::object add_number(py::handle real, SourceId source, std::string what);
 
