@@ -132,6 +132,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       rank_(rank_of(gradients.order, backward_.outputs.size())),
       rooted_(std::move(gradients.outputs)),
       read_as_is_(std::move(gradients.read)),
+      behind_(gradients.reached.to_results),
       strict_(strict),
       make_(std::move(make)) {
   for (const uint32_t m : gradients.mutations)
@@ -183,7 +184,8 @@ void Backward::rebase(const torch_autograd::edge_list& edges, std::span<const In
   }
 }
 
-void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& outputs) const {
+void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& outputs,
+                    std::span<const c10::intrusive_ptr<Node>> nodes) const {
   for (const uint32_t i : read_) {
     const autograd::Saved& s = saved_[i];
     switch (s.kind) {
@@ -194,7 +196,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
           call.save_number(i, inputs[s.index].number);
         break;
       case Kind::Result:
-        call.save(i, outputs[s.index], true);
+        save_result(call, i, outputs[s.index], nodes);
         break;
       case Kind::Value:
         call.save(i, outputs[s.index], false);
@@ -204,6 +206,21 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
         break;
     }
   }
+}
+
+// Where eager keeps the tensor itself, so do the nodes that gradients come to it from: what it
+// holds when they come is what is read.
+void Backward::save_result(Call& call, uint32_t input, const at::Tensor& t,
+                           std::span<const c10::intrusive_ptr<Node>> nodes) const {
+  const uint32_t index = saved_[input].index;
+  const bool as_is = read_as_is_.at(backward_.outputs.size() + index);
+  if (!t.requires_grad()) return call.save_input(input, t, as_is);
+  call.save(input, t, true);
+  const auto result = static_cast<size_t>(std::ranges::find(rooted_, index) - rooted_.begin());
+  if (!as_is || result == rooted_.size()) return;
+  const auto held = std::make_shared<at::Tensor>(t);
+  for (const uint32_t behind : behind_[result]) nodes[nodes_.of_result[behind]]->hold(held);
+  call.note_held(input, held);
 }
 
 // To the primals. What has hooks sees what was accumulated in front of it.
@@ -254,7 +271,7 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
       written[t - rooted_.size()] = edge;
   }
   try {
-    save(*call, inputs, outputs);
+    save(*call, inputs, outputs, nodes);
   } catch (...) {
     // What a hook raises leaves the call: so the recomputation of a checkpoint ends.
     if (at::SavedTensorDefaultHooks::get_hooks()) throw Interrupted{std::current_exception()};

@@ -88,7 +88,10 @@ class Backward : public std::enable_shared_from_this<Backward> {
     std::vector<Strides> strides;  // of the latter, as the plan reads them
   };
 
-  void save(Call& call, std::span<const Input> inputs, const Outputs& outputs) const;
+  void save(Call& call, std::span<const Input> inputs, const Outputs& outputs,
+            std::span<const c10::intrusive_ptr<Node>> nodes) const;
+  void save_result(Call& call, uint32_t input, const at::Tensor& t,
+                   std::span<const c10::intrusive_ptr<Node>> nodes) const;
   void add_edges(Node& node, const std::vector<uint32_t>& primals,
                  std::span<const Input> inputs) const;
   // Gradients by primal, and what the next piece gets. What is saved dies behind its last reader,
@@ -111,8 +114,10 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const size_t results_;                // outputs of the forward that the caller gets
   const std::vector<uint32_t> rank_;    // by primal: in which order eager's engine comes to it
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
-  const std::vector<bool> read_as_is_;  // by primal, as Gradients::read
-  std::vector<uint32_t> written_;       // inputs that the others are
+  const std::vector<bool> read_as_is_;  // by primal, and behind them by result: Gradients::read
+  // By result: those that gradients come to it from.
+  const std::vector<ResultSet> behind_;
+  std::vector<uint32_t> written_;  // inputs that the others are
   std::optional<autograd::BackwardCut> cut_;
   BackwardNodes nodes_;
   std::vector<std::vector<KeptBehind>> kept_;  // by piece; see ReachedResults

@@ -2,6 +2,7 @@
 #include "torch_bridge/backward_call.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -90,14 +91,41 @@ bool has_known_layout(const ir::TensorType& t) {
          t.offset.is_const();
 }
 
+// The two of a known layout, or of sizes, as numbers.
+c10::SmallVector<int64_t, 5> values_of(const std::vector<ir::Expr>& exprs) {
+  c10::SmallVector<int64_t, 5> out;
+  for (const ir::Expr& e : exprs) out.push_back(e.value());
+  return out;
+}
+
 std::optional<at::Tensor> without_memory(const ir::TensorType& t) {
   if (!has_known_layout(t)) return std::nullopt;
-  std::vector<int64_t> sizes, strides;
-  for (size_t d = 0; d < t.sizes.size(); d++) {
-    sizes.push_back(t.sizes[d].value());
-    strides.push_back(t.strides[d].value());
-  }
-  return without_memory(static_cast<c10::ScalarType>(t.dtype), sizes, strides, t.offset.value());
+  return without_memory(static_cast<c10::ScalarType>(t.dtype), values_of(t.sizes),
+                        values_of(t.strides), t.offset.value());
+}
+
+bool is_laid_out(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (t.sizes() != sizes) return false;
+  for (size_t d = 0; d < sizes.size(); d++)
+    if (sizes[d] > 1 && t.strides()[d] != strides[d]) return false;
+  return true;
+}
+
+// What a tensor holds that was given other data, as a plan reads what it held.
+at::Tensor laid_out(const at::Tensor& t, c10::ScalarType dtype, c10::IntArrayRef sizes,
+                    c10::IntArrayRef strides) {
+  if (t.scalar_type() == dtype && is_laid_out(t, sizes, strides)) return t;
+  TORCH_CHECK(t.scalar_type() == dtype && t.sizes() == sizes,
+              "a tensor that a backward reads was given data of another size or dtype");
+  c10::SmallVector<int64_t, 5> rows(sizes.begin(), sizes.end());  // as far as memory is its own
+  at::Tensor from = t.tensor_data();
+  for (size_t d = 0; d < sizes.size(); d++)
+    if (strides[d] == 0 && sizes[d] > 1) {
+      from = from.narrow(static_cast<int64_t>(d), 0, 1);
+      rows[d] = 1;
+    }
+  at::Tensor out = at::empty_strided(rows, strides, t.options()).copy_(from).expand(sizes);
+  return out.set_requires_grad(t.requires_grad());
 }
 
 }  // namespace
@@ -116,7 +144,13 @@ void Backward::Call::save(uint32_t input, const at::Tensor& t, bool is_result) {
 
 void Backward::Call::save_input(uint32_t input, const at::Tensor& t, bool as_is) {
   save(input, t, false);
-  if (as_is || saved_[input].has_hooks() || !t.has_storage()) return;
+  if (saved_[input].has_hooks() || !t.has_storage()) return;
+  if (as_is) {
+    if (has_known_layout(backward_->saved_[input].type.tensor)) return;
+    layouts_.resize(saved_.size());
+    layouts_[input] = {Strides(t.sizes()), Strides(t.strides())};
+    return;
+  }
   memory_.resize(saved_.size());
   memory_[input] = t.tensor_data();
 }
@@ -352,13 +386,32 @@ at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
   return without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
 }
 
+std::shared_ptr<at::Tensor> Backward::Call::held(uint32_t input) const {
+  return held_.empty() ? nullptr : held_[input].lock();
+}
+
 at::Tensor Backward::Call::in_kept_memory(uint32_t input, at::Tensor t) {
-  if (memory_.empty() || !memory_[input].defined() || memory_[input].is_alias_of(t)) return t;
-  return memory_[input].set_requires_grad(t.requires_grad());
+  if (const auto itself = held(input)) {
+    if (itself->is_alias_of(t) && itself->storage_offset() == t.storage_offset() &&
+        is_laid_out(*itself, t.sizes(), t.strides()))
+      return t;
+    return laid_out(itself->tensor_data(), t.scalar_type(), t.sizes(), t.strides())
+        .set_requires_grad(t.requires_grad());
+  }
+  if (!memory_.empty() && memory_[input].defined())
+    return memory_[input].is_alias_of(t) ? t : memory_[input].set_requires_grad(t.requires_grad());
+  const autograd::Saved& as = backward_->saved_[input];
+  if (as.kind == autograd::Saved::Kind::Value || saved_[input].has_hooks()) return t;
+  if (!layouts_.empty() && !layouts_[input].strides.empty())
+    return laid_out(t, t.scalar_type(), layouts_[input].sizes, layouts_[input].strides);
+  if (!has_known_layout(as.type.tensor)) return t;
+  return laid_out(t, static_cast<c10::ScalarType>(as.type.tensor.dtype),
+                  values_of(as.type.tensor.sizes), values_of(as.type.tensor.strides));
 }
 
 void Backward::Call::reset(uint32_t input) {
   saved_[input].reset_data();
+  if (const auto itself = held(input)) itself->reset();
   if (!memory_.empty()) memory_[input].reset();
 }
 

@@ -21,6 +21,11 @@ class Backward::Call {
   // `as_is`: eager keeps the tensor itself, which shows what is assigned to its `data`; else views
   // of the memory that it has now.
   void save_input(uint32_t input, const at::Tensor& t, bool as_is);
+  // `t`: what nodes of the call hold of it.
+  void note_held(uint32_t input, std::weak_ptr<at::Tensor> t) {
+    held_.resize(saved_.size());
+    held_[input] = std::move(t);
+  }
   void save_number(uint32_t input, int64_t n) {
     numbers_.resize(saved_.size());
     numbers_[input] = n;
@@ -72,6 +77,7 @@ class Backward::Call {
   Given gather(Node& node, const Which& which, Tensors tangents);
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
+  std::shared_ptr<at::Tensor> held(uint32_t input) const;
   bool is_to_be_emptied(uint32_t input) const;
   void empty(uint32_t input, const at::Tensor& t);
   void reset(uint32_t input);
@@ -90,6 +96,13 @@ class Backward::Call {
   std::mutex mutex_;
   std::vector<torch::autograd::SavedVariable> saved_;  // by input of the backward
   Tensors memory_;  // by input: an alias, of those whose memory is kept; if there are any
+  // By input: the result itself, if there are any. What it is held by must not be its own history.
+  std::vector<std::weak_ptr<at::Tensor>> held_;
+  // By input: of those kept as they are, if their sizes vary.
+  struct Layout {
+    Strides sizes, strides;
+  };
+  std::vector<Layout> layouts_;
   std::vector<int64_t> numbers_;  // the same, if there are any
   std::vector<Strides> strides_;  // by result
   // The nodes of the call that are alive, where there are several.
@@ -111,11 +124,13 @@ class Backward::Node : public torch::autograd::Node {
   }
   std::string name() const override { return "OxyfuelBackward"; }
   uint32_t number() const { return number_; }
+  void hold(std::shared_ptr<at::Tensor> result) { held_.push_back(std::move(result)); }
   c10::intrusive_ptr<torch::autograd::Node> itself() { return getptr(); }
 
  private:
   const std::shared_ptr<Call> call_;
   const uint32_t number_;
+  std::vector<std::shared_ptr<at::Tensor>> held_;
 };
 
 }  // namespace oxy::bridge

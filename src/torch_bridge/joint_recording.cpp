@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -173,13 +174,76 @@ void look_for_unreached(const ReachedResults& reached) {
     throw Unsupported("a result whose gradient leads to no input");
 }
 
-// By primal: whether a node from position `from` reads it.
-std::vector<bool> read_inputs(const ir::Graph& g, size_t primals, size_t from) {
-  std::vector<bool> is_read(g.value_count());
+// Where in the graph the formula stands of the op that has made a result.
+struct Formula {
+  size_t begin = 0, end = 0;
+};
+
+class Begins : public engine::FunctionPreHook {
+ public:
+  Begins(const ir::Graph& graph, std::shared_ptr<Formula> formula)
+      : graph_(graph), formula_(std::move(formula)) {}
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    formula_->begin = graph_.order().size();
+    return gradients;
+  }
+
+ private:
+  const ir::Graph& graph_;
+  const std::shared_ptr<Formula> formula_;
+};
+
+class Ends : public engine::FunctionPostHook {
+ public:
+  Ends(const ir::Graph& graph, std::shared_ptr<Formula> formula)
+      : graph_(graph), formula_(std::move(formula)) {}
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    formula_->end = graph_.order().size();
+    return outputs;
+  }
+
+ private:
+  const ir::Graph& graph_;
+  const std::shared_ptr<Formula> formula_;
+};
+
+// By output, for the engine to fill in; null where it requires no gradients.
+std::vector<std::shared_ptr<Formula>> watch_formulas(const ir::Graph& g,
+                                                     const std::vector<at::Tensor>& roots) {
+  std::vector<std::shared_ptr<Formula>> out;
+  std::unordered_map<const engine::Node*, std::shared_ptr<Formula>> known;
+  for (const at::Tensor& root : roots) {
+    auto& of = out.emplace_back();
+    if (!root.defined()) continue;
+    const auto node = engine::impl::gradient_edge(root).function;
+    auto& made = known[node.get()];
+    if (!made) {
+      made = std::make_shared<Formula>();
+      node->add_pre_hook(std::make_unique<Begins>(g, made));
+      node->add_post_hook(std::make_unique<Ends>(g, made));
+    }
+    of = made;
+  }
+  return out;
+}
+
+// By input, and behind them by output: whether nodes from position `from` read it. The formula of
+// the op that has made a result reads what that gave, whatever the tensor has become.
+std::vector<bool> find_read(const ir::Graph& g, size_t primals, size_t from,
+                            const std::vector<std::shared_ptr<Formula>>& formulas) {
+  std::vector<std::vector<size_t>> readers(g.value_count());
   for (size_t i = from; i < g.order().size(); ++i)
-    ir::for_each_value(g.node(g.order()[i]), [&](ir::ValueId v) { is_read[v.index] = true; });
+    ir::for_each_value(g.node(g.order()[i]), [&](ir::ValueId v) { readers[v.index].push_back(i); });
   std::vector<bool> out;
-  for (size_t p = 0; p < primals; ++p) out.push_back(is_read[g.inputs()[p].index]);
+  for (size_t p = 0; p < primals; ++p) out.push_back(!readers[g.inputs()[p].index].empty());
+  for (size_t o = 0; o < formulas.size(); ++o) {
+    const auto is_other = [&](size_t i) {
+      return !formulas[o] || i < formulas[o]->begin || i >= formulas[o]->end;
+    };
+    out.push_back(g.outputs[o].kind == ir::OutputSpec::Kind::Value &&
+                  std::ranges::any_of(readers[g.outputs[o].value.index], is_other));
+  }
   return out;
 }
 
@@ -279,8 +343,9 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   gradients.order = order_of_arrival(start.from, of_inputs);
   start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
+  const auto formulas = watch_formulas(r.graph, of_outputs);
   const engine::variable_list found = run_engine(start.from, start.tangents, to);
-  gradients.read = read_inputs(r.graph, primals, of_forward);
+  gradients.read = find_read(r.graph, primals, of_forward, formulas);
   size_t next = 0;
   for (size_t i = 0; i < primals; ++i) {
     const bool wanted = r.inputs[i].edge.is_valid();

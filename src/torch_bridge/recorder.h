@@ -34,7 +34,8 @@ struct Gradients {
   ReachedResults reached;
   // Inputs, in the order in which the engine of eager's graph comes to where their gradients go.
   std::vector<uint32_t> order;
-  // By input: whether the gradients' formulas read it itself. Of others eager keeps views or casts.
+  // By input, and behind these by output: whether the gradients' formulas read it itself, beside
+  // that of the op that has made an output. Of others eager keeps views, casts or what the op gave.
   std::vector<bool> read;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;

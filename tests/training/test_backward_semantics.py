@@ -408,6 +408,29 @@ def test_data_is_assigned_to_before_the_backward(function, dynamic):
     compare(step, function[1], dynamic=dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_data_of_another_layout_is_assigned(dynamic):
+    def step(f):
+        x, w = leaf(3, 4), leaf(3, 4)
+        out = f(x, w)
+        x.data = torch.arange(12.0).view(4, 3).t()
+        out.sum().backward()
+        return x.grad, w.grad
+
+    compare(step, lambda x, w: x * w, dynamic=dynamic)
+
+
+@pytest.mark.parametrize(
+    "data", [torch.ones(2, 2), torch.ones(3, 4).double()], ids=["size", "dtype"]
+)
+def test_data_of_another_size_or_dtype_is_refused(data):
+    x, w = leaf(3, 4), leaf(4, 4)
+    out = oxyfuel.compile(lambda x, w: x @ w)(x, w)
+    x.data = data
+    with pytest.raises(RuntimeError):
+        out.sum().backward()
+
+
 def test_saved_tensors_hooks():
     def step(f):
         packed = []

@@ -370,6 +370,81 @@ def test_data_is_assigned_in_eager(f):
     assert oxyfuel.stats()["graph_breaks"] > 0
 
 
+def of_an_operand(x, p):
+    y = p * 2
+    z = y * y
+    y.data = x * 7
+    return z
+
+
+def of_an_operand_behind_a_break(x, p):
+    y = p * 2
+    z = y * y
+    print(end="")
+    y.data = x * 7
+    return z
+
+
+def of_operands_swapped(x, p):
+    a, b = p * 1, p + 2
+    z = a * b * x
+    a.data, b.data = b.data, a.data
+    return z
+
+
+def of_a_view(x, p):
+    y = (p * 2).view(3, 1)
+    z = y * y
+    y.data = (x * 7).view(3, 1)
+    return z
+
+
+def of_what_a_view_was_saved_of(x, p):
+    y = x * 1
+    z = torch.nn.functional.linear(p[None], y[None])
+    y.data = x * 7
+    return z
+
+
+def of_what_its_own_op_has_saved(x, p):
+    y = p.exp()
+    z = y * 2
+    y.data = x * 7
+    return z
+
+
+def of_what_is_returned(x, p):
+    y = p * 2
+    return y * y, y
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        of_an_operand,
+        of_an_operand_behind_a_break,
+        of_operands_swapped,
+        of_a_view,
+        of_what_a_view_was_saved_of,
+        of_what_its_own_op_has_saved,
+        of_what_is_returned,
+    ],
+)
+def test_data_of_a_result_is_assigned_in_front_of_its_backward(f):
+    """Where autograd keeps the tensor itself, the backward reads what it has been given."""
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        x, p = torch.randn(3), leaf(3)
+        gradients = []
+        for g in (compiled, f):
+            out = g(x, p)
+            if f is of_what_is_returned:
+                out, y = out
+                y.data = x * 7
+            gradients += torch.autograd.grad(out.sum(), p)
+        torch.testing.assert_close(*gradients)
+
+
 def test_what_autograd_has_saved_is_written_through_data():
     def f(x, w):
         y = (x * w).exp()
