@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -130,9 +131,47 @@ def register_late(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> 
     return tensor.register_hook(hook)
 
 
-def retain_gradient(tensor: torch.Tensor) -> None:
+def retain_gradient(tensor: torch.Tensor, _: None, handle: HookHandle) -> None:
     """`tensor.retain_grad()` of a result of a graph."""
+    handle.tensor = None
     tensor.retain_grad()
+
+
+def keep_gradient(tensor: torch.Tensor, gradient: torch.Tensor, handle: HookHandle) -> None:
+    """The same, and the gradient that a backward of the graph has left there."""
+    handle.tensor = None
+    tensor.retain_grad()
+    tensor.grad = gradient
+
+
+def retained(before: torch.Tensor | None, gradient: torch.Tensor) -> torch.Tensor:
+    """What a tensor retains where a gradient arrives, in captured code."""
+    if before is None:
+        return gradient.clone(memory_format=torch.contiguous_format)
+    return before + gradient
+
+
+def add_hook(hooks: dict[Any, Callable[..., Any]], hook: Callable[..., Any]) -> Any:
+    """Registers a hook of a leaf, in captured code."""
+    handle = torch.utils.hooks.RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
+
+
+class HookId:
+    """Stands for the number of a handle that does not outlive the captured code."""
+
+
+def init_handle(handle: Any, id: HookId, hooks_dict: Any, *, extra_dict: Any = None) -> None:
+    """`RemovableHandle.__init__` with that in the place of the number."""
+    handle.hooks_dict_ref = weakref.ref(hooks_dict)
+    handle.id = id
+    torch.utils.hooks.RemovableHandle.next_id += 1
+    handle.extra_dict_ref = ()
+    if isinstance(extra_dict, dict):
+        handle.extra_dict_ref = (weakref.ref(extra_dict),)
+    elif isinstance(extra_dict, list):
+        handle.extra_dict_ref = tuple([weakref.ref(d) for d in extra_dict])
 
 
 class HookedNode:

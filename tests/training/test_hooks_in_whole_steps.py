@@ -222,10 +222,39 @@ def goes_on(x, w, heard):
     return h * 2
 
 
-ONE_GRAPH = [kept, by_grad, not_behind, removed, pieces, two_roots, twice, custom, lives_on]
+def retained_twice(x, w, heard):
+    h = (x * w).sin()
+    h.retain_grad()
+    loss = (h * h).sum()
+    heard.append(h.grad)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    heard.append(h.grad.norm())
 
 
-@pytest.mark.parametrize("f", [*ONE_GRAPH, written, retained, goes_on], ids=lambda f: f.__name__)
+def retained_beyond(x, w, heard):
+    h, k = (x * w).sin(), x * w
+    h.retain_grad()
+    k.retain_grad()
+    (h * k).sum().backward()
+    return h, h.grad, k.grad
+
+
+def pure_and_removed(x, w, heard):
+    h = (x * w).sin()
+    handles = [h.register_hook(lambda g: g * 2), h.register_hook(lambda g: g + 1)]
+    h.sum().backward()
+    for handle in handles:
+        handle.remove()
+
+
+ONE_GRAPH = [
+    kept, by_grad, not_behind, removed, pieces, two_roots, twice, custom, lives_on, retained,
+    retained_twice, retained_beyond, pure_and_removed,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", [*ONE_GRAPH, written, goes_on], ids=lambda f: f.__name__)
 def test_tensors(f):
     def run(on):
         torch.manual_seed(0)
@@ -245,6 +274,50 @@ def test_tensors(f):
     assert stats["fallbacks"] == stats["grad_fallbacks"] == 0
     if f in ONE_GRAPH:
         assert stats["graph_breaks"] == 0
+
+
+def of_modules(model, heard):
+    return [
+        model[0].register_forward_hook(lambda m, a, out: heard.append(out.norm())),
+        model[1].register_forward_pre_hook(lambda m, a: (a[0] * 2,)),
+        model[2].register_full_backward_hook(lambda m, gi, go: heard.append(go[0].norm())),
+    ]
+
+
+def of_leaves(model, heard):
+    return [
+        model[0].weight.register_hook(lambda g: g * 2),
+        model[2].bias.register_post_accumulate_grad_hook(lambda p: heard.append(p.grad.clone())),
+    ]
+
+
+@pytest.mark.parametrize("register", [of_modules, of_leaves])
+def test_registered_and_removed_in_a_step(register):
+    """The numbers of their handles are others in each step, which has one graph all the same."""
+
+    def run(on):
+        torch.manual_seed(0)
+        model, out = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), []
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(x, heard):
+            handles = register(model, heard)
+            optimizer.zero_grad()
+            model(x).pow(2).sum().backward()
+            for handle in handles:
+                handle.remove()
+            optimizer.step()
+
+        f, graphs = oxyfuel.compile(step) if on else step, []
+        for _ in range(5):
+            heard = []
+            f(torch.randn(3, 4), heard)
+            out += [heard, [p.detach().clone() for p in model.parameters()]]
+            graphs.append(oxyfuel.stats()["graphs"])
+        return out, graphs[-1] == graphs[-3], [len(m._forward_hooks) for m in model]
+
+    assert not first_difference(run(True), run(False))
+    assert oxyfuel.stats()["graph_breaks"] == 0
 
 
 @pytest.mark.parametrize("made", [False, True])

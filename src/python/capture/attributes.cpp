@@ -88,7 +88,9 @@ void require_name(py::handle name) {
 py::object Objects::load_attr(py::handle o, py::handle name) {
   require_name(name);
   try {
-    return find_attr(o, name);
+    py::object found = find_attr(o, name);
+    graphs().refuse_hook_id(found);
+    return found;
   } catch (py::error_already_set& e) {
     name_what_lacks(e, o, name);
     throw;

@@ -246,6 +246,8 @@ py::object hidden_function(PyFunctionObject* f) {
 // What torch.optim's helpers and the profiler's marks mean in a capture.
 Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
+  if (module == "torch.utils.hooks" && name == "RemovableHandle.__init__")
+    return init_handle(args, kwargs);
   if (module.starts_with("torch.optim."))
     if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
   // Whose steps go by the values of tensors in every line, or work on sparse ones.

@@ -63,8 +63,9 @@ class Graphs : public Part {
   py::object require_gradient(const py::object& tensor, bool wanted);
   void note_leaf(const py::object& made);
   void refuse_made_leaf(py::handle tensor) const;
-  py::object* gradient_of_made_leaf(py::handle tensor);
-  bool may_be_saved(const std::vector<py::object>& tensors) const;
+  py::object* gradient_kept(py::handle tensor);
+  bool may_be_saved(const std::vector<py::object>& tensors);
+  bool shares_memory_of_input(const at::Tensor& t, py::handle but = {});
   void refuse_former_data(py::handle tensor, py::handle value) const;
   void give_data(const py::object& tensor, const py::object& data, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
@@ -75,6 +76,10 @@ class Graphs : public Part {
   void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle);
   void remove_hook(const py::object& handle, const py::object& tensor);
   bool is_done_hook(const py::object& handle) const;
+  py::object hooks_of(const py::object& leaf, const char* kind);
+  bool retain_gradient(const py::object& tensor);
+  void note_hook_id(const py::object& id) { hook_ids_.push_back(id); }
+  void refuse_hook_id(const py::object& found) const;
   bool has_one_differentiable(const py::object& tensors);
   bool defers_what_torch_sees();
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
@@ -176,19 +181,20 @@ class Graphs : public Part {
   Arguments items(const py::object& tensors);
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
-  py::object hooks_of(const py::object& leaf, const char* kind);
   py::object behind_input_hooks(const Arguments& inputs, const py::object& gradients,
                                 bool creates_graph);
   void refuse_native_hooks(const py::object& leaf);
   void change_leaf(const py::object& tensor, bool wanted);
+  void change_real_leaves();
   void restore_leaves(const std::vector<at::Tensor>& outputs);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
   void refuse_backward_of_data(const std::vector<at::Tensor>& roots) const;
-  void refuse_shared_data(const std::vector<at::Tensor>& outputs) const;
+  void refuse_shared_data(const std::vector<at::Tensor>& outputs);
   Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
   void end_late_hooks(const Arguments& tensors);
+  void keep_retained();
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
@@ -241,14 +247,18 @@ class Graphs : public Part {
       cut_off_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<ChangedLeaf> changed_leaves_;
+  std::unordered_set<PyObject*> changed_;  // their tensors
+  std::vector<py::object> hook_ids_;       // in the place of the numbers of handles
+  // Gradients of tensors that retain them, or None.
+  std::unordered_map<PyObject*, py::object> retained_;
   std::vector<CustomFunction> custom_functions_;
   std::vector<CustomFunction> custom_ops_;  // of which only nodes and places are known
   // Of these, the one that a backward is in.
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);
-  struct DataGiven {  // by an assignment to `data`
-    bool is_seen_from(const std::vector<at::Tensor>& roots) const;
-    bool is_written() const;  // the tensor, since then
+  struct DataGiven {                           // by an assignment to `data`
+    bool is_seen_by(uint64_t earliest) const;  // a backward whose earliest node this is
+    bool is_written() const;                   // the tensor, since then
     py::object tensor, value;
     std::pair<uint32_t, size_t> writes;  // to the value
     size_t own_writes = 0;               // to the tensor's memory
@@ -262,6 +272,18 @@ class Graphs : public Part {
     std::vector<size_t> steps;
   };
   std::vector<DataGiven> data_given_;
+  std::unordered_map<PyObject*, std::vector<size_t>> data_given_to_;  // by tensor
+  // Of what is held and was recorded so far, for the next assignment to look at a part of it.
+  struct DataIndex {
+    std::unordered_map<const c10::StorageImpl*, std::vector<py::object>> by_memory;
+    std::unordered_map<ir::ValueId, std::vector<py::object>> by_value;
+    std::unordered_map<ir::ValueId, std::vector<ir::NodeId>> readers;
+    size_t held = 0, nodes = 0;  // of them
+  };
+  DataIndex data_index_;
+  const DataIndex& data_index();
+  std::vector<py::object> sharing_memory(const at::Tensor& t);
+  bool is_plain(ir::ValueId v) const;
   [[noreturn]] static void refuse_data(const DataGiven& d);
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;

@@ -31,6 +31,13 @@ torch::autograd::edge_list edges_of(const Arguments& tensors) {
   return out;
 }
 
+torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) {
+  torch::autograd::edge_list out;
+  for (const at::Tensor& t : tensors)
+    if (t.defined() && t.requires_grad()) out.push_back(torch::autograd::impl::gradient_edge(t));
+  return out;
+}
+
 }  // namespace
 
 void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
@@ -58,6 +65,8 @@ void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
 // knows all of them where the memory is nobody else's.
 void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
   for (const CustomFunction& f : custom_functions_) {
+    if (!f.late && f.removed && bridge::leads_to(histories_of(outputs), *f.node))
+      refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
     if (!f.late || f.done) continue;
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
     const at::Tensor taker = taker_of_gradients(t, outputs);
@@ -73,13 +82,10 @@ Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
   Arguments out;
   torch::autograd::edge_list from;
   for (const CustomFunction& f : custom_functions_) {
-    if (!f.late || f.removed) continue;
-    if (from.empty())
-      for (const at::Tensor& root : roots)
-        from.push_back(torch::autograd::impl::gradient_edge(root));
+    if (f.late.has_value() == f.removed) continue;
+    if (from.empty()) from = histories_of(roots);
     if (!bridge::leads_to(from, *f.node)) continue;
-    if (!f.hook)
-      refuse_function(f, BreakId::torch_call, "retain_grad in front of a backward of the code");
+    if (f.removed) refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
     if (t._version() != *f.late || torch::autograd::impl::gradient_edge(t).function != f.node)
       refuse_function(f, BreakId::torch_call, "a hook of what is written");
@@ -93,10 +99,14 @@ Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
 py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& gradient) {
   py::dict hooks;
   for (const CustomFunction& f : custom_functions_)
-    if (f.late && !f.removed && f.hooked.is(tensor)) hooks[py::int_(hooks.size())] = f.hook;
+    if (f.late && f.hook && !f.removed && f.hooked.is(tensor))
+      hooks[py::int_(hooks.size())] = f.hook;
   if (gradient.is_none())
     throw Break(BreakId::torch_call, "hooks of a tensor that no gradient comes to");
-  return calls().call(of_gradients("call_in_backward"), {hooks, gradient}, {});
+  py::object out = calls().call(of_gradients("call_in_backward"), {hooks, gradient}, {});
+  if (auto it = retained_.find(tensor.ptr()); it != retained_.end())
+    it->second = calls().call(own_function("oxyfuel.gradients", "retained"), {it->second, out}, {});
+  return out;
 }
 
 // Gradients by `by`, as torch.autograd.grad gives them. In front of what hands on the gradient of
@@ -145,16 +155,20 @@ bool Graphs::is_done_hook(const py::object& handle) const {
 void Graphs::remove_hook(const py::object& handle, const py::object& tensor) {
   for (CustomFunction& f : custom_functions_)
     if (f.done && handle && f.late_handle.is(handle)) return void(f.removed = true);
-  for (const CustomFunction& f : custom_functions_)
-    if (f.hooked.is(tensor))
-      refuse_function(f, BreakId::torch_call, "a hook that is removed, or whose handle is used");
+  for (CustomFunction& f : custom_functions_) {
+    if (!f.hooked.is(tensor) || (handle && !handle.is(f.late ? f.late_handle : f.handle))) continue;
+    // Behind a backward that has freed the graph nobody calls it.
+    if (handle && f.handle && spent_.contains(f.node.get())) return void(f.removed = true);
+    refuse_function(f, BreakId::torch_call, "a hook that is removed, or whose handle is used");
+  }
 }
 
 // `tensor.register_hook(hook)` of what the code has made.
 py::object Calls::register_hook(const py::object& tensor, const py::object& hook) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
-      graphs().inner() != nullptr || is_transformed())
+  if (t.is_leaf()) return register_leaf_hook(tensor, hook, "_backward_hooks");
+  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || graphs().inner() != nullptr ||
+      is_transformed())
     throw Break(BreakId::torch_call, "Tensor.register_hook");
   if (graphs().hooks_late || !PyFunction_Check(hook.ptr())) return register_late_hook(tensor, hook);
   static const py::object& follow = *new py::object(of_gradients("hook_results"));
@@ -188,16 +202,66 @@ py::object Calls::register_late_hook(const py::object& tensor, const py::object&
   return handle;
 }
 
+// Of a leaf of before the call, in the dict that it has for hooks of this kind.
+py::object Calls::register_leaf_hook(const py::object& leaf, const py::object& hook,
+                                     const char* kind) {
+  const at::Tensor& t = THPVariable_Unpack(leaf.ptr());
+  const Tracked& k = *heap().tracked(leaf);
+  if (!k.source.valid() || !k.original || !t.requires_grad() || !t.is_leaf() ||
+      graphs().hooks_late || graphs().inner() != nullptr || is_transformed())
+    throw Break(BreakId::torch_call, "a hook of a leaf");
+  py::object hooks = graphs().hooks_of(leaf, kind);
+  if (!hooks) {
+    hooks = call(member_of<"collections", "OrderedDict">(), {});
+    effects().write_attribute(leaf, py::str(kind), hooks);
+  }
+  return call(of_gradients("add_hook"), {hooks, hook}, {});
+}
+
+// `RemovableHandle.__init__`, of a module's hook: the number that the handle has is another one in
+// each call. As long as nothing of it outlives the captured code, an object stands for it.
+Done Calls::init_handle(const Arguments& args, const Keywords& kwargs) {
+  if (graphs().hooks_late || graphs().inner() != nullptr || args.size() != 2) return std::nullopt;
+  const py::object id = call(of_gradients("HookId"), {});
+  graphs().note_hook_id(id);
+  return call(of_gradients("init_handle"), {args[0], id, args[1]}, kwargs);
+}
+
+// What stands for the number of a handle, where code asks for that which is not torch's.
+void Graphs::refuse_hook_id(const py::object& found) const {
+  if (std::ranges::none_of(hook_ids_, [&](const py::object& id) { return id.is(found); })) return;
+  const py::handle globals = PyFunction_GET_GLOBALS(frames().stack().back()->function.ptr());
+  const std::string_view module = view_of(PyDict_GetItemString(globals.ptr(), "__name__"));
+  if (!module.starts_with("torch.") && !module.starts_with("oxyfuel.")) throw HooksLate();
+}
+
 // `tensor.retain_grad()`, in the same way.
 py::object Calls::retain_gradient(const py::object& tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
       graphs().inner() != nullptr || is_transformed())
     throw Break(BreakId::torch_call, "Tensor.retain_grad");
+  if (!graphs().retain_gradient(tensor)) return py::none();
   static const py::object& function = *new py::object(of_gradients("retain_gradient"));
-  graphs().note_late_hook(tensor, {}, {});
-  behind_.emplace_back(function, Arguments{tensor});
+  const py::object handle = call(hook_handle(), {tensor}, {});
+  graphs().note_late_hook(tensor, {}, handle);
+  behind_.emplace_back(function, Arguments{tensor, py::none(), handle});
   return py::none();
+}
+
+// Whether it does so from now on alone.
+bool Graphs::retain_gradient(const py::object& tensor) {
+  return retained_.try_emplace(tensor.ptr(), py::none()).second;
+}
+
+// What backwards of the code have left, for tensors that live on.
+void Graphs::keep_retained() {
+  for (const CustomFunction& f : custom_functions_) {
+    if (!f.late || f.hook) continue;
+    const py::object& gradient = retained_.at(f.hooked.ptr());
+    if (!gradient.is_none())
+      calls().call_behind(of_gradients("keep_gradient"), {f.hooked, gradient, f.late_handle});
+  }
 }
 
 }  // namespace oxy::python

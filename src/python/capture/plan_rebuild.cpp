@@ -434,6 +434,8 @@ void Graphs::finish(std::span<const py::object> values) {
   frames().refuse_closed_end();
   inference().refuse_writes();
   end_modes();
+  change_real_leaves();
+  keep_retained();
   RebuildPlan plan(capture_);
   effects().guard_distinct();
   heap().guard_keys_apart();
@@ -444,6 +446,8 @@ void Graphs::finish(std::span<const py::object> values) {
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
   for (const CustomFunction& f : custom_functions_)
     if (f.handle && plan.makes(f.handle)) throw HooksLate();
+  for (const py::object& id : hook_ids_)
+    if (plan.makes(id)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
   refuse_shared_data(plan.output_tensors);

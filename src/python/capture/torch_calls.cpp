@@ -170,7 +170,7 @@ py::object Calls::is_leaf(py::handle tensor, py::handle name) {
 py::object Calls::gradient(py::handle tensor, py::handle name) {
   Tracked* k = heap().tracked(tensor);
   if (!k->source.valid() || !k->original) {
-    if (const py::object* found = graphs().gradient_of_made_leaf(tensor)) return *found;
+    if (const py::object* found = graphs().gradient_kept(tensor)) return *found;
     if (THPVariable_Unpack(tensor.ptr()).requires_grad())
       throw Break(BreakId::tensor_attribute, "Tensor.grad of what the code has made");
     return py::none();
@@ -193,7 +193,7 @@ void Calls::set_gradient(py::handle tensor, py::handle value) {
   };
   const bool known = value && (value.is_none() ||
                                (heap().is_tensor(value) && fits(THPVariable_Unpack(value.ptr()))));
-  if (py::object* made = known ? graphs().gradient_of_made_leaf(tensor) : nullptr) {
+  if (py::object* made = known ? graphs().gradient_kept(tensor) : nullptr) {
     *made = borrow(value);
     return;
   }
@@ -519,6 +519,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   }
   if (name == "register_hook" && args.size() == 1 && kwargs.empty())
     return register_hook(borrow(tensor), args[0]);
+  if (name == "register_post_accumulate_grad_hook" && args.size() == 1 && kwargs.empty())
+    return register_leaf_hook(borrow(tensor), args[0], "_post_accumulate_grad_hooks");
   if (name == "is_inference" && args.empty() && kwargs.empty()) {
     const Tracked* k = heap().tracked(tensor);
     if (k != nullptr && k->source.valid())

@@ -1,0 +1,470 @@
+// Custom autograd functions and checkpoints, which a recording takes as what they compute, and ops
+// from outside torch with a backward in Python.
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "python/capture/autograd_nodes.h"
+#include "python/capture/capture.h"
+#include "python/inner_frames.h"
+#include "python/transform_levels.h"
+#include "torch_bridge/recorder.h"
+
+namespace oxy::python {
+namespace {
+
+namespace engine = torch::autograd;
+using engine::Node;
+
+// Of an autograd.Function. Torch does not export what a dynamic_cast needs.
+bool is_of_python(const Node& node) {
+  return std::string_view(typeid(node).name()) == "N5torch8autograd6PyNodeE";
+}
+
+py::object autograd_member(const char* name) {
+  return own_function("oxyfuel.autograd_function", name);
+}
+
+// Note which one a backward of the recording is in.
+class Enters : public engine::FunctionPreHook {
+ public:
+  Enters(std::shared_ptr<const Node*> running, const Node* node)
+      : running_(std::move(running)), node_(node) {}
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    *running_ = node_;
+    return gradients;
+  }
+
+ private:
+  const std::shared_ptr<const Node*> running_;
+  const Node* node_;
+};
+
+class Leaves : public engine::FunctionPostHook {
+ public:
+  explicit Leaves(std::shared_ptr<const Node*> running) : running_(std::move(running)) {}
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    *running_ = nullptr;
+    return outputs;
+  }
+
+ private:
+  const std::shared_ptr<const Node*> running_;
+};
+
+// An input, or a leaf.
+bool is_as_it_came(const at::Tensor& t) {
+  const auto edge = engine::impl::gradient_edge(t);
+  return edge.function && (is_accumulation(*edge.function) || is_entrance(*edge.function));
+}
+
+// Those that a subclass of Function has, or its bases that are not torch's.
+Arguments functions_of(py::handle type) {
+  Arguments out;
+  for (py::handle base : borrow(as_type(type)->tp_mro)) {
+    if (base.is(member_of<"torch.autograd", "Function">())) break;
+    PyObject *name, *member;
+    PyObject* members = type_dict(as_type(base));
+    for (Py_ssize_t at = 0; PyDict_Next(members, &at, &name, &member);) {
+      const bool wrapped =
+          Py_TYPE(member) == &PyStaticMethod_Type || Py_TYPE(member) == &PyClassMethod_Type;
+      const py::object f = wrapped ? borrow(member).attr("__func__") : borrow(member);
+      if (PyFunction_Check(f.ptr())) out.push_back(f);
+    }
+  }
+  return out;
+}
+
+// Whether the checkpoint of the torch at hand keeps what is given by this name for itself.
+bool is_own_of_checkpoint(const py::object& name) {
+  static const py::object& parameters = *new py::object([]() -> py::object {
+    const RefusedFrames allowed(nullptr);
+    return py::module_::import("inspect")
+        .attr("signature")(member_of<"torch.utils.checkpoint", "checkpoint">())
+        .attr("parameters");
+  }());
+  return PySequence_Contains(parameters.ptr(), name.ptr()) == 1;
+}
+
+}  // namespace
+
+// `results`: of an autograd.Function. `vanishes`: what its backward gives is undefined where all it
+// gets is.
+void Graphs::note_custom_function(const py::object& results, bool vanishes) {
+  if (inner_ != nullptr) return;
+  CustomFunction f;
+  f.vanishes = vanishes;
+  size_t differentiable = 0;
+  const bool one = heap().is_tensor(results);
+  for (py::handle r : one ? py::object(py::make_tuple(results)) : heap().contents(results)) {
+    if (!heap().is_tensor(r) || is_wrapped(THPVariable_Unpack(r.ptr())) ||
+        !THPVariable_Unpack(r.ptr()).requires_grad())
+      continue;
+    f.node = engine::impl::gradient_edge(THPVariable_Unpack(r.ptr())).function;
+    differentiable++;
+  }
+  f.has_several = differentiable > 1;
+  if (f.node) watch(*f.node);
+  note_custom_function(std::move(f));
+}
+
+void Graphs::note_custom_function(CustomFunction f) {
+  f.stack = frames().user_stack().frames();
+  f.steps = frames().places_to_stop();
+  custom_functions_.push_back(std::move(f));
+}
+
+void Graphs::refuse_function(const CustomFunction& f, BreakId id, const std::string& why) {
+  Break b(id, why);
+  b.stack = f.stack;
+  b.steps = f.steps;
+  throw b;
+}
+
+// `results`: of an op from outside torch, which may have a backward in Python.
+void Graphs::note_op(const py::object& results) {
+  if (inner_ != nullptr || !at::GradMode::is_enabled()) return;
+  for (const py::object& r : items(results)) {
+    if (!heap().is_tensor(r)) continue;
+    const at::Tensor& t = THPVariable_Unpack(r.ptr());
+    if (is_wrapped(t) || !t.requires_grad() ||
+        !is_of_python(*engine::impl::gradient_edge(t).function))
+      continue;
+    CustomFunction& op = custom_ops_.emplace_back();
+    op.node = engine::impl::gradient_edge(t).function;
+    watch(*op.node);
+    op.stack = frames().user_stack().frames();
+    op.steps = frames().places_to_stop();
+    return;
+  }
+}
+
+void Graphs::watch(Node& node) {
+  node.add_pre_hook(std::make_unique<Enters>(running_, &node));
+  node.add_post_hook(std::make_unique<Leaves>(running_));
+}
+
+// Where a backward that has raised was in one of them. Of hooks, and of what a transform has made,
+// nobody knows which one it was.
+void Graphs::refuse_raising_functions(const std::string& why) const {
+  const auto is_running = [this](const CustomFunction& f) {
+    return *running_ != nullptr && f.node.get() == *running_;
+  };
+  if (const auto f = std::ranges::find_if(custom_functions_, is_running);
+      f != custom_functions_.end())
+    refuse_function(*f, BreakId::autograd_function, why);
+  if (const auto f = std::ranges::find_if(custom_ops_, is_running); f != custom_ops_.end())
+    refuse_function(*f, BreakId::torch_call, why);
+  if (const auto f = std::ranges::find_if(
+          custom_functions_, [](const CustomFunction& f) { return !f.node || f.hooked; });
+      f != custom_functions_.end())
+    refuse_function(*f, BreakId::autograd_function, why);
+}
+
+// The tensor that a graph hands gradients of an output to (torch_bridge/recording_end): itself, if
+// its memory is of its own, else what autograd knows the memory by. Undefined: there is none.
+at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
+                                      const std::vector<at::Tensor>& outputs) {
+  auto shares = [&](const at::Tensor& t) {
+    return t.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
+  };
+  auto base_of = [](const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; };
+  const at::Tensor base = base_of(output);
+  bool is_of_input = false;
+  for (const auto& [real, fake] : heap().fakes()) {
+    const at::Tensor& input = THPVariable_Unpack(fake.ptr());
+    if (output.is_same(input) || base.is_same(input)) return input;
+    is_of_input |= shares(input);
+  }
+  if (is_of_input) return {};
+  if (std::ranges::count_if(outputs, shares) == 1 && bridge::type_of(output).is_dense())
+    return output;
+  for (const at::Tensor& t : outputs)
+    if (t.requires_grad() && shares(t) && !base_of(t).is_same(base)) return {};
+  return base;
+}
+
+// What no graph can give: a view of which autograd knows other gradients than of its memory; a
+// tensor with hooks; and gradients that depend on which results have some.
+void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
+  if (custom_functions_.empty()) return;
+  // Also those that torch has made inside of a transform, of a function without a node of its own.
+  std::unordered_set<const Node*> custom, unknown;
+  for (const CustomFunction& f : custom_functions_)
+    if (f.node && !f.late) custom.insert(f.node.get());
+  auto customs_behind = [&](const at::Tensor& t) {
+    std::vector<const Node*> out;
+    for (const auto& node : nodes_behind({t})) {
+      const bool known = custom.contains(node.get());
+      if (!known && is_of_python(*node)) unknown.insert(node.get());
+      if (known || unknown.contains(node.get())) out.push_back(node.get());
+    }
+    return out;
+  };
+  std::vector<at::Tensor> given;
+  for (const at::Tensor& t : outputs)
+    if (t.defined()) given.push_back(t);
+  std::vector<at::Tensor> outside = given;
+  for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
+  size_t roots = 0;
+  std::unordered_map<const Node*, size_t> reaching;  // roots
+  for (const at::Tensor& t : outside) {
+    if (!t.requires_grad() || is_as_it_came(t)) continue;
+    roots++;
+    for (const Node* node : customs_behind(t)) reaching[node]++;
+  }
+  std::unordered_set<const Node*> lost;  // by outputs, whose gradients go past them
+  for (const at::Tensor& t : given) {
+    if (!t.requires_grad()) continue;
+    const at::Tensor taker = taker_of_gradients(t, given);
+    if (taker.defined() && taker.is_same(t)) continue;
+    std::vector<const Node*> kept;
+    if (taker.defined() && taker.requires_grad()) kept = customs_behind(taker);
+    for (const Node* node : customs_behind(t))
+      if (std::ranges::find(kept, node) == kept.end()) lost.insert(node);
+  }
+  // Where all of one result arrives, so does what eager's backward gets. Of several results it gets
+  // some, and zeros or None in the place of the others.
+  auto why_not = [&](const CustomFunction& f, const Node* node, bool several) -> const char* {
+    if (lost.contains(node)) return "what it gives shares memory with what has another gradient";
+    const auto found = reaching.find(node);
+    const size_t count = found == reaching.end() ? 0 : found->second;
+    if ((!f.vanishes && count > 0 && count < roots) || (several && count > 1))
+      return "its gradients depend on which of the results have some";
+    return nullptr;
+  };
+  for (const CustomFunction& f : custom_functions_) {
+    if (f.late) continue;
+    const char* why = nullptr;
+    if (f.node) {
+      why = why_not(f, f.node.get(), f.has_several);
+    } else {
+      for (const Node* node : unknown)
+        if (why == nullptr) why = why_not(f, node, node->num_inputs() > 1);
+    }
+    if (f.hooked && std::ranges::any_of(given, [&](const at::Tensor& t) {
+          return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
+        }))
+      throw HooksLate();
+    if (why != nullptr) refuse_function(f, BreakId::autograd_function, why);
+  }
+}
+
+// What a checkpoint asks for the contexts of its call and of the one that computes it again: those
+// that say what is kept have no effect here, and others break.
+void Calls::follow_contexts(const py::object& function, bool reentrant) {
+  if (reentrant) throw Break(BreakId::checkpoint, "context_fn and use_reentrant");
+  py::object contexts;
+  {
+    const bool before = std::exchange(in_context_function_, true);
+    const auto leave = c10::make_scope_exit([&] { in_context_function_ = before; });
+    contexts = call(function, {}, {});
+  }
+  const py::object plain =
+      call(own_function("oxyfuel.checkpoints", "compute_nothing"), {contexts}, {});
+  if (!plain.is(py::bool_(true))) throw Break(BreakId::checkpoint, "context_fn");
+}
+
+// torch.utils.checkpoint.checkpoint as the call that it makes: what a compiled backward keeps, it
+// decides itself.
+py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs) {
+  Graphs::refuse_in_transform("a checkpoint");
+  Keywords rest;
+  py::object contexts;
+  std::optional<bool> reentrant;
+  bool respects_hooks = false;
+  for (const auto& [key, value] : kwargs) {
+    const std::string name = text(key);
+    if (name == "use_reentrant" && !value.is_none())
+      reentrant = objects().truth(value);
+    else if (name == "context_fn")
+      contexts = value;
+    else if (name == "respect_saved_tensors_hooks" && is_own_of_checkpoint(key))
+      respects_hooks = !value.is_none();  // only with context_fn
+    else if (name == "preserve_rng_state" || name == "determinism_check" || name == "early_stop" ||
+             (name == "debug" && !objects().truth(value)))
+      continue;
+    else if (is_own_of_checkpoint(key))
+      throw Break(BreakId::checkpoint, name);
+    else
+      rest.emplace_back(key, value);
+  }
+  if (!reentrant) throw Break(BreakId::checkpoint, "use_reentrant is not given");
+  if (contexts) follow_contexts(contexts, *reentrant);
+  auto needs_gradient = [this](const py::object& a) {
+    return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
+  };
+  if (*reentrant && (!rest.empty() || respects_hooks ||
+                     (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
+    throw Break(BreakId::checkpoint, "use_reentrant, of what requires no gradients");
+  const size_t drawn = draws().count();
+  py::object out = call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
+  if (draws().count() != drawn) throw Break(BreakId::checkpoint, "random numbers of Python's");
+  return out;
+}
+
+std::pair<size_t, size_t> Graphs::position() {
+  return {ir_now().graph.order().size(), recorder_now().node_count()};
+}
+
+void Graphs::forget_draws(std::pair<size_t, size_t> since) {
+  ir_now().graph.kill_with_readers(since.first,
+                                   [this](const ir::Node& n) { return draws_.contains(n.id); });
+  recorder_now().forget_draws(since.second);
+}
+
+// Follows code that torch will call on the fakes, for what it relies on; nothing is kept of it.
+// Whether what it has made of gradients is undefined where they are. `follow` gives both. `code`:
+// functions that it may call.
+bool Calls::rehearse(
+    const std::string& name, const Arguments& args, const Arguments& code,
+    const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
+  auto around = heap().begin_rehearsal(args);
+  const auto end = c10::make_scope_exit([&] { heap().end_rehearsal(std::move(around)); });
+  const size_t writes = effects().count(), met = heap().met_written();
+  const size_t numbers_met = graphs().number_inputs.size(), tensors_met = heap().met_tensors();
+  const auto begin = graphs().position();
+  const size_t drawn_by_python = this->draws().count();
+  size_t draws = bridge::heard().draws;
+  std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>> tensors;
+  auto add = [&](py::handle o) {
+    if (!heap().is_tensor(o)) return;
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    tensors.emplace_back(t, writes_to(t));
+  };
+  for (const auto& [real, fake] : heap().fakes()) add(fake);
+  for (const py::object& o : heap().held()) add(o);
+  for (const py::object& a : args) add(a);
+  Arguments reached = args;
+  reached.insert(reached.end(), code.begin(), code.end());
+  const Graphs::Snapshot before = graphs().snapshot(reached, false);
+  std::pair<py::object, py::object> made;
+  try {
+    made = follow(draws);
+  } catch (const Break& b) {  // inside of it nothing can be left
+    throw Break(BreakId::autograd_function, name, ": ", b.what());
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_Exception)) throw;
+    throw Break(BreakId::autograd_function, name, " raises");
+  }
+  const bool writes_tensors = std::ranges::any_of(
+      tensors, [](const auto& known) { return writes_to(known.first) != known.second; });
+  const char* why = nullptr;
+  if (effects().count() != writes || writes_tensors ||
+      !graphs().is_unchanged(before, graphs().snapshot(reached, false)))
+    why = ": it writes to what it has not made";
+  else if (heap().met_written() != met || !effects().no_type_is_written())
+    why = ": it reads what was written, which is not done yet";  // torch's calls would not see it
+  else if (this->draws().count() != drawn_by_python)
+    why = ": it draws random numbers of Python's";
+  else if (bridge::heard().draws != draws)
+    why = ": it draws random numbers in its backward";
+  else if (heap().met_tensors() != tensors_met)  // torch's calls would get the real one
+    why = ": it reads a tensor that is no argument";
+  else if (!numbers().computes_with(args, numbers_met))
+    why = ": it reads a number that varies and is no argument";
+  if (why != nullptr) throw Break(BreakId::autograd_function, name, why);
+  const bool vanishes = graphs().vanish_with(begin, made.first, made.second);
+  graphs().forget_draws(begin);
+  return vanishes;
+}
+
+bool Graphs::vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
+                         const py::object& results) {
+  auto tensors = [this](const py::object& o) {
+    std::vector<at::Tensor> out;
+    for (py::handle item : heap().contents(o))
+      if (heap().is_tensor(item)) out.push_back(innermost(THPVariable_Unpack(item.ptr())));
+    return out;
+  };
+  return recorder_now().vanish_with(since.second, tensors(gradients), tensors(results));
+}
+
+// The rule of a custom function for the innermost vmap that has batched its arguments.
+void Calls::rehearse_vmap(py::handle type, const Arguments& args) {
+  const py::object& is_batched = member_of<"torch._C._functorch", "is_batchedtensor">();
+  const py::object& inside = member_of<"torch._C._functorch", "get_unwrapped">();
+  int64_t level = 0, size = 0;
+  Arguments all;
+  std::vector<std::pair<int64_t, int64_t>> places;  // level and dimension, by argument
+  for (const py::object& a : args) {
+    auto& [at, dim] = places.emplace_back();
+    if (!heap().is_tensor(a)) continue;
+    py::object t = a;
+    while (is_wrapped(THPVariable_Unpack(t.ptr())) && !objects().truth(is_batched(t)))
+      t = inside(t);
+    if (!is_wrapped(THPVariable_Unpack(t.ptr()))) continue;
+    at = member_of<"torch._C._functorch", "maybe_get_level">()(t).cast<int64_t>();
+    dim = member_of<"torch._C._functorch", "maybe_get_bdim">()(t).cast<int64_t>();
+    t = inside(t);
+    const auto length = THPVariable_Unpack(t.ptr()).sym_sizes()[static_cast<size_t>(dim)];
+    bool several = level != 0 && at != level;
+    for (; is_wrapped(THPVariable_Unpack(t.ptr())); t = inside(t))
+      several |= objects().truth(is_batched(t));
+    if (several || length.is_heap_allocated())
+      throw Break(BreakId::functional_transform, "an autograd.Function in several, or of a symbol");
+    level = at;
+    size = length.expect_int();
+  }
+  if (level == 0) return;
+  const py::object interpreters = member_of<"torch._C._functorch", "get_interpreter_stack">()();
+  py::object randomness = py::str("error");
+  for (py::handle i : interpreters)
+    if (i.attr("level")().cast<int64_t>() == level)
+      randomness =
+          member_of<"torch._C._functorch", "CVmapInterpreterPtr">()(i).attr("randomness")();
+  py::tuple dims(args.size());
+  for (size_t i = 0; i < args.size(); i++)
+    dims[i] = places[i].first == 0 ? py::object(py::none()) : py::int_(places[i].second);
+  Arguments given{borrow(type), py::int_(size), py::str(randomness.attr("name").attr("lower")()),
+                  dims};
+  given.insert(given.end(), args.begin(), args.end());
+  static const py::object& follow = *new py::object(autograd_member("rehearse_vmap"));
+  call(follow, std::move(given), {});
+}
+
+// Function.apply where a gradient is needed, or in a transform. Its forward and its backward are
+// followed once for what they rely on, with nothing kept of it; then torch itself calls them on the
+// fakes, the backward when gradients arrive, and the recording hears both.
+py::object Calls::call_differentiable(py::handle type, const Arguments& args,
+                                      const Keywords& kwargs) {
+  static const py::object& forward = *new py::object(autograd_member("rehearse_forward"));
+  static const py::object& backward = *new py::object(autograd_member("rehearse_backward"));
+  Arguments with_type{borrow(type)};
+  with_type.insert(with_type.end(), args.begin(), args.end());
+  const bool vanishes =
+      rehearse(as_type(type)->tp_name, args, functions_of(type), [&](size_t& draws) {
+        const py::object made = call(forward, with_type, kwargs);
+        if (is_transformed()) rehearse_vmap(type, args);
+        draws = bridge::heard().draws;
+        const py::object found = call(backward, {borrow(type), made}, {});
+        return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
+      });
+  const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
+  py::list places;
+  Arguments given = args;
+  for (size_t i = 0; i < args.size() && !is_transformed(); i++) {
+    const py::object number = numbers().float_argument(args[i]);
+    if (!number) continue;
+    places.append(i);
+    given[i] = number;
+  }
+  py::object out;
+  if (places.empty()) {
+    out = graphs().record(ir::NodeKind::CallFunction, "", apply, args, kwargs);
+  } else {
+    static const py::object& with_numbers = *new py::object(autograd_member("apply_with_numbers"));
+    given.insert(given.begin(), {apply, py::tuple(places)});
+    out = graphs().record(ir::NodeKind::CallFunction, "", with_numbers, given, kwargs);
+  }
+  graphs().recorder().note_grad_mode();  // its ops ran without it
+  graphs().note_custom_function(out, vanishes);
+  return out;
+}
+
+}  // namespace oxy::python

@@ -1,0 +1,128 @@
+// Histories of tensors that a captured backward has used up: what such a result of the graph still
+// has, and what raises as in eager.
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "python/capture/autograd_nodes.h"
+#include "python/capture/capture.h"
+#include "python/capture/plan_rebuild.h"
+#include "python/cpython/boundary.h"
+
+namespace oxy::python {
+namespace {
+
+namespace engine = torch::autograd;
+using engine::Node;
+
+// Behind a backward that has freed what autograd kept, as eager words it.
+constexpr const char* kSecondTime =
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward.";
+
+// The history of a result that a captured backward has used up on the way to some inputs, which its
+// edges behind the first one lead to. The first one leads to the rest, if there is any.
+class SpentHistory : public Node {
+ public:
+  explicit SpentHistory(engine::edge_list edges) : Node(std::move(edges)) {}
+  engine::variable_list apply(engine::variable_list&& gradients) override {
+    bool used_up = !next_edge(0).is_valid();
+    for (size_t i = 1; i < num_outputs(); i++) used_up |= task_should_compute_output(i);
+    TORCH_CHECK(!used_up, kSecondTime);
+    gradients.resize(num_outputs());
+    return std::move(gradients);
+  }
+  std::string name() const override { return "OxyfuelBackward"; }
+};
+
+// A result whose history, which led to the other arguments, a captured backward has used up; that
+// which it has is what is left.
+PyObject* with_spent_history(PyObject*, PyObject* args) {
+  return boundary(
+      [&] {
+        at::Tensor t = THPVariable_Unpack(PyTuple_GET_ITEM(args, 0));
+        engine::edge_list edges{t.requires_grad() ? engine::impl::gradient_edge(t)
+                                                  : engine::Edge()};
+        for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(args); i++)
+          edges.push_back(
+              engine::impl::gradient_edge(THPVariable_Unpack(PyTuple_GET_ITEM(args, i))));
+        // A write to a view would make its history anew, out of that of its base.
+        if (t.is_view()) t = t.detach();
+        engine::create_gradient_edge(t, c10::make_intrusive<SpentHistory>(std::move(edges)));
+        return THPVariable_Wrap(t);
+      },
+      nullptr);
+}
+
+}  // namespace
+
+// Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some.
+void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
+  std::unordered_set<Node*> needed;
+  for (const at::Tensor& t : inputs)
+    if (t.requires_grad()) needed.insert(engine::impl::gradient_edge(t).function.get());
+  for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
+    for (const engine::Edge& e : node->next_edges())
+      if (needed.contains(e.function.get())) needed.insert(node.get());
+    const bool runs = inputs.empty() || needed.contains(node.get());
+    if (runs && !is_accumulation(*node) && !is_entrance(*node)) spent_.emplace(node.get(), node);
+  }
+}
+
+// What is left of a tensor's history, if a recorded backward has freed some of what that reads.
+// Nodes that keep nothing can run again: they are cut off from what was freed.
+std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
+  const at::Tensor& t = THPVariable_Unpack(of.ptr());
+  if (spent_.empty() || !t.requires_grad()) return std::nullopt;
+  const engine::Edge history = engine::impl::gradient_edge(t);
+  if (!history.function) return std::nullopt;  // of a view made under no_grad
+  std::unordered_set<Node*> live, behind_spent, freed;
+  std::vector<std::pair<Node*, bool>> open{{history.function.get(), false}};
+  while (!open.empty()) {
+    auto [node, is_behind] = open.back();
+    open.pop_back();
+    if (spent_.contains(node) && bridge::keeps_tensors(*node)) freed.insert(node);
+    is_behind = is_behind || freed.contains(node);
+    if (!(is_behind ? behind_spent : live).insert(node).second) continue;
+    for (const engine::Edge& e : node->next_edges())
+      if (e.function) open.emplace_back(e.function.get(), is_behind);
+    if (auto it = cut_off_.find(node); it != cut_off_.end())
+      for (const auto& next : it->second) open.emplace_back(next.get(), is_behind);
+  }
+  if (behind_spent.empty()) return std::nullopt;
+  SpentResult out;
+  std::vector<std::pair<SourceId, py::object>> inputs;
+  for (const auto& [real, fake] : heap().fakes()) {
+    const at::Tensor& input = THPVariable_Unpack(fake.ptr());
+    if (!input.requires_grad()) continue;
+    Node* node = engine::impl::gradient_edge(input).function.get();
+    if (behind_spent.contains(node))
+      inputs.emplace_back(heap().tracked(fake)->source, fake);
+    else
+      out.has_history |= live.contains(node);
+  }
+  std::ranges::sort(inputs, {}, [](const auto& input) { return input.first.index; });
+  for (auto& [source, fake] : inputs) out.inputs.push_back(std::move(fake));
+  if (!out.has_history) {
+    out.left = calls().call_method(of, "detach", {}, {});
+    return out;
+  }
+  for (Node* node : live)
+    for (engine::Edge& e : node->next_edges())
+      if (freed.contains(e.function.get()))
+        cut_off_[node].push_back(std::exchange(e, engine::Edge()).function);
+  const c10::AutoGradMode on(true);
+  out.left = calls().call_method(of, "__getitem__", {py::ellipsis()}, {});
+  return out;
+}
+
+const py::object& spent_function() {
+  static PyMethodDef method = {"with_spent_history", with_spent_history, METH_VARARGS, nullptr};
+  static const py::object& function = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  return function;
+}
+
+}  // namespace oxy::python
