@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -162,16 +161,26 @@ class HookId:
     """Stands for the number of a handle that does not outlive the captured code."""
 
 
+class HooksOf:
+    """Stands for the handle's weak reference to a dict of hooks, which C code would look into."""
+
+    def __init__(self, hooks: Any) -> None:
+        self.hooks = hooks
+
+    def __call__(self) -> Any:
+        return self.hooks
+
+
 def init_handle(handle: Any, id: HookId, hooks_dict: Any, *, extra_dict: Any = None) -> None:
-    """`RemovableHandle.__init__` with that in the place of the number."""
-    handle.hooks_dict_ref = weakref.ref(hooks_dict)
+    """`RemovableHandle.__init__` with these in the place of the number and the references."""
+    handle.hooks_dict_ref = HooksOf(hooks_dict)
     handle.id = id
     torch.utils.hooks.RemovableHandle.next_id += 1
     handle.extra_dict_ref = ()
     if isinstance(extra_dict, dict):
-        handle.extra_dict_ref = (weakref.ref(extra_dict),)
+        handle.extra_dict_ref = (HooksOf(extra_dict),)
     elif isinstance(extra_dict, list):
-        handle.extra_dict_ref = tuple([weakref.ref(d) for d in extra_dict])
+        handle.extra_dict_ref = tuple([HooksOf(d) for d in extra_dict])
 
 
 class HookedNode:

@@ -241,6 +241,7 @@ struct Captures {
       } catch (const HooksLate&) {
         if (std::exchange(hooks_late, true))
           throw InternalError("a capture does not register its hooks late");
+        if (stop_at != SIZE_MAX) throw;  // other code runs then: its steps are others
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
@@ -370,7 +371,7 @@ bool keeps_raising_call(CompiledFunction* self) {
 // Captures the call; null where the captured code raises what eager is to raise. What the capture
 // has learned before a break tells calls like this one apart from others.
 std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArguments& bound,
-                                        Raised& raised) {
+                                        Raised& raised, bool hooks_late = false) try {
   const InnerFrames none(nullptr);
   auto entry = std::make_shared<Artefact>();
   entry->code = borrow(bound.code);
@@ -383,7 +384,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     auto table = self->table.lock();
     break_at = self->break_at - 1 + (table ? table->prologue_of(self->function) : 0);
   }
-  Captures captures{self, locals};
+  Captures captures{.self = self, .locals = locals, .hooks_late = hooks_late};
   try {
     captures.run(capture, -1, SIZE_MAX, break_at);
   } catch (const Break& b) {
@@ -417,7 +418,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
       why && self->shapes.wanted()) {
     say(self, why->kind == "unsupported" ? "static" : "static failed", why->why);
     self->shapes.give_up();
-    return make_artefact(self, bound, raised);
+    return make_artefact(self, bound, raised, hooks_late);
   }
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
     say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
@@ -443,6 +444,8 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   if (log_enabled(Artifact::guards)) say(self, "guards", entry->guards->log_text());
   self->entries.insert(self->entries.begin(), entry);
   return entry;
+} catch (const HooksLate&) {
+  return make_artefact(self, bound, raised, true);
 }
 
 // What a check lets go of may run Python code, and that code, or another thread, may change the
