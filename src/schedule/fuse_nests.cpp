@@ -59,7 +59,7 @@ int64_t shared_iterations(const std::vector<Axis>& parallel, const Group& a, con
     for (const Nest& n : g->nests) {
       const size_t at = place_of(parallel, contiguous_axis(n));
       if (n.axes.size() > parallel.size() && at < parallel.size())
-        columns = std::max<int64_t>(count_of(parallel[at].size), 1);
+        columns = std::max(columns, count_of(parallel[at].size));
     }
   const int64_t all = iterations(parallel), rows = work / std::max<int64_t>(all, 1);
   const int64_t tile = rows * tuning::fewest_columns <= tuning::split_piece ? tuning::fewest_columns

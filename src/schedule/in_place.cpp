@@ -46,7 +46,7 @@ class InPlace {
   void run() {
     for (const auto& [step, m] : last_written_first()) {
       std::optional<BufferId> input = home(graph_.inputs()[m.input]), value = home(m.value);
-      if (m.metadata || !input || !value || !is_candidate(m, *input, *value)) continue;
+      if (m.metadata || !input || !value || !is_candidate(*input, *value)) continue;
       const std::vector<ScheduledStep> steps = s_.steps;
       const size_t kernels = s_.kernels.size();
       if (!write(*input, *value)) {
@@ -83,7 +83,7 @@ class InPlace {
     if (const auto b = home(v)) ++memories[memory_of(s_.program, *b)];
   }
 
-  bool is_candidate(const ir::Mutation& m, BufferId input, BufferId value) const {
+  bool is_candidate(BufferId input, BufferId value) const {
     Buffer::Kind kind = buffer(value).kind;
     if (buffer(input).kind != Buffer::Kind::Input) return false;
     if (kind != Buffer::Kind::Temp && kind != Buffer::Kind::Extern) return false;

@@ -79,6 +79,10 @@ void verify(const Draft& d) {
   for (const ScheduledUnit& u : d.units)
     for (const Group& g : u.group)
       for (const Nest& n : g.nests) verify(d.schedule.program, n);
+  for (const Buffer& b : d.schedule.program.buffers)
+    OXY_CHECK(b.kind != Buffer::Kind::View ||
+                  d.schedule.program.buffers[b.base].kind != Buffer::Kind::View,
+              b.name, ": a view of a view");
   for (const Kernel& k : d.schedule.kernels) verify(k);
   for (const ScheduledStep& s : d.schedule.steps)
     if (const auto* call = std::get_if<KernelCall>(&s))

@@ -73,15 +73,22 @@ std::map<BufferId, BufferId> inheritances(const Schedule& s,
   return from;
 }
 
-// Temps whose last heir is a result lie in its memory.
+// Temps whose last heir is a result lie in its memory, and what lay in theirs.
 void lie_in_results(loops::Program& p, const std::map<BufferId, BufferId>& predecessor) {
+  std::map<BufferId, BufferId> result;
   for (const auto& [heir, _] : predecessor) {
     if (p.buffers[heir].kind != Buffer::Kind::Output) continue;
     for (auto it = predecessor.find(heir); it != predecessor.end();
-         it = predecessor.find(it->second)) {
-      p.buffers[it->second].kind = Buffer::Kind::View;
-      p.buffers[it->second].base = heir;
-    }
+         it = predecessor.find(it->second))
+      result.emplace(it->second, heir);
+  }
+  for (const auto& [temp, heir] : result) {
+    p.buffers[temp].kind = Buffer::Kind::View;
+    p.buffers[temp].base = heir;
+  }
+  for (Buffer& b : p.buffers) {
+    if (b.kind != Buffer::Kind::View) continue;
+    if (const auto it = result.find(b.base); it != result.end()) b.base = it->second;
   }
 }
 

@@ -36,6 +36,18 @@ def test_results_of_rows(name, dtype):
 
 
 @pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_of_rows(dtype):
+    """Folds at each element of an axis that a later fold takes."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 64, 16).to(dtype), torch.randn(4096, 8, 2).to(dtype)
+    check(lambda x: x.sum(2).amax(0), x)
+    check(lambda x: ((v := x.transpose(1, 2).contiguous() + 1).sum(2).amax(0), v), x)
+    check(lambda y: (s := y.sum(-1)) - s.amax(-1, keepdim=True), y)
+    check(lambda y: y.sum(-1).exp().softmax(-1), y)
+
+
+@pytest.mark.usefixtures("strict_without_grad")
 def test_results_of_rows_of_any_number():
     f = oxyfuel.compile(ROWS["log_softmax"], dynamic=True)
     for rows in (4096, 63, 64, 65, 2111, 0, 1):
@@ -93,3 +105,30 @@ def test_results_take_over_memory(tmp_path, monkeypatch):
         texts = sorted(tmp_path.glob("**/output_code.txt"), key=lambda p: p.stat().st_mtime_ns)
         buffers = [line for line in texts[-1].read_text().splitlines() if ": view of " in line]
         assert taken == any(line.startswith("  buffer buf") for line in buffers), buffers
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize(
+    "options", ({}, {"gemm_backend": "own"}, {"gemm_backend": "aten"}), ids=str
+)
+def test_views_of_what_lies_in_results(options):
+    x, y = torch.randn(256, 256), torch.randn(256, 256)
+
+    def both(x, y):
+        a = x.exp() * 0.1
+        b = a.view(128, 512).t() @ y[:128]
+        return b, a / (a.sum(-1, keepdim=True) + b[:256])
+
+    def batched(x, y):
+        a = x.softmax(-1)
+        b = torch.bmm(a.view(4, 64, 256), a.view(4, 64, 256).transpose(1, 2))
+        return b, a - b.mean()
+
+    def centred(x, y):
+        h = torch.tanh(x @ y + 1)
+        return (h - h.mean(0)) * 2
+
+    for f in (both, batched, centred):
+        for dynamic in (None, True):
+            compiled = oxyfuel.compile(f, dynamic=dynamic, options=options)
+            torch.testing.assert_close(compiled(x, y), f(x, y), rtol=1e-4, atol=1e-4)

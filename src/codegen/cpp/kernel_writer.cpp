@@ -612,10 +612,11 @@ std::string emit(const schedule::Kernel& kernel, const Machine& target) {
   return KernelWriter(kernel, target).write();
 }
 
-// Room for whole vectors of any elements (find_padded_locals), aligned to lines.
+// Room for whole vectors of any elements (find_padded_locals), aligned to 64 bytes.
 sym::Expr scratch_bytes(const schedule::KernelBuffer& b) {
+  constexpr int64_t kMostLanes = 64;
   if (b.kind != schedule::KernelBuffer::Kind::Local) return 0;
-  return sym::ceildiv(b.elements, kLine) * kLine * ir::byte_size(b.dtype);
+  return sym::ceildiv(b.elements, kMostLanes) * kMostLanes * ir::byte_size(b.dtype);
 }
 
 sym::Expr scratch_bytes(const schedule::Kernel& kernel) {

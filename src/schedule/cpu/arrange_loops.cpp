@@ -79,7 +79,7 @@ class Arranger {
   // The nest up to an instruction whose value is kept in a local buffer; the nest takes it from
   // there.
   Nest keep(Nest& n, size_t at);
-  // What a nest that folds does with its result, which is in a buffer.
+  // The nest with a value of its own, an instruction's, loaded from where it has been stored.
   Nest use_of(Nest n, size_t at, BufferId result, Expr index);
   BufferId add_local(DType dtype, Expr elements);
   void order_axes(Phase& ph, const std::vector<Axis>& parallel);
@@ -504,14 +504,17 @@ void Arranger::keep_shared_values(Nest& n, const std::vector<Axis>& parallel) {
 }
 
 // A reduction of rows that are taken together becomes two nests, where something is done with its
-// result: in vectors, when all are there.
+// result and each row has one: in vectors, when all are there.
 void Arranger::expand_rows(Nest n, const std::vector<Axis>& parallel) {
-  const Inst* reduce = row_.is_const() ? nullptr : find_inst(n, LoopOp::Reduce);
+  const auto of_row = [&](const Axis& a) { return a.var == row_ || has_axis(parallel, a.var); };
+  const bool one_a_row = !row_.is_const() && std::ranges::all_of(n.axes, [&](const Axis& a) {
+    return a.reduction || of_row(a);
+  });
+  const Inst* reduce = one_a_row ? find_inst(n, LoopOp::Reduce) : nullptr;
   const auto computes = [](const Inst& i) { return cost_of(i.op) > 0; };
   if (reduce && std::any_of(reduce + 1, std::as_const(n.body).data() + n.body.size(), computes)) {
     expanded_.push_back(keep(n, reduce - n.body.data()));
-    std::erase_if(n.axes,
-                  [&](const Axis& a) { return a.var != row_ && !has_axis(parallel, a.var); });
+    std::erase_if(n.axes, std::not_fn(of_row));
   }
   expanded_.push_back(std::move(n));
 }
