@@ -434,10 +434,13 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
       hashes && !is_nan(item.ptr()) ? heap().guard_key(held) : heap().guard_apart(held, item);
   if (hashes && is_symbolic_int(item))
     return py::bool_(static_cast<bool>(effects().key_of_size(inside, item)));
-  if (PyRange_Check(p) && is_symbolic_int(item))
+  if (PyRange_Check(p) && is_symbolic_int(item)) {
     if (const auto within = sizes().is_in_range(
             item, {inside.attr("start"), inside.attr("stop"), inside.attr("step")}))
       return py::bool_(*within);
+    return contains(inside, guarded_number(item),
+                    generic);  // what is no int is looked for one by one
+  }
   const int found = PySequence_Contains(inside.ptr(), item.ptr());
   check(found);
   return py::bool_(found == 1);

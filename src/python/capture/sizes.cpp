@@ -402,6 +402,9 @@ py::object Sizes::rounds(const Arguments& args) {
   return member_of<"builtins", "range">()(start, end, by);
 }
 
+// Of a range of sizes: sums of what lies within fit an expression.
+constexpr int64_t kLargestBound = int64_t{1} << 40;
+
 // See use_range.
 std::optional<Sizes::Range> Sizes::range_of(const Arguments& args) {
   if (args.size() > 3) return std::nullopt;
@@ -409,6 +412,7 @@ std::optional<Sizes::Range> Sizes::range_of(const Arguments& args) {
   for (py::handle a : args) {
     const auto e = integer_expr(a);
     if (!e || (is_symbolic_int(a) && !has_hint(a))) return std::nullopt;
+    if (e->is_const() && std::abs(e->value()) > kLargestBound) return std::nullopt;
     given.push_back(*e);
   }
   Range r{given.size() == 1 ? sym::Expr(0) : given[0], given.size() == 3 ? given[2] : 1, 0};
@@ -445,9 +449,10 @@ py::object Sizes::range_tensor(const Arguments& args) {
 }
 
 std::optional<bool> Sizes::is_in_range(py::handle number, const Arguments& args) {
-  const auto x = integer_expr(number);
-  if (!x || PyBool_Check(number.ptr()) || (is_symbolic_int(number) && !has_hint(number)))
+  if (is_symbolic_int(number) ? !has_hint(number) : !PyLong_CheckExact(number.ptr()))
     return std::nullopt;
+  const auto x = integer_expr(number);
+  if (!x) return std::nullopt;
   const auto r = range_of(args);
   if (!r) return std::nullopt;
   const auto facts = graphs().recorder().facts();

@@ -283,6 +283,13 @@ Meant broadcast_shapes(Capture& c, const Arguments& args) {
   return c.calls.call(own_function("oxyfuel.varying_sizes", "broadcast_shapes"), args);
 }
 
+Meant infer_size(Capture& c, const Arguments& args) {
+  const bool sizes = std::ranges::all_of(args, [&](const py::object& a) {
+    return py::isinstance(c.heap.contents(a), member_of<"torch", "Size">());
+  });
+  return sizes ? broadcast_shapes(c, args) : nothing;
+}
+
 bool some_is(Capture& c, const py::object& items, bool wanted) {
   py::object iterator = c.iterators.iterate(items);
   while (py::object item = c.iterators.iter_next(iterator))
