@@ -52,6 +52,12 @@ bool is_late(const ir::TensorType& type) {
   return sym::origin_of(loops::byte_extent(type)) == sym::Origin::Data;
 }
 
+Expr most_iterations(Expr size) {
+  const int64_t most = sym::range_of(size).hi;
+  if (most != INT64_MAX) return most;
+  return loops::is_size(size) && hinted(size) ? size : Expr(0);
+}
+
 int64_t iterations(const std::vector<loops::Axis>& axes) {
   int64_t n = 1;
   for (const loops::Axis& a : axes) n *= count_of(a.size);

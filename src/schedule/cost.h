@@ -19,6 +19,9 @@ int64_t count_of(Expr e);
 bool may_be_empty(Expr size);
 // Whether a tensor's size is known only once a step of the call has run.
 bool is_late(const ir::TensorType& type);
+// At least as many as a loop of this size has whatever the variables around it are; 0 where that is
+// not known.
+Expr most_iterations(Expr size);
 int64_t iterations(const std::vector<loops::Axis>& axes);
 
 int64_t iteration_cost(const Kernel& k);  // Kernel::cost of its loops as they are

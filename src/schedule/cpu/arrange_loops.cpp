@@ -47,11 +47,12 @@ class Arranger {
     Arrangement out;
     out.parallel = std::move(group_.parallel);
     for (Nest& n : group_.nests) {
-      if (shared_places_ > 0) keep_shared_values(n, out.parallel);
       if (walks_columns(n, out.parallel))
         expand_columns(std::move(n), out.parallel);
-      else
+      else if (!row_.is_const())
         expand_rows(std::move(n), out.parallel);
+      else
+        expanded_.push_back(std::move(n));
     }
     for (const auto& [b, elements] : accumulators_) out.locals.emplace(b, elements);
     out.phases = make_phases(std::move(expanded_), out.parallel);
@@ -75,7 +76,6 @@ class Arranger {
   bool walks_columns(const Nest& n, const std::vector<Axis>& parallel) const;
   void expand_columns(Nest n, const std::vector<Axis>& parallel);
   void expand_rows(Nest n, const std::vector<Axis>& parallel);
-  void keep_shared_values(Nest& n, const std::vector<Axis>& parallel);
   // The nest up to an instruction whose value is kept in a local buffer; the nest takes it from
   // there.
   Nest keep(Nest& n, size_t at);
@@ -92,11 +92,8 @@ class Arranger {
   loops::VariableScope scope_;
   std::vector<Nest> expanded_;
   std::unordered_map<BufferId, Expr> accumulators_;
-  Expr tiled_ = 0;  // the Vector axis of a tile
-  Expr row_ = 0;    // the axis of rows that an iteration takes together
-  // What the elements of a row share, or of a column, is kept by its place along this axis.
-  Expr shared_along_ = 0;
-  int64_t shared_places_ = 0;  // 0: nothing is
+  Expr tiled_ = 0;      // the Vector axis of a tile
+  Expr row_ = 0;        // the axis of rows that an iteration takes together
   Expr innermost_ = 0;  // the axis that must be walked innermost, where that has been decided
 };
 
@@ -276,11 +273,8 @@ bool Arranger::cut_columns() {
   while (tile > tuning::fewest_columns &&
          others * ((size + tile - 1) / tile) < tuning::wanted_iterations)
     tile /= 2;
-  const Axis walked = size > tile ? cut(at, tile) : axes[at];
+  innermost_ = size > tile ? cut(at, tile).var : column;
   if (size <= tile) axes.erase(axes.begin() + at);  // each nest walks it
-  innermost_ = shared_along_ = walked.var;
-  const int64_t most = sym::range_of(walked.size).hi;
-  shared_places_ = most <= tuning::most_columns ? most : 0;
   return true;
 }
 
@@ -309,17 +303,15 @@ int cost_of_one(const Inst& i) {
   return rounds || cost >= tuning::results_least_cost ? tuning::results_longest_row : cost;
 }
 
-// A value that all elements of a row share, in front of the nest's fold, and that costs as much to
-// compute.
-std::optional<size_t> shared_value(const Nest& n, const std::vector<Axis>& rows, int least_cost) {
-  if (looks_up(n)) return std::nullopt;
+// A value that all elements of a row share, dear to compute, in front of the nest's fold.
+std::optional<size_t> shared_value(const Nest& n, const std::vector<Axis>& rows) {
   const std::vector<bool> in_row = differs_in_row(n, rows);
   std::vector<int> cost(n.body.size());
   for (size_t k = 0; k < n.body.size() && n.body[k].op != LoopOp::Reduce; ++k) {
     cost[k] = cost_of(n.body[k].op);
     for (uint32_t a : n.body[k].args) {
       cost[k] += cost[a];
-      if (in_row[k] && !in_row[a] && cost[a] >= least_cost) return a;
+      if (in_row[k] && !in_row[a] && cost[a] >= tuning::results_least_cost) return a;
     }
   }
   return std::nullopt;
@@ -350,8 +342,7 @@ void Arranger::cut_rows() {
       (iterations(axes) * longest > tuning::fuse_small_work &&
        iterations(axes) / tuning::results_rows < tuning::wanted_iterations))
     return;
-  row_ = shared_along_ = cut(axes.size() - 1, tuning::results_rows).var;
-  shared_places_ = tuning::results_rows;
+  row_ = cut(axes.size() - 1, tuning::results_rows).var;
 }
 
 // Sorts the axes by their strides in the matrix, the largest first. False where they do not walk it
@@ -476,45 +467,37 @@ Nest Arranger::use_of(Nest n, size_t at, BufferId result, Expr index) {
 
 Nest Arranger::keep(Nest& n, size_t at) {
   const DType dtype = n.body[at].dtype;
-  const BufferId to = add_local(dtype, shared_places_);
+  const BufferId to = add_local(dtype, tuning::results_rows);
   Nest part = n;
   part.body.resize(at + 1);
   part.body.push_back(Inst{.op = LoopOp::Store,
                            .dtype = dtype,
                            .args = {static_cast<uint32_t>(at)},
                            .buffer = to,
-                           .index = {shared_along_}});
+                           .index = {row_}});
   loops::remove_dead(part.body);
-  n = use_of(std::move(n), at, to, shared_along_);
+  n = use_of(std::move(n), at, to, row_);
   return part;
 }
 
-// What all elements of a row, or of a column, share is computed once, in vectors.
-void Arranger::keep_shared_values(Nest& n, const std::vector<Axis>& parallel) {
+// What is computed once a row is computed in vectors, for all rows of the iteration: what its
+// elements share, and what is done with the result of its fold where each row has one.
+void Arranger::expand_rows(Nest n, const std::vector<Axis>& parallel) {
+  const auto of_row = [&](const Axis& a) { return a.var == row_ || has_axis(parallel, a.var); };
   std::vector<Axis> rows = n.axes;
-  std::erase_if(
-      rows, [&](const Axis& a) { return a.var != shared_along_ && !has_axis(parallel, a.var); });
-  const int least_cost =
-      row_.is_const() ? static_cast<int>(tuning::table_least_saved) : tuning::results_least_cost;
-  while (const auto at = shared_value(n, rows, least_cost)) {
+  std::erase_if(rows, std::not_fn(of_row));
+  while (const auto at = shared_value(n, rows)) {
     Nest part = keep(n, *at);
     part.axes = rows;
     expanded_.push_back(std::move(part));
   }
-}
-
-// A reduction of rows that are taken together becomes two nests, where something is done with its
-// result and each row has one: in vectors, when all are there.
-void Arranger::expand_rows(Nest n, const std::vector<Axis>& parallel) {
-  const auto of_row = [&](const Axis& a) { return a.var == row_ || has_axis(parallel, a.var); };
-  const bool one_a_row = !row_.is_const() && std::ranges::all_of(n.axes, [&](const Axis& a) {
-    return a.reduction || of_row(a);
-  });
+  const bool one_a_row =
+      std::ranges::all_of(n.axes, [&](const Axis& a) { return a.reduction || of_row(a); });
   const Inst* reduce = one_a_row ? find_inst(n, LoopOp::Reduce) : nullptr;
   const auto computes = [](const Inst& i) { return cost_of(i.op) > 0; };
   if (reduce && std::any_of(reduce + 1, std::as_const(n.body).data() + n.body.size(), computes)) {
     expanded_.push_back(keep(n, reduce - n.body.data()));
-    std::erase_if(n.axes, std::not_fn(of_row));
+    n.axes = std::move(rows);
   }
   expanded_.push_back(std::move(n));
 }

@@ -12,14 +12,18 @@ namespace {
 
 bool is_lanes(const For& f) { return f.kind == ForKind::Vector || f.kind == ForKind::VectorReduce; }
 
+// Loops around a Vector loop: the values that are set in them, the buffers that are written there,
+// and the variables that are the same in all of them.
+struct Rows {
+  std::set<uint32_t> values, written;
+  std::vector<Expr> fixed;
+};
+
 // The tables of one Vector loop.
 class TableMaker {
  public:
-  // `inside`: the values that are set in the rows; `fixed`: variables that are the same for all
-  // rows.
-  TableMaker(Kernel& k, For& loop, const std::set<uint32_t>& inside, const std::vector<Expr>& fixed,
-             int64_t most_bytes)
-      : kernel_(k), loop_(loop), inside_(inside), fixed_(fixed), most_bytes_(most_bytes) {}
+  TableMaker(Kernel& k, For& loop, Expr places, const Rows& rows, int64_t most_bytes)
+      : kernel_(k), loop_(loop), places_(places), rows_(rows), most_bytes_(most_bytes) {}
 
   // The loop that fills the tables, which `loop` reads from now on; nothing where that does not
   // pay.
@@ -32,7 +36,7 @@ class TableMaker {
     const auto first = static_cast<uint32_t>(kernel_.buffers.size());
     for (uint32_t t : tables_) {
       kernel_.buffers.push_back({cat("table", kernel_.buffers.size()), KernelBuffer::Kind::Local,
-                                 same_.at(t).dtype, loop_.size, BufferId()});
+                                 same_.at(t).dtype, places_, BufferId()});
     }
     Stmt fill{For{ForKind::Vector, loop_.var, loop_.size, {}, filling(first)}};
     loop_.body = reading(first);
@@ -43,14 +47,17 @@ class TableMaker {
   // Whether a statement computes the same in each row. Loaded indices are checked in the rows.
   bool is_same(const Compute& c) const {
     if (!sets_value(c.op) || c.op == LoopOp::Symbol) return false;
-    if (c.op == LoopOp::Load && kernel_.buffers[c.buffer].kind != KernelBuffer::Kind::Read)
-      return false;
+    if (c.op == LoopOp::Load) {
+      const KernelBuffer& b = kernel_.buffers[c.buffer];
+      if (b.kind != KernelBuffer::Kind::Read && !b.is_local()) return false;
+      if (rows_.written.contains(c.buffer)) return false;
+    }
     auto is_known = [&](Expr s) {
-      return s == loop_.var || !loops::is_variable(s) || std::ranges::count(fixed_, s) > 0;
+      return s == loop_.var || !loops::is_variable(s) || std::ranges::count(rows_.fixed, s) > 0;
     };
     return std::ranges::all_of(symbols_of(c.index), is_known) &&
            std::ranges::all_of(
-               c.args, [&](uint32_t a) { return !inside_.contains(a) || same_.contains(a); });
+               c.args, [&](uint32_t a) { return !rows_.values.contains(a) || same_.contains(a); });
   }
 
   bool is_noted(const Compute& c) const { return sets_value(c.op) && same_.contains(c.value); }
@@ -110,7 +117,7 @@ class TableMaker {
     int64_t saved = 0, bytes = 0;
     for (const auto& [v, c] : same_) {
       if (!by_lane_.contains(v)) continue;
-      if (tables_.contains(v)) bytes += *hinted(loop_.size) * ir::byte_size(c.dtype);
+      if (tables_.contains(v)) bytes += *hinted(places_) * ir::byte_size(c.dtype);
       if (tables_.contains(v) || !kept.contains(v)) saved += cost_of(c.op);
     }
     return saved - static_cast<int64_t>(tables_.size()) >= tuning::table_least_saved &&
@@ -165,8 +172,8 @@ class TableMaker {
 
   Kernel& kernel_;
   For& loop_;
-  const std::set<uint32_t>& inside_;
-  const std::vector<Expr>& fixed_;
+  const Expr places_;
+  const Rows& rows_;
   const int64_t most_bytes_;
   std::map<uint32_t, Compute> same_;  // statements that compute the same in each row, by value
   std::set<uint32_t> by_lane_;        // of those, what differs by lane
@@ -178,25 +185,27 @@ class Tabulator {
   Tabulator(Kernel& k, const Machine& machine)
       : kernel_(k), most_bytes_(tuning::table_bytes(machine)) {}
 
-  // `panels`: the variables of an epilogue's loops over panels, so far.
-  void run(Block& iteration, std::vector<Expr> panels = {}) {
+  // `parallel`: the variables of the parallel loops around it.
+  void run(Block& iteration, std::vector<Expr> parallel = {}) {
     for (size_t i = 0; i < iteration.size(); ++i) {
       For* f = std::get_if<For>(&iteration[i].v);
       if (!f || is_lanes(*f)) continue;
-      const bool epilogue = is_epilogue(kernel_);
-      const bool rows = epilogue && panels.size() == panel_loops_;
+      // An epilogue's rows are parallel loops too, behind those over panels.
+      const bool rows = is_epilogue(kernel_) && parallel.size() == panel_loops_;
       if (f->kind == ForKind::Parallel && !rows) {
-        if (epilogue) panels.push_back(f->var);
-        run(f->body, panels);
+        parallel.push_back(f->var);
+        run(f->body, parallel);
+        parallel.pop_back();
         continue;
       }
-      std::set<uint32_t> inside;
+      Rows of{{}, {}, parallel};
       walk<Compute>(f->body, [&](const Compute& c) {
-        if (sets_value(c.op)) inside.insert(c.value);
+        if (sets_value(c.op)) of.values.insert(c.value);
+        if (is_any(c.op, LoopOp::Store, LoopOp::StoreAdd)) of.written.insert(c.buffer);
       });
-      walk<Result>(f->body, [&](const Result& r) { inside.insert(r.value); });
+      walk<Result>(f->body, [&](const Result& r) { of.values.insert(r.value); });
       Block fills;
-      in_rows(*f, 1, inside, panels, fills);
+      in_rows(*f, 1, of, fills);
       iteration.insert(iteration.begin() + i, fills.begin(), fills.end());
       i += fills.size();
     }
@@ -204,20 +213,27 @@ class Tabulator {
 
  private:
   // The Vector loops in `rows`, which run `times` times.
-  void in_rows(For& rows, int64_t times, const std::set<uint32_t>& inside,
-               const std::vector<Expr>& fixed, Block& fills) {
+  void in_rows(For& rows, int64_t times, const Rows& of, Block& fills) {
     if (may_be_empty(rows.size)) return;
     times *= count_of(rows.size);
     for (Stmt& s : rows.body) {
       For* f = std::get_if<For>(&s.v);
       if (!f || is_tiled(*f)) continue;
       if (!is_lanes(*f)) {
-        in_rows(*f, times, inside, fixed, fills);
-      } else if (loops::is_size(f->size) && hinted(f->size) && times >= tuning::table_fewest_rows) {
-        if (auto fill = TableMaker(kernel_, *f, inside, fixed, most_bytes_).run())
+        in_rows(*f, times, of, fills);
+      } else if (times >= tuning::table_fewest_rows && is_fixed(f->size, of)) {
+        const Expr places = most_iterations(f->size);
+        if (places.is_const(0)) continue;
+        if (auto fill = TableMaker(kernel_, *f, places, of, most_bytes_).run())
           fills.push_back(std::move(*fill));
       }
     }
+  }
+
+  static bool is_fixed(Expr size, const Rows& of) {
+    return std::ranges::all_of(symbols_of(size), [&](Expr s) {
+      return !loops::is_variable(s) || std::ranges::count(of.fixed, s) > 0;
+    });
   }
 
   Kernel& kernel_;

@@ -48,13 +48,6 @@ struct Traffic {
   std::vector<Place> stores, loads;
 };
 
-// At least as many as there are at any iteration; 0 where that is not known.
-Expr upper(Expr size) {
-  const int64_t most = sym::range_of(size).hi;
-  if (most != INT64_MAX) return most;
-  return loops::is_size(size) && hinted(size) ? size : Expr(0);
-}
-
 class Localiser {
  public:
   Localiser(const loops::Program& p, Arrangement& a, const std::vector<bool>& needed,
@@ -101,7 +94,7 @@ class Localiser {
     std::vector<Expr> places(w.digits.size());  // by digit: its stride in the local buffer
     for (size_t k = w.digits.size(); k-- > 0;) {
       const Digit& d = w.digits[k];
-      const Expr size = upper(d.size);
+      const Expr size = most_iterations(d.size);
       if (size.is_const(0)) return;
       places[k] = elements;
       store += d.var * elements;
