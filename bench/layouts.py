@@ -2,11 +2,11 @@
 
     python bench/layouts.py --seconds 300 [--seed 0]
 
-Each draw is a function, a shape of 20 thousand to a million elements, a dtype, and a layout for each
-of two operands: contiguous, transposed, permuted, sliced, stepped, expanded. One thread, both sides
-in turn, the least of many calls. Printed are other values, what takes more than 1.08 of eager's time
-(of what takes that more than 15 us), and the geometric mean of all. A seed draws the same calls
-again, as far as the time goes.
+Each draw is a function, a shape of 20 thousand to a million elements, a dtype, and a layout for
+each of two operands: contiguous, transposed, permuted, sliced, stepped, expanded. One thread,
+both sides in turn, the least of many calls. Printed are other values, what takes more than 1.08
+of eager's time (of what takes that more than 15 us), and the geometric mean of all. A seed draws
+the same calls again, as far as the time goes.
 """
 
 import argparse
