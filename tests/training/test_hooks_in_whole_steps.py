@@ -1,6 +1,7 @@
 """Hooks with effects, of tensors and modules, where the code that registers them calls backward()
 itself: they are called where autograd's engine would, and the step is one graph."""
 
+import functools
 import warnings
 
 import pytest
@@ -248,9 +249,46 @@ def pure_and_removed(x, w, heard):
         handle.remove()
 
 
+class Adds:
+    def method(self, g):
+        return g + 1
+
+    __call__ = method
+
+
+def retained_behind(x, w, heard):
+    h, k = (x * w).sin(), x * w
+    h.register_hook(lambda g: g * 2)
+    h.retain_grad()
+    k.retain_grad()
+    k.register_hook(lambda g: g * 3)
+    (h * h * k).sum().backward()
+    heard.extend([h.grad, k.grad])
+
+
+def retained_behind_beyond(x, w, heard):
+    h = (x * w).sin()
+    h.retain_grad()
+    h.register_hook(lambda g: g * 2)
+    (h * h).sum().backward(retain_graph=True)
+    return h, h.grad
+
+
+def in_their_order(x, w, heard):
+    by = [Adds().method, Adds(), functools.partial(torch.add, 1), torch.exp]
+    for hook in by:
+        h, k = (x * w).sin(), x * w
+        h.register_hook(lambda g: g * 2)
+        h.register_hook(hook)
+        k.register_hook(hook)
+        k.register_hook(lambda g: g * 2)
+        heard.extend(torch.autograd.grad((h * h).sum() + (k * k).sum(), [w, h, k]))
+
+
 ONE_GRAPH = [
     kept, by_grad, not_behind, removed, pieces, two_roots, twice, custom, lives_on, retained,
-    retained_twice, retained_beyond, pure_and_removed,
+    retained_twice, retained_beyond, pure_and_removed, retained_behind, retained_behind_beyond,
+    in_their_order,
 ]  # fmt: skip
 
 

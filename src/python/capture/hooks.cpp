@@ -49,11 +49,14 @@ void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object
   note_custom_function(std::move(f));
 }
 
+// Not behind one that is recorded: what a backward of the code gets for it is in front of that.
 void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
                             const py::object& handle) {
   CustomFunction f;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   f.node = torch::autograd::impl::gradient_edge(t).function;
+  for (const CustomFunction& other : custom_functions_)
+    if (other.handle && other.hooked.is(tensor) && other.node == f.node) throw HooksLate();
   f.hooked = tensor;
   f.late = t._version();
   f.hook = hook;
@@ -170,7 +173,10 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
   if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || graphs().inner() != nullptr ||
       is_transformed())
     throw Break(BreakId::torch_call, "Tensor.register_hook");
-  if (graphs().hooks_late || !PyFunction_Check(hook.ptr())) return register_late_hook(tensor, hook);
+  // What a tensor retains is behind all its hooks.
+  const bool retains = graphs().gradient_kept(tensor) != nullptr;
+  if (graphs().hooks_late || retains || !PyFunction_Check(hook.ptr()))
+    return register_late_hook(tensor, hook);
   static const py::object& follow = *new py::object(of_gradients("hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
                                    {{py::str("requires_grad"), py::bool_(false)}});
