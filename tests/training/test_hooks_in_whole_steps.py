@@ -369,6 +369,39 @@ def test_registered_and_removed_in_a_step(register):
     assert register is prepended or oxyfuel.stats()["graph_breaks"] == 0
 
 
+NUMBERS = {
+    "isinstance": lambda d: [isinstance(k, int) for k in d],
+    "type": lambda d: [type(k) is int for k, _ in d.items()],
+    "compared": lambda d: [k < 10**9 for k in d.keys()],  # noqa: SIM118
+    "max": lambda d: max(d) >= 0,
+    "computed": lambda d: next(iter(d)) - list(d)[0],  # noqa: RUF015
+    "none": lambda d: len(d),
+}
+
+
+@pytest.mark.parametrize("look", NUMBERS.values(), ids=NUMBERS)
+def test_the_number_of_a_handle_is_one(look):
+    def run(on):
+        model = nn.Sequential(nn.Linear(4, 5))
+        torch.nn.init.ones_(model[0].weight)
+        torch.nn.init.ones_(model[0].bias)
+        hooks, out = model[0]._forward_hooks, []
+
+        def f(x):
+            handle = model[0].register_forward_hook(lambda m, a, out: out * 2)
+            seen = look(model[0]._forward_hooks), look(hooks)
+            y = model(x)
+            handle.remove()
+            return y, seen, len(hooks), isinstance(handle.id, int)
+
+        g = oxyfuel.compile(f) if on else f
+        for _ in range(3):
+            out.append(g(torch.ones(2, 4)))
+        return out
+
+    assert not first_difference(run(True), run(False))
+
+
 @pytest.mark.parametrize("made", [False, True])
 def test_hooks_of_what_gradients_are_by(made):
     """torch.autograd.grad calls the hooks of its inputs, and none behind an accumulation."""

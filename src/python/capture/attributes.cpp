@@ -88,9 +88,7 @@ void require_name(py::handle name) {
 py::object Objects::load_attr(py::handle o, py::handle name) {
   require_name(name);
   try {
-    py::object found = find_attr(o, name);
-    graphs().refuse_hook_id(found);
-    return found;
+    return find_attr(o, name);
   } catch (py::error_already_set& e) {
     name_what_lacks(e, o, name);
     throw;

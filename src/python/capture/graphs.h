@@ -78,8 +78,10 @@ class Graphs : public Part {
   bool is_done_hook(const py::object& handle) const;
   py::object hooks_of(const py::object& leaf, const char* kind);
   bool retain_gradient(const py::object& tensor);
-  void note_hook_id(const py::object& id) { hook_ids_.push_back(id); }
-  void refuse_hook_id(const py::object& found) const;
+  // `dicts`: where torch keeps what has the number, one or a list of them, or null.
+  void note_hook_id(const py::object& id, const std::array<py::object, 2>& dicts);
+  bool has_hook_ids() const { return !hook_ids_.empty(); }
+  void refuse_hook_ids(const TracedFrame& f);
   bool has_one_differentiable(const py::object& tensors);
   bool defers_what_torch_sees();
   bool vanish_with(std::pair<size_t, size_t> since, const py::object& gradients,
@@ -249,6 +251,7 @@ class Graphs : public Part {
   std::vector<ChangedLeaf> changed_leaves_;
   std::unordered_set<PyObject*> changed_;  // their tensors
   std::vector<py::object> hook_ids_;       // in the place of the numbers of handles
+  Arguments hook_dicts_;                   // whose keys these may be
   // Gradients of tensors that retain them, or None.
   std::unordered_map<PyObject*, py::object> retained_;
   std::vector<CustomFunction> custom_functions_;

@@ -229,16 +229,35 @@ py::object Calls::register_leaf_hook(const py::object& leaf, const py::object& h
 Done Calls::init_handle(const Arguments& args, const Keywords& kwargs) {
   if (graphs().hooks_late || graphs().inner() != nullptr || args.size() != 2) return std::nullopt;
   const py::object id = call(of_gradients("HookId"), {});
-  graphs().note_hook_id(id);
+  const auto extra = std::ranges::find(kwargs, "extra_dict", [](auto& k) { return text(k.first); });
+  graphs().note_hook_id(id, {args[1], extra == kwargs.end() ? py::object() : extra->second});
   return call(of_gradients("init_handle"), {args[0], id, args[1]}, kwargs);
 }
 
-// What stands for the number of a handle, where code asks for that which is not torch's.
-void Graphs::refuse_hook_id(const py::object& found) const {
-  if (std::ranges::none_of(hook_ids_, [&](const py::object& id) { return id.is(found); })) return;
-  const py::handle globals = PyFunction_GET_GLOBALS(frames().stack().back()->function.ptr());
+void Graphs::note_hook_id(const py::object& id, const std::array<py::object, 2>& dicts) {
+  hook_ids_.push_back(id);
+  for (const py::object& some : dicts)
+    for (const py::object& dict : items(some)) hook_dicts_.push_back(dict);
+}
+
+// Code that is not torch's has come to what stands for the number of a handle, or for one of its
+// references to dicts, or to a dict with such a key: it would see that it is no number.
+void Graphs::refuse_hook_ids(const TracedFrame& f) {
+  if (f.stack.empty() || !f.stack.back()) return;
+  static const py::object& number = *new py::object(of_gradients("HookId"));
+  static const py::object& reference = *new py::object(of_gradients("HooksOf"));
+  const auto stands_for = [](py::handle o) {
+    return py::type::handle_of(o).is(number) || py::type::handle_of(o).is(reference);
+  };
+  const py::object& top = f.stack.back();
+  bool found = stands_for(top);
+  if (PyTuple_CheckExact(top.ptr())) found = std::ranges::any_of(borrow(top.ptr()), stands_for);
+  const auto is_top = [&](const py::object& o) { return o.is(top); };
+  if (!found && (!PyDict_Check(top.ptr()) || std::ranges::none_of(hook_dicts_, is_top))) return;
+  const py::handle globals = PyFunction_GET_GLOBALS(f.function.ptr());
   const std::string_view module = view_of(PyDict_GetItemString(globals.ptr(), "__name__"));
-  if (!module.starts_with("torch.") && !module.starts_with("oxyfuel.")) throw HooksLate();
+  if (module.starts_with("torch.") || module.starts_with("oxyfuel.")) return;
+  if (found || std::ranges::any_of(heap().contents(top), stands_for)) throw HooksLate();
 }
 
 // `tensor.retain_grad()`, in the same way.

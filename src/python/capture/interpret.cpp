@@ -146,6 +146,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (iterators().ends_iterator(frame)) iterators().break_at_end_of_iterator();
       if (traces_source_) trace_source(frame);
       step(frame);
+      if (graphs().has_hook_ids()) graphs().refuse_hook_ids(frame);
       if (frame.result) return std::exchange(frame.result, {});
       if (!iterators().empty()) iterators().close_dropped_iterators();
     } catch (py::error_already_set& e) {
