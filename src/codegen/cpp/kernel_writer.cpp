@@ -590,6 +590,11 @@ std::string KernelWriter::partly(std::string_view piece, DType dtype, const std:
   return cat(fn(cat(piece, "_part"), dtype, scope), '(', args, ", ", scope.active, ')');
 }
 
+Scope KernelWriter::touched(uint32_t id, Scope scope) const {
+  if (padded_.contains(id)) scope.active.clear();
+  return scope;
+}
+
 std::string KernelWriter::in_use(const std::string& mask, const Scope& scope) {
   if (scope.active.empty()) return mask;
   return cat(mask, mask.empty() ? "" : " & ", prelude_.fn("first", "i32", scope.lanes), '(',

@@ -280,6 +280,8 @@ class KernelWriter {
   // The same call on the lanes in use: of `piece`, or of its part where they are not all.
   std::string partly(std::string_view piece, DType dtype, const std::string& args,
                      const Scope& scope);
+  // The lanes of a buffer that are loaded and stored: all of them, where there is room.
+  Scope touched(uint32_t id, Scope scope) const;
   // The lanes of a mask that are in use; "": all of them.
   std::string in_use(const std::string& mask, const Scope& scope);
   std::string value_type_name(DType dtype, int lanes);

@@ -85,8 +85,7 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   } else if (a.kind == Access::Kind::Uniform) {
     text = cat(fn("splat", c.dtype, scope), '(', buffer(c.buffer), '[', a.offset, "])");
   } else if (a.kind == Access::Kind::Contiguous) {
-    text = padded_.contains(c.buffer) ? cat(fn("load", c.dtype, scope), '(', from, ')')
-                                      : partly("load", c.dtype, from, scope);
+    text = partly("load", c.dtype, from, touched(c.buffer, scope));
   } else if (a.stride == "(-1)" && scope.active.empty()) {
     text = cat(fn("reverse", c.dtype, scope), '(', fn("load", c.dtype, scope), '(', from, " - ",
                scope.lanes - 1, "))");
@@ -341,10 +340,8 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   } else if (scope.active.empty() && streams(c)) {
     streams_ = true;
     out_.line(fn("stream", dtype, scope), '(', to, ", ", v, ");");
-  } else if (padded_.contains(c.buffer)) {
-    out_.line(fn("store", dtype, scope), '(', to, ", ", v, ");");
   } else {
-    out_.line(partly("store", dtype, cat(to, ", ", v), scope), ';');
+    out_.line(partly("store", dtype, cat(to, ", ", v), touched(c.buffer, scope)), ';');
   }
 }
 

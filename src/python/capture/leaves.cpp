@@ -91,8 +91,7 @@ void Graphs::change_leaf(const py::object& tensor, bool wanted) {
 
 // All of them at once, where they are not what they were.
 void Graphs::change_real_leaves() {
-  static PyMethodDef method = {"require_gradients", require_gradients, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(steal(PyCFunction_New(&method, nullptr)));
+  const py::object& function = function_object<require_gradients>("require_gradients");
   Arguments args;
   for (const ChangedLeaf& leaf : changed_leaves_) {
     const bool now = THPVariable_Unpack(leaf.tensor.ptr()).requires_grad();

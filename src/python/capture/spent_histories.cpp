@@ -120,9 +120,7 @@ std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
 }
 
 const py::object& spent_function() {
-  static PyMethodDef method = {"with_spent_history", with_spent_history, METH_VARARGS, nullptr};
-  static const py::object& function = *new py::object(steal(PyCFunction_New(&method, nullptr)));
-  return function;
+  return function_object<with_spent_history>("with_spent_history");
 }
 
 }  // namespace oxy::python

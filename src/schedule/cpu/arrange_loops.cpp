@@ -296,8 +296,8 @@ std::vector<bool> differs_in_row(const Nest& n, const std::vector<Axis>& paralle
   return out;
 }
 
-// What an instruction costs that is done to one element instead of a vector of them.
-int cost_of_one(const Inst& i) {
+// How many elements of a row an instruction outweighs that is done to one number, not to a vector.
+int outweighed_elements(const Inst& i) {
   const bool rounds = i.op == LoopOp::Cast && is_reduced_float(i.dtype);
   const int cost = cost_of(i.op);
   return rounds || cost >= tuning::results_least_cost ? tuning::results_longest_row : cost;
@@ -323,20 +323,20 @@ void Arranger::cut_rows() {
   std::vector<Axis>& axes = group_.parallel;
   if (axes.empty()) return;
   int64_t longest = 0;
-  int cost = 0;
+  int outweighed = 0;
   bool transposed = false;
   for (const Nest& n : group_.nests) {
     if (find_inst(n, LoopOp::StoreAdd) || looks_up(n)) return;
     longest = std::max(longest, iterations(n.axes) / std::max<int64_t>(iterations(axes), 1));
     const std::vector<bool> in_row = differs_in_row(n, axes);
     for (size_t k = 0; k < n.body.size(); ++k)
-      if (!in_row[k]) cost += cost_of_one(n.body[k]);
+      if (!in_row[k]) outweighed += outweighed_elements(n.body[k]);
     const Inst& last = n.body.back();
     if (last.op != LoopOp::Store || !in_row.back()) continue;
     const auto along = coefficient(last.index[0], axes.back().var);
     transposed = transposed || (along && along->is_const(1));
   }
-  const bool pays = cost >= tuning::results_least_cost && longest <= cost;
+  const bool pays = outweighed >= tuning::results_least_cost && longest <= outweighed;
   if ((!pays && !(transposed && longest <= tuning::results_longest_row)) ||
       count_of(axes.back().size) < tuning::results_rows ||
       (iterations(axes) * longest > tuning::fuse_small_work &&
