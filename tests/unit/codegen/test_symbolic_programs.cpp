@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "../schedule/interpret.h"
 #include "../schedule/random_program.h"
@@ -81,14 +82,15 @@ struct Case {
   size_t first = 0;  // number of its first kernel
 };
 
-void run_kernel(CompiledKernels& compiled, size_t number, const Kernel& k, Memory& m,
+void run_kernel(CompiledKernels& compiled, size_t number, const Case& c, const Kernel& k, Memory& m,
                 const Sizes& sizes) {
-  std::vector<Typed> typed;
+  // By memory: a temp may lie in the result that takes its place.
+  std::map<loops::BufferId, Typed> typed;
   std::vector<void*> buffers;
-  typed.reserve(k.buffers.size());
   for (const KernelBuffer& b : k.buffers) {
     if (b.kind == KernelBuffer::Kind::Local) continue;
-    buffers.push_back(typed.emplace_back(b.dtype, m.at(b.buffer)).begin());
+    const loops::BufferId memory = loops::memory_of(c.schedule.program, b.buffer);
+    buffers.push_back(typed.try_emplace(memory, b.dtype, m.at(memory)).first->second.begin());
   }
   std::vector<int64_t> parameters;
   for (sym::Expr s : k.parameters) parameters.push_back(sizes.at(s));
@@ -96,12 +98,7 @@ void run_kernel(CompiledKernels& compiled, size_t number, const Kernel& k, Memor
   for (auto [begin, end] :
        {std::pair<int64_t, int64_t>{0, iterations / 2}, {iterations / 2, iterations}})
     ASSERT_EQ(compiled.run(number, buffers, begin, end, parameters), 0) << schedule::print(k);
-  size_t at = 0;
-  for (const KernelBuffer& b : k.buffers) {
-    if (b.kind == KernelBuffer::Kind::Local) continue;
-    const Typed& t = typed[at++];
-    if (b.kind != KernelBuffer::Kind::Read) t.read_back(m.at(b.buffer));
-  }
+  for (const auto& [memory, t] : typed) t.read_back(m.at(memory));
 }
 
 void check(CompiledKernels& compiled, const Case& c, const Sizes& sizes) {
@@ -110,7 +107,7 @@ void check(CompiledKernels& compiled, const Case& c, const Sizes& sizes) {
   Memory got = test::initial_memory(c.schedule.program, c.seed, sizes);
   test::run(p, want, sizes);
   test::run(c.schedule, got, false, sizes, [&](const Kernel& k) {
-    run_kernel(compiled, c.first + static_cast<size_t>(&k - c.schedule.kernels.data()), k, got,
+    run_kernel(compiled, c.first + static_cast<size_t>(&k - c.schedule.kernels.data()), c, k, got,
                sizes);
   });
   for (const auto& [b, data] : want) {
