@@ -34,7 +34,7 @@ constexpr c10::DispatchKeySet kRecordedAbove =
 
 // The address of the first element, as kernels get it.
 void* first_element(const at::Tensor& t, bool written) {
-  if (t.numel() == 0) return nullptr;
+  if (t.numel() == 0 || t.is_sparse()) return nullptr;
   c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   return written ? impl->mutable_data() : const_cast<void*>(static_cast<const void*>(impl->data()));
 }
@@ -599,6 +599,7 @@ void Executable::run_region(Call& c, BoundRegion& region) {
 at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b) {
   const TensorMeta& predicted = c.sizes.buffers[b].meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
+  if (t.is_sparse()) return checked_sparse(c, call, std::move(t), predicted);
   // Ops have many ways to choose strides where a size is 0 or 1, and nobody steps by those.
   if (!same_places(t, predicted)) [[unlikely]] {
     std::string text =
@@ -610,6 +611,16 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
   if (t.storage().use_count() == 1) return t;
   for (uint32_t r : call.reads())
     if (is_reused(r) && same_storage(t, c.lease.tensors[r])) return copy_as(t, predicted);
+  return t;
+}
+
+// A gradient, which only leaves the plan.
+at::Tensor Executable::checked_sparse(const Call& c, const BoundCall& call, at::Tensor t,
+                                      const runtime::TensorMeta& predicted) {
+  OXY_CHECK(t.sizes() == c10::IntArrayRef(predicted.sizes), call.name(), " returned another size");
+  for (uint32_t r : call.reads())
+    for (const at::Tensor& part : {t._indices(), t._values()})
+      if (is_reused(r) && same_storage(part, c.lease.tensors[r])) return t.clone();
   return t;
 }
 
@@ -647,9 +658,9 @@ at::Tensor Executable::own_value(Call& c, uint32_t b) const {
   const TensorMeta& meta = c.sizes.buffers[b].meta;
   BufferKind memory = buffer(root(b)).kind;
   if (memory == BufferKind::Arena) return late_copy(c, t, meta);
-  if (t.storage().use_count() == 1) return t;
+  if (t.is_sparse() || t.storage().use_count() == 1) return t;
   auto shares = [&](const at::Tensor& other) {
-    return other.defined() && !other.is_same(t) && same_storage(t, other);
+    return other.defined() && !other.is_sparse() && !other.is_same(t) && same_storage(t, other);
   };
   bool shared = memory == BufferKind::Input || std::ranges::any_of(c.outputs, shares) ||
                 std::ranges::any_of(attributes_, shares);

@@ -169,6 +169,8 @@ class Executable {
   void make_scratch(Call& c) const;
   void run_region(Call& c, BoundRegion& region);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
+  at::Tensor checked_sparse(const Call& c, const BoundCall& call, at::Tensor t,
+                            const runtime::TensorMeta& predicted);
   void make_view(Lease& lease, uint32_t b) const;
   void prepare_results(Call& c, size_t next) const;
   at::Tensor late_copy(Call& c, const at::Tensor& t, const runtime::TensorMeta& m) const;

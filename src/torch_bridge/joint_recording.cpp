@@ -292,6 +292,11 @@ ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& 
   const ir::ValueId value = r.value_of(ops.with_marks(w->value(), {}));
   const ir::TensorType& of = r.graph.tensor_type(primal.value);
   out.kind = ir::OutputSpec::Kind::Value;
+  if (r.sparse.contains(value)) {
+    out.type = r.graph.tensor_type(value);
+    out.value = value;
+    return out;
+  }
   out.type = layout_of_gradient(r.graph.tensor_type(value), of, primal.real.is_leaf());
   out.value = laid_out_as(r.graph, out.type, value);
   return out;

@@ -52,6 +52,8 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
 
 using ops::kReadNumber;
 
+constexpr std::string_view kSparseOf = "aten._sparse_coo_tensor_with_dims_and_tensors.default";
+
 // Unsupported for an op that no graph can have.
 void refuse(const OpFacts& f) {
   if (f.data_dependent)
@@ -148,11 +150,29 @@ bool writes_running_statistics(const OpFacts& f, const torch::jit::Stack& s, siz
          is_defined(s[base + 3]);
 }
 
-// Whether the gradient by the first argument is a sparse tensor, which no plan can give.
+// Whether the gradient by the first argument may be a sparse tensor.
 bool has_sparse_gradient(const OpFacts& f, const torch::jit::Stack& s, size_t base) {
   if (f.target == "aten.embedding.default") return s[base + 4].toBool();
   if (f.target == "aten._embedding_bag.default") return s[base + 5].toBool();
   return f.target == "aten.gather.default" && s[base + 3].toBool();
+}
+
+// What stands for an op's sparse result: a tensor of its size that lies in rows. Nothing for an op
+// that gives none.
+std::optional<std::vector<PredictedReturn>> stand_in_of_sparse(const OpFacts& f,
+                                                               const ops::Args& args) {
+  ir::TensorType type;
+  if (f.target == kSparseOf) {
+    OXY_CHECK(args.exprs(2, type.sizes), "the size of a sparse tensor");
+    type.dtype = args.tensor(4)->dtype;
+  } else if (f.target == "aten._embedding_bag_backward.default" && args.boolean(9) == true) {
+    type.sizes = {args.expr(6).value(), args.tensor(0)->sizes.back()};
+    type.dtype = args.tensor(0)->dtype;
+  } else {
+    return std::nullopt;
+  }
+  type.strides = ir::contiguous_strides(type.sizes);
+  return {{{.is_list = false, .is_tensor = true, .tensors = {{true, type, -1}}, .data = {}}}};
 }
 
 std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
@@ -221,6 +241,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten._efficientzerotensor.default") return make_zero(s);
   if (f.target == "aten.mul.Scalar" && s[base].toTensor()._is_zerotensor()) return scale_zero(s);
   if (f.target == "aten.mul.Scalar" && scale_by_quotient(s)) return;
+  if (f.target == "aten.add.Tensor" && !r_.sparse.empty() && add_sparse(s)) return;
   if (f.has(ops::MetadataOnly)) return run_on_metadata(op, s);
   if (f.target == "aten._to_copy.default") check_conversion(s, base);
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
@@ -250,8 +271,11 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     s.back() = r_.marked(t, marks);
     return;
   }
-  if (has_sparse_gradient(f, s, base) && r_.may_need_gradients())
-    throw Unsupported(cat(f.target, " with a sparse gradient"));
+  if (r_.may_need_gradients() && has_sparse_gradient(f, s, base)) {
+    if (f.target == "aten.embedding.default" && s[base + 2].toInt() != -1)
+      throw Unsupported(cat(f.target, " with a sparse gradient whose size depends on data"));
+    so_far.sparse++;
+  }
   if (!f.view) resolve_marks(s, base);
   if (random) check_drawing_order(f, s[base]);
   if (f.target == "aten.bernoulli.p" && is_inside_write() && !s[base].toTensor().is_contiguous() &&
@@ -264,14 +288,20 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   std::vector<at::Tensor> tensors;  // the tensor arguments, lists flattened
   auto tensor_arg = [&](const at::Tensor& t) {
     tensors.push_back(t);
-    return r_.arg_of(t);
+    const ir::Arg arg = r_.arg_of(t);
+    if (arg.is_value() && r_.sparse.contains(arg.value()))
+      throw Unsupported(cat(f.target, " of a sparse gradient"));
+    return arg;
   };
   for (size_t i = 0; i < n; ++i) args.push_back(to_arg(s[base + i], f.args[i], tensor_arg));
   while (!args.empty() && args.back().is_none()) args.pop_back();
   place_numbers(f, args, tensors);
   check_numbers(f, args);
   const c10::ArrayRef<c10::IValue> given(s.data() + base, s.size() - base);
+  auto sparse =
+      r_.graph.stage == ir::Stage::Joint ? stand_in_of_sparse(f, {r_.graph, args}) : std::nullopt;
   auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
+                   : sparse                   ? sparse
                                               : by_rule(f, op.schema(), args, tensors);
   // Loops would take a guess for the truth; a call is compared with it. Complex numbers have none.
   // Where a decomposition's rule knows the sizes, the guess is of the layout alone.
@@ -299,6 +329,9 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     return record(op, s);
   }
   finish(f, s, base, std::move(args), std::move(*predicted), tensors);
+  if (!sparse) return;
+  auto& parts = r_.sparse[r_.value_of(s.back().toTensor())];
+  if (f.target == kSparseOf) parts = {tensors[0], tensors[1]};
 }
 
 // Our rules take the default dtype for float32. It is that of the result where no operand but a
@@ -587,6 +620,47 @@ void OpRecorder::scale_zero(torch::jit::Stack& s) {
   make_zero(s);
 }
 
+c10::IValue OpRecorder::called(const char* name, const char* overload, torch::jit::Stack stack) {
+  record(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
+  return stack.back();
+}
+
+// A table that is looked up several times has the sum of their gradients: of sparse ones all
+// entries, in a dense one those of a sparse one are added.
+bool OpRecorder::add_sparse(torch::jit::Stack& s) {
+  const at::Tensor terms[] = {s[s.size() - 3].toTensor(), s[s.size() - 2].toTensor()};
+  auto sparse = [&](const at::Tensor& t) -> const Recording::Sparse* {
+    const ir::ValueId* v = r_.find(t.unsafeGetTensorImpl());
+    const auto it = v ? r_.sparse.find(*v) : r_.sparse.end();
+    return it == r_.sparse.end() ? nullptr : &it->second;
+  };
+  const Recording::Sparse *a = sparse(terms[0]), *b = sparse(terms[1]);
+  if ((!a && !b) || !s.back().toScalar().equal(1)) return false;
+  const bool both = a && b;
+  const Recording::Sparse& first = a ? *a : *b;
+  if (!first.indices.defined() || (both && !b->indices.defined())) return false;
+  const int64_t dims = first.indices.size(0);
+  if (both ? b->indices.size(0) != dims : dims != 1) return false;
+  const c10::IValue none;
+  c10::IValue sum;
+  if (both) {
+    const auto joined = [&](const at::Tensor& x, const at::Tensor& y, int64_t dim) {
+      return called("aten::cat", "", {c10::List<at::Tensor>({x, y}), dim});
+    };
+    const at::Tensor& like = terms[0];
+    sum = called("aten::_sparse_coo_tensor_with_dims_and_tensors", "",
+                 {dims, like.dim() - dims, like.sym_sizes(), joined(a->indices, b->indices, 1),
+                  joined(a->values, b->values, 0), like.scalar_type(), c10::kSparse, like.device(),
+                  none, none});
+  } else {
+    const auto places = called("aten::select", "int", {first.indices, 0, 0});
+    sum = called("aten::index_add", "", {a ? terms[1] : terms[0], 0, places, first.values, 1});
+  }
+  torch::jit::drop(s, 3);
+  s.push_back(std::move(sum));
+  return true;
+}
+
 // By a float that comes from sizes, as the gradient of a variance is: the graph computes it, as
 // eager does, in doubles.
 bool OpRecorder::scale_by_quotient(torch::jit::Stack& s) {
@@ -594,21 +668,17 @@ bool OpRecorder::scale_by_quotient(torch::jit::Stack& s) {
   const at::Tensor t = s[s.size() - 2].toTensor();
   if (!quotient || (t.scalar_type() != at::kFloat && t.scalar_type() != at::kDouble)) return false;
   const auto facts = r_.shapes->facts();
-  auto call = [&](const char* name, const char* overload, torch::jit::Stack stack) {
-    record(c10::Dispatcher::singleton().findSchemaOrThrow(name, overload), stack);
-    return stack.back();
-  };
   const c10::IValue none;
   auto number = [&](sym::Expr e) {
-    return call("aten::scalar_tensor", "",
-                {c10::Scalar(to_sym_int(e, facts)), at::kDouble, none, none, none});
+    return called("aten::scalar_tensor", "",
+                  {c10::Scalar(to_sym_int(e, facts)), at::kDouble, none, none, none});
   };
   const c10::IValue exact =
-      call("aten::div", "Tensor", {number(quotient->first), number(quotient->second)});
+      called("aten::div", "Tensor", {number(quotient->first), number(quotient->second)});
   const c10::IValue factor =
-      call("aten::_to_copy", "", {exact, t.scalar_type(), none, none, none, false, none});
+      called("aten::_to_copy", "", {exact, t.scalar_type(), none, none, none, false, none});
   torch::jit::drop(s, 2);
-  s.push_back(call("aten::mul", "Tensor", {t, factor}));
+  s.push_back(called("aten::mul", "Tensor", {t, factor}));
   return true;
 }
 

@@ -111,6 +111,8 @@ class OpRecorder {
   void make_zero(torch::jit::Stack& s);
   void scale_zero(torch::jit::Stack& s);
   bool scale_by_quotient(torch::jit::Stack& s);
+  bool add_sparse(torch::jit::Stack& s);
+  c10::IValue called(const char* name, const char* overload, torch::jit::Stack stack);
   void batch_norm_in_training(torch::jit::Stack& s, size_t base);
   void draw_in_order(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
   at::Tensor permuted(const at::Tensor& t, const std::vector<int64_t>& order);

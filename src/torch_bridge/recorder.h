@@ -19,9 +19,10 @@
 
 namespace oxy::bridge {
 
-// How many ops the recordings of this thread have heard, and how many of them draw random numbers.
+// How many ops the recordings of this thread have heard, how many of them draw random numbers, and
+// how many may have a sparse gradient.
 struct Heard {
-  size_t ops = 0, draws = 0;
+  size_t ops = 0, draws = 0, sparse = 0;
 };
 Heard heard();
 

@@ -55,6 +55,12 @@ class Recording {
   // that of what was split. How many nodes there were when a part was first written.
   std::unordered_map<ir::NodeId, std::optional<size_t>> unsafe_splits;
   std::exception_ptr failure;  // of ours, the first one
+  // Gradients that are sparse tensors when the graph runs, which no op but the one that made them
+  // has, and the fakes of what they consist of (undefined where only the op knows).
+  struct Sparse {
+    at::Tensor indices, values;
+  };
+  std::unordered_map<ir::ValueId, Sparse> sparse;
   // Of the caller.
   const bool inference = c10::InferenceMode::is_enabled(), grad = c10::GradMode::is_enabled();
 

@@ -114,9 +114,13 @@ void Graphs::note_custom_function(const py::object& results, bool vanishes) {
 }
 
 void Graphs::note_custom_function(CustomFunction f) {
+  custom_functions_.push_back(noted_here(std::move(f)));
+}
+
+Graphs::CustomFunction Graphs::noted_here(CustomFunction f) {
   f.stack = frames().user_stack().frames();
   f.steps = frames().places_to_stop();
-  custom_functions_.push_back(std::move(f));
+  return f;
 }
 
 void Graphs::refuse_function(const CustomFunction& f, BreakId id, const std::string& why) {
@@ -135,13 +139,16 @@ void Graphs::note_op(const py::object& results) {
     if (is_wrapped(t) || !t.requires_grad() ||
         !is_of_python(*engine::impl::gradient_edge(t).function))
       continue;
-    CustomFunction& op = custom_ops_.emplace_back();
+    CustomFunction& op = custom_ops_.emplace_back(noted_here(CustomFunction()));
     op.node = engine::impl::gradient_edge(t).function;
     watch(*op.node);
-    op.stack = frames().user_stack().frames();
-    op.steps = frames().places_to_stop();
     return;
   }
+}
+
+// A graph has no sparse tensor but for a gradient that it hands out.
+void Graphs::refuse_sparse_calls(const std::string& why) const {
+  if (!sparse_calls_.empty()) refuse_function(sparse_calls_[0], BreakId::torch_call, why);
 }
 
 void Graphs::watch(Node& node) {

@@ -203,7 +203,9 @@ class Graphs : public Part {
       const std::function<py::object(const py::object&, const py::object&)>& at_stop);
   void watch(torch::autograd::Node& node);
   void refuse_raising_functions(const std::string& why) const;
+  void refuse_sparse_calls(const std::string& why) const;
   void note_custom_function(CustomFunction f);
+  CustomFunction noted_here(CustomFunction f);
   [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,
                                            const std::string& why);
   at::Tensor taker_of_gradients(const at::Tensor& output, const std::vector<at::Tensor>& outputs);
@@ -255,7 +257,8 @@ class Graphs : public Part {
   // Gradients of tensors that retain them, or None.
   std::unordered_map<PyObject*, py::object> retained_;
   std::vector<CustomFunction> custom_functions_;
-  std::vector<CustomFunction> custom_ops_;  // of which only nodes and places are known
+  std::vector<CustomFunction> custom_ops_;    // of which only nodes and places are known
+  std::vector<CustomFunction> sparse_calls_;  // of which only places are known
   // Of these, the one that a backward is in.
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);

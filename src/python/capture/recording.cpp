@@ -179,7 +179,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   std::vector<std::vector<c10::SymInt>> sizes_of_outs;
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sym_sizes().vec());
   recorder_now().enter();
-  const size_t heard = bridge::heard().ops, draws = bridge::heard().draws;
+  const bridge::Heard before = bridge::heard();
   py::object result;
   std::vector<TorchWarning> warnings;
   {
@@ -189,7 +189,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                                    positional, kwargs.empty() ? py::handle() : py::handle(named)));
     warnings = kept.given();
   }
-  if (bridge::heard().draws != draws) draws_.insert(id);
+  if (bridge::heard().draws != before.draws) draws_.insert(id);
   std::optional<py::error_already_set> error;
   if (result)
     lay_out_as_eager(name, result);
@@ -205,7 +205,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     // Arguments that the call does not take, as in eager. An op may not be able to work without
     // data, and its rule for shapes has other words than its kernel: eager calls it.
     if (!error->matches(PyExc_Exception) ||
-        (error->matches(PyExc_TypeError) && bridge::heard().ops == heard))
+        (error->matches(PyExc_TypeError) && bridge::heard().ops == before.ops))
       throw *error;
     Break b(BreakId::torch_call, target, " raises ", one_line(*error));
     b.of_torch = true;
@@ -222,12 +222,14 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
       throw Break(BreakId::torch_call, target, " whose out= has another shape");
   // It has told something of what guards keep fixed.
   if (sizes().symbolic()) result = from_torch(result);
-  if (!result.is_none() && bridge::heard().ops == heard &&
+  if (!result.is_none() && bridge::heard().ops == before.ops &&
       (is_constant(result.ptr()) || is_symbolic(result))) {
     ir_now().graph.kill(id);
     return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
+  if (bridge::heard().sparse != before.sparse && inner_ == nullptr)
+    sparse_calls_.push_back(noted_here(CustomFunction()));
   if (inference().is_open()) inference().note_results(result, seen, named);
   if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
@@ -311,11 +313,13 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   } catch (const bridge::BackwardRaises& e) {
     recorder_->leave();
     refuse_raising_functions(e.what());
+    refuse_sparse_calls(e.what());
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   } catch (const std::exception& e) {
     recorder_->leave();
     PyErr_Clear();  // autograd's engine leaves set what a backward in Python has raised
+    refuse_sparse_calls(e.what());
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   }
