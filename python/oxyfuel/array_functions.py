@@ -520,9 +520,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
             raise Unsupported("a range by other things than numbers")
     of_ints = isinstance(start, int) and isinstance(stop, int) and isinstance(step, int)
     to = (torch.int64 if of_ints else torch.float64) if dtype is None else torch_type(dtype)
-    if step == 0 or (not of_ints and to != torch.float64):
+    if step == 0 or (not of_ints and to not in (torch.float64, torch.float32)):
         raise Unsupported("a range of this kind")
     length = math.ceil((stop - start) / step)
+    if not of_ints and to == torch.float32:  # goes on from the first two, rounded
+        first, second = np.float32(start), np.float32(start + step)
+        numbers = torch.arange(length if length > 0 else 0, dtype=to)
+        return Array(numbers * float(second - first) + float(first))
     numbers = torch.arange(length if length > 0 else 0, dtype=torch.int64 if of_ints else to)
     return Array((numbers * ((start + step) - start) + start).to(to))
 

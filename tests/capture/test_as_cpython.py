@@ -155,6 +155,36 @@ def looks_at_locals():
     return sorted(locals())
 
 
+def names_of_locals():
+    first, late = 1, 2
+    seen = [list(locals())]
+
+    def inner(of_inner):
+        nonlocal late
+        late += of_inner
+        return list(locals().items())
+
+    for _ in range(2):
+        seen.append(inner(5))
+    named = locals()
+    del first
+    seen.append(sorted(k for k in locals() if k != "named"))
+    named["late"] = 0
+    return seen, late, "first" in named, "%(late)d" % locals()
+
+
+def weakly_held():
+    import weakref
+
+    held, other = Plain(), Plain()
+    held.value = 3
+    reference, proxy = weakref.ref(held), weakref.proxy(other)
+    by_number = weakref.WeakValueDictionary({1: held})
+    proxy.value = 2
+    oxyfuel.graph_break()
+    return reference().value, proxy.value, by_number[1].value, len(weakref.WeakSet([held]))
+
+
 def dropped():
     Dying()
 
@@ -277,7 +307,8 @@ CASES = {
         for f in (
             in_itself, deleted, deleted_of_class, with_neither, caught_traceback, named_error,
             asked_while_it_runs, lacking_by_object, wrapped_mapping, handed_on_generator,
-            looks_at_locals, dropped, proxied, attribute_of_ordered, match_too_much,
+            looks_at_locals, names_of_locals, weakly_held, dropped, proxied,
+            attribute_of_ordered, match_too_much,
         )
     },
 }  # fmt: skip

@@ -201,7 +201,7 @@ def test_what_was_written_is_written_once_and_before_the_break():
 def test_a_frame_that_looks_at_itself_runs_in_eager():
     def f(x):
         y = x + 1
-        return sorted(locals()), y
+        return sorted(vars()), y
 
     compiled = oxyfuel.compile(f)
     assert compiled(torch.ones(2))[0] == ["x", "y"]
@@ -261,7 +261,7 @@ def _helper(x, *rest, scale=2, **more):
 
 
 def _reads_its_frame(x):
-    names = sorted(locals())
+    names = sorted(vars())
     return _helper(x, 1, len(names), scale=3, shift=4)
 
 
@@ -285,7 +285,7 @@ def test_deep_recursion_in_a_broken_frame():
 
 
 def _recursive(x, n):
-    locals()
+    vars()
     return 0 if n == 0 else 1 + _count(n - 1)
 
 

@@ -146,6 +146,41 @@ void Frames::place(Break& b) const {
     b.steps.insert(b.steps.begin(), it->second);
 }
 
+bool has_weak_references(PyObject* o) {
+  return !PyType_Check(o) && PyType_SUPPORTS_WEAKREFS(Py_TYPE(o)) &&
+         *PyObject_GET_WEAKREFS_LISTPTR(o) != nullptr;
+}
+
+// Whether a call of `weakref.ref` and the like comes next.
+bool Frames::makes_weak_reference() const {
+  const auto is_reference_type = [](PyObject* o) {
+    return o != nullptr && PyType_Check(o) &&
+           PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(o), &_PyWeakref_RefType) != 0;
+  };
+  return std::ranges::any_of(frames_.back()->stack, [&](const py::object& o) {
+    if (!o || !PyCFunction_Check(o.ptr())) return is_reference_type(o.ptr());
+    return is_reference_type(PyCFunction_GET_SELF(o.ptr())) || module_of(o) == "_weakref";
+  });
+}
+
+// In Python before 3.13 a frame has one dict of them, which each call brings up to date.
+py::object Frames::locals() {
+  TracedFrame& f = *frames_.back();
+  if ((f.code->co_flags & CO_OPTIMIZED) == 0) throw Break(BreakId::frame_access, "locals");
+  if (!f.locals || PY_VERSION_HEX >= 0x030D0000) f.locals = py::dict();
+  const py::dict named(f.locals);
+  for (int slot = 0; slot < slot_count(f.code); slot++) {
+    const py::handle name = slot_name(f.code, slot);
+    py::object value = f.fast[static_cast<size_t>(slot)];
+    if (value && is_cell(f.code, slot)) value = effects().read_cell(value);
+    if (value)
+      named[name] = value;
+    else if (named.contains(name))
+      PyDict_DelItem(named.ptr(), name.ptr());
+  }
+  return f.locals;
+}
+
 // The stack of a frame that is left, and the locals that live on, by `live` or since something runs
 // when they die; their values are added to `values`.
 FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& live,
@@ -165,15 +200,19 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
       values.push_back(o);
     }
   }
-  const bool shows_all = reads_own_frame(f.code);
+  const bool shows_all = reads_own_frame(f.code), weak = makes_weak_reference();
   for (int slot = 0; slot < slot_count(f.code); slot++) {
     const py::object& o = f.fast[static_cast<size_t>(slot)];
     if (!o) continue;
     // What Python runs when such a value dies, the end of a generator's body above all, comes when
-    // the frame ends. And `locals()` behind the break sees them all.
+    // the frame ends, and a weak reference tells until then. And `locals()` behind the break sees
+    // them all.
     const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
-    const bool finalizer = shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
-                           ends_late(o.ptr()) || iterators().reaches_unfinished(o.ptr());
+    const bool finalizer =
+        shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
+        (!is_tensor_object(o.ptr()) &&
+         (weak ? PyType_SUPPORTS_WEAKREFS(Py_TYPE(o.ptr())) : has_weak_references(o.ptr()))) ||
+        ends_late(o.ptr()) || iterators().reaches_unfinished(o.ptr());
     if (!lives && !finalizer) continue;
     if (finalizer) with_finalizer.push_back(slot);
     state.locals.push_back(slot);

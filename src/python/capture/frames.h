@@ -42,6 +42,7 @@ struct TracedFrame {
   std::unordered_map<size_t, size_t> loops;   // the step at which a FOR_ITER was come to first
   py::object handled_outside;                 // by whoever entered the frame last, or null
   py::object names;                           // of the body of a class: what it has bound
+  py::object locals;                          // what locals() has given, or null
   py::object result;                          // that it returns or yields next
 };
 
@@ -98,6 +99,7 @@ class Frames : public Part {
   std::vector<size_t> places_to_stop() const;
   FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
                         std::vector<py::object>& values, std::vector<int>& with_finalizer);
+  py::object locals();  // of the innermost frame, as the builtin function gives them
 
   // No frame is left between the two: where a capture may stop is in front of the outermost close.
   void close();
@@ -124,6 +126,7 @@ class Frames : public Part {
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
   void make_cells(TracedFrame& frame);
+  bool makes_weak_reference() const;
   void refuse_existing(py::handle exception);
   [[noreturn]] void stop();
 
