@@ -170,7 +170,7 @@ def names_of_locals():
     del first
     seen.append(sorted(k for k in locals() if k != "named"))
     named["late"] = 0
-    return seen, late, "first" in named, "%(late)d" % locals()
+    return seen, late, "first" in named, str(locals()["late"])
 
 
 def weakly_held():
