@@ -10,11 +10,6 @@ namespace {
 using ir::TensorType;
 using ir::ValueId;
 
-std::optional<int64_t> reduction_of(const Args& a, size_t at) {
-  const auto reduction = a.integer(at, MeanLoss);
-  return reduction && *reduction >= EachLoss && *reduction <= SumLoss ? reduction : std::nullopt;
-}
-
 // `factor`, divided by how many losses a mean is of, which is computed in f64.
 Scalar norm_of(Element& e, int64_t reduction, double factor, DType d) {
   if (reduction != MeanLoss) return e.c(factor, d);

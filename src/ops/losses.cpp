@@ -66,6 +66,67 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
   return finish(r, losses, a.integer(4, MeanLoss), out);
 }
 
+// ---- binary_cross_entropy: self, target, weight, reduction ----
+
+bool is_used(const ir::Graph& g, ir::ValueId v) {
+  bool found = false;
+  const auto look = [&](ir::ValueId u) { found |= u == v; };
+  for (ir::NodeId id : g.order())
+    if (!g.node(id).dead) ir::for_each_value(g.node(id), look);
+  for (const ir::OutputSpec& o : g.outputs)
+    if (o.value.valid()) look(o.value);
+  for (const ir::Mutation& m : g.mutations) look(m.value);
+  return found;
+}
+
+bool shape_binary_cross_entropy(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *target = a.tensor(1);
+  if (!x || !target || !same_floating(*x, *target) || !known_same(x->sizes, target->sizes))
+    return false;
+  if (!a.missing(2)) {
+    const TensorType* weight = a.tensor(2);
+    const auto common = weight ? broadcast(x->sizes, weight->sizes) : std::nullopt;
+    if (!common || weight->dtype != x->dtype || !known_same(*common, x->sizes)) return false;
+  }
+  const auto reduction = reduction_of(a, 3);
+  if (reduction && *reduction == EachLoss) return give(out, empty_like(*x));
+  return reduction && give(out, fresh(*x, {}));
+}
+
+// Raises where an input lies outside of 0 to 1. Of fp16 and bf16 every step is rounded.
+Scalar binary_cross_entropy(Element& e) {
+  const DType d = e.compute();
+  const auto rounded = [&](Scalar v) { return e.cast(e.cast(v, e.result()), d); };
+  const Scalar x = e.operand(0, d), y = e.operand(1, d), one = e.c(1, d), least = e.c(-100, d);
+  const Scalar inside = e.op(LoopOp::And, e.op(LoopOp::Ge, x, e.c(0, d)), e.op(LoopOp::Le, x, one));
+  e.b.indirect(e.where(inside, e.b.constant_int(0, DType::I64), e.b.constant_int(1, DType::I64)), 1,
+               false);
+  // NaN comes no further.
+  const auto log = [&](LoopOp of, Scalar v) {
+    return e.op(LoopOp::Max, rounded(e.op(of, v)), least);
+  };
+  const Scalar unlikely = log(LoopOp::Log1p, e.op(LoopOp::Neg, x)), likely = log(LoopOp::Log, x);
+  const Scalar loss =
+      rounded(e.sub(rounded(e.mul(rounded(e.sub(y, one)), unlikely)), rounded(e.mul(y, likely))));
+  return e.finish(e.args.missing(2) ? loss : e.mul(loss, e.operand(2, d)));
+}
+
+// A loop whose result nobody reads is removed, with its check.
+bool applies_binary_cross_entropy(const ir::Graph& g, const ir::Node& n) {
+  return reduction_of(Args(g, n), 3) == EachLoss && applies_floating(g, n) &&
+         is_used(g, n.outputs[0]);
+}
+
+bool reduce_binary_cross_entropy(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const auto reduction = reduction_of(Args(r.graph(), n), 3);
+  if (!reduction || reduction == EachLoss || !is_computable(r.type(n.outputs[0]).dtype) ||
+      !is_used(r.graph(), n.outputs[0]))
+    return false;
+  const ValueId losses =
+      r.call(n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(EachLoss)});
+  return finish(r, losses, reduction, out);
+}
+
 // ---- with a loop of their own: smooth_l1, huber ----
 
 // Two tensors of one dtype, and the reduction at argument `ReductionAt`.

@@ -153,6 +153,8 @@ def loss_cases() -> None:
             name = "binary_cross_entropy_with_logits.default"
             case(name, x, p, None, None, reduction)
             case(name, x, p, p[0], p[1] + 1, reduction)
+            case("binary_cross_entropy.default", x.sigmoid(), p, None, reduction)
+            case("binary_cross_entropy.default", x.sigmoid().t(), p.t(), p[0, :1], reduction)
         case("mse_loss.default", randn(5, 6).t(), randn(6, 1), reduction)
         case("huber_loss.default", randn(5, 6).t(), randn(6, 5), reduction, 1.0)
     case("huber_loss.default", randn(3), randn(3, dtype=BF16), 0, 1.0)

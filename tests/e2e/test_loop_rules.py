@@ -74,6 +74,8 @@ def test_losses(dtype, reduction):
             F.huber_loss,
             F.soft_margin_loss,
             F.binary_cross_entropy_with_logits,
+            lambda a, b, **of: F.binary_cross_entropy(a.sigmoid(), b, **of),
+            lambda a, b, **of: F.binary_cross_entropy(a.sigmoid().round(), b, b[0], **of),
         )
         for loss in losses:
             check(lambda a, b, f=loss: f(a, b, reduction=reduction), x, y, tolerance=tolerance)
@@ -92,6 +94,24 @@ def test_cross_entropy(reduction):
             x,
             torch.randint(0, 5, (2, 6, 7)),
         )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_binary_cross_entropy_raises_outside_of_0_to_1(reduction):
+    def loss(x, y):
+        return F.binary_cross_entropy(x, y, reduction=reduction) * 2
+
+    def unused(x, y):
+        F.binary_cross_entropy(x, y, reduction=reduction)
+        return x * 2
+
+    x, y = torch.rand(7, 19), torch.rand(7, 19)
+    for f in (loss, unused):
+        compiled = oxyfuel.compile(f, options={"strict": True})
+        torch.testing.assert_close(compiled(x, y), f(x, y))
+        for wrong in (-0.001, 1.001, float("nan"), float("inf")):
+            with pytest.raises(RuntimeError, match="between 0 and 1"):
+                compiled(x.index_fill(0, torch.tensor(5), wrong), y)
 
 
 def test_cross_entropy_out_of_range():
