@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import linecache
 import operator
 import re
 import traceback
@@ -14,6 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_aggregate
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from oxyfuel import _C
 
@@ -45,10 +48,12 @@ def torch_graph_to_fx(graph: _C.TorchGraph, runs: bool = True) -> GraphModule:
 
 def _torch_module(nodes: list[tuple[Any, ...]], result: Any) -> GraphModule:
     out, values, root = Graph(), {}, torch.nn.Module()
-    for kind, target, held, args, kwargs, outputs, _returns, name, stack in nodes:
+    inputs: set[str] = set()
+    for kind, target, held, args, kwargs, outputs, _returns, name, stack, of in nodes:
         args, kwargs = _resolve((tuple(args), kwargs), values)
+        name = name or None  # torch.fx names it by what it calls
         if kind == "input":
-            node = out.placeholder(target)
+            node = out.placeholder(_unique(target, inputs))
         elif kind == "attribute":
             node = out.get_attr(_attach(root, target, held))
         elif kind == "method":
@@ -61,10 +66,45 @@ def _torch_module(nodes: list[tuple[Any, ...]], result: Any) -> GraphModule:
         else:
             node = out.create_node("call_function", held, args, kwargs, name=name)
         if stack:
-            node.meta["stack_trace"] = stack
+            node.meta["stack_trace"] = _stack_trace(tuple(stack))
+        if of:
+            node.meta["tensor_meta"] = _metadata(*of)
         values[outputs[0]] = node
     out.output(_resolve(result, values))
     return _LazyGraphModule(root, out)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    found, number = name, 0
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
+
+
+def _metadata(
+    sizes: list[int | str], dtype: str, strides: list[int | str], requires_grad: bool
+) -> TensorMetadata:
+    return TensorMetadata(
+        shape=sizes if any(isinstance(n, str) for n in sizes) else torch.Size(sizes),
+        dtype=getattr(torch, dtype),
+        requires_grad=requires_grad,
+        stride=tuple(strides),
+        memory_format=None,
+        is_quantized=False,
+        qparams={},
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _stack_trace(frames: tuple[tuple[str, int, str, str], ...]) -> str:
+    """As Python writes it, with the lines of files where a frame does not know its own."""
+    lines = []
+    for file, number, function, code in frames:
+        code = code or linecache.getline(file, number).strip()
+        lines.append(f'  File "{file}", line {number}, in {function}\n    {code}\n')
+    return "".join(lines)
 
 
 def _regions(
@@ -154,7 +194,7 @@ def _aten_nodes(
 ) -> list[Node]:
     """Adds the nodes, and returns those of the inputs."""
     inputs: list[Node] = []
-    for kind, target, held, args, _kwargs, outputs, returns, _name, stack in nodes:
+    for kind, target, held, args, _kwargs, outputs, returns, _name, stack, _type in nodes:
         if kind == "input":
             values[outputs[0]] = out.placeholder(target)
             inputs.append(values[outputs[0]])
@@ -172,7 +212,7 @@ def _aten_nodes(
         else:
             node = _call(out, target, args)
         if stack:
-            node.meta["stack_trace"] = stack
+            node.meta["stack_trace"] = _stack_trace(tuple(stack))
         for value, result in zip(outputs, _results(out, node, outputs, returns), strict=True):
             values[value] = result
     return inputs

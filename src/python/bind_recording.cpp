@@ -51,8 +51,23 @@ py::list describe_regions(const ir::Node& n, const TorchIr* torch_ir, const Torc
   return out;
 }
 
+// (sizes, dtype, strides, requires_grad) of a tensor, else None; sizes that vary as their texts.
+py::object describe_type(const ir::Type& type) {
+  if (!type.is_tensor()) return py::none();
+  const auto numbers = [](const auto& exprs) {
+    py::list out;
+    for (ir::Expr e : exprs)
+      out.append(e.is_const() ? py::object(py::int_(e.value())) : py::str(sym::print(e)));
+    return out;
+  };
+  const ir::TensorType& t = type.tensor;
+  return py::make_tuple(numbers(t.sizes), py::str(torch_name(t.dtype)), numbers(t.strides),
+                        t.requires_grad);
+}
+
 // One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value
-// numbers, returns, name, stack). `reference(i)` gives the object that stands for value i inside
+// numbers, returns, name, stack: file, line, function and code of each frame; type of the only
+// output). `reference(i)` gives the object that stands for value i inside
 // arguments, `reference(text)` that for a symbolic number.
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference) {
@@ -70,17 +85,15 @@ py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* 
     for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = argument(a, objects, reference);
     for (ir::ValueId v : n.outputs) outputs.append(v.index);
     for (int32_t r : n.returns) returns.append(r);
-    std::string stack;
-    if (g.has_stack(n.stack)) {
-      for (const ir::Frame& f : g.stack(n.stack)) {
-        cat_to(stack, "  File \"", f.file, "\", line ", f.line, ", in ", f.function, "\n    ",
-               f.code, "\n");
-      }
-    }
+    py::list stack;
+    if (g.has_stack(n.stack))
+      for (const ir::Frame& f : g.stack(n.stack))
+        stack.append(py::make_tuple(f.file, f.line, f.function, f.code));
     py::object held = torch_ir ? held_by(*torch_ir, *host, n) : py::none();
     if (n.kind == ir::NodeKind::Region) held = describe_regions(n, torch_ir, host, reference);
-    out.append(py::make_tuple(kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs,
-                              outputs, returns, n.name, stack));
+    out.append(py::make_tuple(
+        kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs, outputs, returns, n.name,
+        stack, n.outputs.size() == 1 ? describe_type(g.value(n.outputs[0]).type) : py::none()));
   }
   return out;
 }

@@ -74,6 +74,48 @@ def test_all_artefacts(capfd):
     assert "record" in found["perf"]
 
 
+def toy_example(a, b):
+    x = a / (torch.abs(a) + 1)
+    return x * b.view(-1).sum()
+
+
+def test_the_graph_of_a_capture_reads_as_torchs(capfd):
+    oxyfuel.set_logs("graph_code")
+    oxyfuel.compile(toy_example, dynamic=True)(torch.ones(10), torch.ones(3, 4))
+    first = toy_example.__code__.co_firstlineno
+    lines = [
+        line.strip().split(";")[0].replace(__file__, "FILE")
+        for line in capfd.readouterr().err.splitlines()
+    ]
+    assert [line for line in lines if line][1:] == [
+        "class GraphModule(torch.nn.Module):",
+        'def forward(self, L_a_: "f32[s0]", L_b_: "f32[s1, s2]"):',
+        "l_a_ = L_a_",
+        "l_b_ = L_b_",
+        f"# File: FILE:{first + 1} in toy_example, code: x = a / (torch.abs(a) + 1)",
+        'abs_1: "f32[s0]" = torch.abs(l_a_)',
+        'add: "f32[s0]" = abs_1 + 1',
+        'truediv: "f32[s0]" = l_a_ / add',
+        f"# File: FILE:{first + 2} in toy_example, code: return x * b.view(-1).sum()",
+        'view: "f32[s1*s2]" = l_b_.view(-1)',
+        'sum_1: "f32[]" = view.sum()',
+        'mul: "f32[s0]" = truediv * sum_1',
+        "return (mul,)",
+    ]
+
+
+def test_inputs_of_one_name():
+    def f(x):
+        return x["a"]["b"] + x["a_b"] * 2
+
+    seen = []
+    x = {"a": {"b": torch.ones(2)}, "a_b": torch.ones(2)}
+    backend = lambda gm, inputs: seen.append(gm) or gm
+    assert torch.equal(oxyfuel.compile(f, backend=backend)(x), f(x))
+    names = [n.target for n in seen[0].graph.nodes if n.op == "placeholder"]
+    assert names == ["L_x_a_b_", "L_x_a_b__1"]
+
+
 @pytest.mark.parametrize("name", ["graph_code", "schedule"])
 def test_one_artefact(name, capfd):
     oxyfuel.set_logs(**{name: True})

@@ -24,9 +24,9 @@ fx_pytree.tree_flatten_spec([primals, tangents], self._in_spec)
 """
 
 MM_SAVED = """\
-saved    where     type                     bytes  reason
-L__m1__  primal 0  f32[4, 4] requires_grad  64     lives anyway
-L__m2__  primal 1  f32[4, 4] requires_grad  64     lives anyway
+saved  where     type                     bytes  reason
+L_m1_  primal 0  f32[4, 4] requires_grad  64     lives anyway
+L_m2_  primal 1  f32[4, 4] requires_grad  64     lives anyway
 kept for the backward alone: 0 bytes
 """
 

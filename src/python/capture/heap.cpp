@@ -21,6 +21,16 @@
 namespace oxy::python {
 namespace {
 
+// As TorchDynamo names it: "L['x']" is L_x_.
+std::string name_of_input(std::string_view source) {
+  std::string out;
+  for (char c : source) {
+    const bool kept = std::isalnum(static_cast<unsigned char>(c)) != 0;
+    if (kept || !out.ends_with('_')) out += kept ? c : '_';
+  }
+  return out;
+}
+
 py::list values_of(py::handle dict) {
   py::list out;
   for (py::handle key : plain_list(dict)) out.append(held_at(dict, key));
@@ -395,8 +405,7 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   const bool of_inference = t.is_inference() && !c10::InferenceMode::is_enabled();
   if (of_inference && graphs().inner() != nullptr)
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
-  std::string name;
-  for (char c : sources.text(source)) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  const std::string name = name_of_input(sources.text(source));
   py::object fake;
   try {
     fake = steal(THPVariable_Wrap(graphs().recorder().add_input(t, name, dims)));
