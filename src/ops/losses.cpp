@@ -93,7 +93,7 @@ bool shape_binary_cross_entropy(const Args& a, Types& out) {
   return reduction && give(out, fresh(*x, {}));
 }
 
-// Raises where an input lies outside of 0 to 1. Of fp16 and bf16 every step is rounded.
+// Raises where an input lies outside of 0 to 1: it is no place in a range of one. Of fp16 and bf16 every step is rounded.
 Scalar binary_cross_entropy(Element& e) {
   const DType d = e.compute();
   const auto rounded = [&](Scalar v) { return e.cast(e.cast(v, e.result()), d); };

@@ -67,8 +67,8 @@ py::object describe_type(const ir::Type& type) {
 
 // One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value
 // numbers, returns, name, stack: file, line, function and code of each frame; type of the only
-// output). `reference(i)` gives the object that stands for value i inside
-// arguments, `reference(text)` that for a symbolic number.
+// output). `reference(i)` gives the object that stands for value i inside arguments,
+// `reference(text)` that for a symbolic number.
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference) {
   static constexpr const char* kKinds[] = {"input",  "attribute", "function",

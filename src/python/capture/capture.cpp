@@ -146,7 +146,7 @@ void Frames::place(Break& b) const {
     b.steps.insert(b.steps.begin(), it->second);
 }
 
-bool has_weak_references(PyObject* o) {
+static bool has_weak_references(PyObject* o) {
   return !PyType_Check(o) && PyType_SUPPORTS_WEAKREFS(Py_TYPE(o)) &&
          *PyObject_GET_WEAKREFS_LISTPTR(o) != nullptr;
 }
