@@ -56,6 +56,7 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
     : kernel_(kernel),
       prelude_(target),
       selections_(find_selections(kernel)),
+      stored_rows_(find_stored_rows(kernel)),
       definitions_(kernel.value_count),
       values_(kernel.value_count),
       numbers_(kernel.value_count, -1),
@@ -67,6 +68,7 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
   const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
   lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
   if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);
+  tile_ = side_of_tiles();
   find_padded_locals();
 }
 
@@ -210,7 +212,7 @@ void KernelWriter::write_parallel(const For& outer) {
     out_.line("const i64 rows_left = end - p;");
     out_.line("const i64 rows_here = ", size, " - ", row, ';');
     out_.line("const i64 rows_some = rows_left < rows_here ? rows_left : rows_here;");
-    out_.line("const i64 rows = rows_some < 64 ? rows_some : 64;");
+    out_.line("const i64 rows = rows_some < ", tile_, " ? rows_some : ", tile_, ';');
     write_tiled(last, row, cat(row, " + rows"));
     out_.line("p += rows;");
     out_.line(row, " += rows;");
@@ -281,10 +283,10 @@ void KernelWriter::write_for(const For& loop, const Scope& scope) {
 
 void KernelWriter::write_tiled_rows(const For& loop) {
   const std::string size = index(loop.size);
-  if (loop.size.is_const() && loop.size.value() <= 64) return write_tiled(loop, "0", size);
+  if (loop.size.is_const() && loop.size.value() <= tile_) return write_tiled(loop, "0", size);
   const std::string var = new_loop_var();
-  out_.open("for (i64 ", var, " = 0; ", var, " < ", size, "; ", var, " += 64) ");
-  out_.line("const i64 ", var, "_some = ", var, " + 64;");
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", size, "; ", var, " += ", tile_, ") ");
+  out_.line("const i64 ", var, "_some = ", var, " + ", tile_, ';');
   out_.line("const i64 ", var, "_to = ", var, "_some < ", size, " ? ", var, "_some : ", size, ';');
   write_tiled(loop, var, cat(var, "_to"));
   out_.close();

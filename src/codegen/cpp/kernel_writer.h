@@ -6,7 +6,7 @@
 // ("uniform") and is computed before the loop where it can be. All vectors of a kernel have the
 // same number of lanes, whatever their element. Split over files: kernel_writer.cpp (function,
 // loops), memory_statements.cpp, table_gathers.cpp, selections.cpp, accumulators.cpp,
-// transposed_tiles.cpp, row_lanes.cpp.
+// transposed_tiles.cpp, row_lanes.cpp, interleaved_rows.cpp.
 #pragma once
 
 #include <ranges>
@@ -104,6 +104,12 @@ struct Selections {
 
 Selections find_selections(const schedule::Kernel& kernel);
 
+// Accesses of a Vector loop to neighbours, in order, that all step alike with the lanes: rows of
+// as many elements, one a lane.
+using Rows = std::vector<const Compute*>;
+// Stores of whole rows, by the one that is written last; of the others, nothing.
+std::unordered_map<const Compute*, Rows> find_stored_rows(const schedule::Kernel& kernel);
+
 // A kernel that only moves elements of one or two bytes, with bytes for bools.
 struct NarrowMoves {
   int bytes = 0;
@@ -190,6 +196,7 @@ class KernelWriter {
   void write_scalar_load(const Compute& c);
   void write_masked_load(const Compute& c, const Scope& scope);
   std::string vector_load(const Compute& c, const Access& a, const Scope& scope);
+  std::string stored_value(const Compute& c, const Scope& scope);
   std::optional<std::string> lane_vector(Expr e, int bytes, const Scope& scope);
   std::optional<LaneOffsets> lane_offsets(Expr e, int bytes, const Scope& scope);
   std::string gathered(const Compute& c, const Scope& scope, const std::string& mask);
@@ -243,12 +250,18 @@ class KernelWriter {
   std::string element_of(const Accumulator& acc, const std::string& copy) const;
 
   // transposed_tiles.cpp
+  int side_of_tiles() const;
   bool can_tile(const For& outer) const;
   void write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to);
   void write_square(const For& outer, const Span& rows, const Span& columns);
   void prefetch_next(const For& outer, const Span& rows, const Span& columns,
                      const std::string& row);
   std::optional<std::string> in_tile(const Compute& c, const Scope& scope) const;
+
+  // interleaved_rows.cpp
+  void write_rows(const Rows& rows, const Scope& scope);
+  std::vector<std::string> interleaved(std::vector<std::string> rows, DType dtype,
+                                       const Scope& scope);
 
   // row_lanes.cpp
   bool lies_along(const Compute& c, const For& loop, const Scope& scope) const;
@@ -292,8 +305,10 @@ class KernelWriter {
   Prelude prelude_;
   SourceWriter out_;
   int lanes_ = 1;
+  int tile_ = 1;  // a tile's rows and columns
   TableGathers table_gathers_;
   Selections selections_;
+  std::unordered_map<const Compute*, Rows> stored_rows_;
   Taken taken_;
   bool near_ = false;                        // in a loop whose tables have been found to be near
   std::vector<const Compute*> definitions_;  // of each value; null: no Compute's
@@ -314,6 +329,7 @@ class KernelWriter {
   std::unordered_map<const Compute*, Tile> tiles_;
   std::unordered_map<const Compute*, std::string> columns_;  // of rows that are lanes: a register
   size_t next_loop_ = 0;
+  size_t next_rows_ = 0;
   bool streams_ = false;
 };
 

@@ -310,28 +310,35 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   out_.close();
 }
 
+// Lanes as they lie in memory.
+std::string KernelWriter::stored_value(const Compute& c, const Scope& scope) {
+  const std::string v = operand(c.args[0], scope).text;
+  if (c.dtype != DType::B8) return v;
+  return cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
+}
+
 void KernelWriter::write_store(const Compute& c, const Scope& scope) {
+  if (const auto rows = stored_rows_.find(&c);
+      rows != stored_rows_.end() && scope.vector() && !in_tile(c, scope))
+    return rows->second.empty() ? void() : write_rows(rows->second, scope);
   if (!varies(c, scope)) {
     const std::string& v = value(c.args[0]).name;
     return out_.line(buffer(c.buffer), '[', index(c.index), "] = ", v, ';');
   }
-  std::string v = operand(c.args[0], scope).text;
   const Access a = access_of(c.index, scope);
   const DType dtype = buffer_dtype(c.buffer);
-  if (const auto column = columns_.find(&c); column != columns_.end()) {
-    if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
-    out_.line(column->second, " = ", v, ';');
-    return;
-  }
+  if (const auto column = columns_.find(&c); column != columns_.end())
+    return out_.line(column->second, " = ", stored_value(c, scope), ';');
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
     open_lanes(scope);
-    const std::string lane = value(c.args[0]).vector ? cat(v, "[l]") : value(c.args[0]).name;
+    const std::string& name = value(c.args[0]).name;
+    const std::string lane = value(c.args[0]).vector ? cat(name, "[l]") : name;
     const std::string stored = c.dtype == DType::B8 ? cat(lane, " != 0") : lane;
     out_.line(buffer(c.buffer), '[', a.offset, "] = ", stored, ';');
     out_.close();
     return;
   }
-  if (c.dtype == DType::B8) v = cat(prelude_.fn("bytes_of", "i32", scope.lanes), '(', v, ')');
+  const std::string v = stored_value(c, scope);
   const std::string to = cat(buffer(c.buffer), " + ", a.offset);
   if (const auto tile = in_tile(c, scope)) {
     out_.line(partly("store", dtype, cat(*tile, ", ", v), scope), ';');

@@ -162,8 +162,8 @@ std::string Prelude::expand(const Piece& piece, std::string_view text, std::stri
       if (i + 1 < text.size() && text[i + 1] == '.') {
         other = take_word(text, i + 2);
         i += 1 + other.size();
-        if (other == "1" || other == "8") {
-          count = other == "1" ? 1 : 8;
+        if (std::isdigit(static_cast<unsigned char>(other[0]))) {
+          count = std::stoi(std::string(other));
           other = element;
         }
       }

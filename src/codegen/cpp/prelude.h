@@ -15,7 +15,7 @@
 //   $f    the C library's suffix of $t: f for f32        $NAME  the piece's name; $OP its operation
 //   @@    the piece's own name
 //   @load another piece of this element and lanes; @load.i32 of another element; @div.1 of one
-//   lane, @load.8 of eight
+//   lane, @load.8 of eight, @load.16 of as many
 // Scalar types (f32, i64, b8) are always there.
 #pragma once
 

@@ -64,6 +64,27 @@ constexpr std::string_view kLoadIf = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
 }
 )";
 
+// A part of a square of `side` by `side` elements.
+#define OXY_TRANSPOSE_EDGE(side)                                                             \
+  "static void @@($t* to, i64 pitch, const $t* from, i64 stride, i64 rows, i64 columns) {\n" \
+  "  typedef $t V __attribute__((vector_size(" #side                                         \
+  " * sizeof($t))));\n"                                                                      \
+  "  V r[" #side                                                                             \
+  "];\n"                                                                                     \
+  "  OXY_UNROLL\n"                                                                           \
+  "  for (int k = 0; k < " #side                                                             \
+  "; ++k)\n"                                                                                 \
+  "    r[k] = k < columns ? (V)@load_part." #side                                            \
+  "(from + stride * k, rows) : (V){};\n"                                                     \
+  "  @transpose_lanes." #side                                                                \
+  "(r);\n"                                                                                   \
+  "  OXY_UNROLL\n"                                                                           \
+  "  for (int k = 0; k < " #side                                                             \
+  "; ++k)\n"                                                                                 \
+  "    if (k < rows) @store_part." #side                                                     \
+  "(to + pitch * k, r[k], columns);\n"                                                       \
+  "}\n"
+
 constexpr Piece kMemoryPieces[] = {
     {"splat", "", 1, 0, "OXY_INLINE $T @@($T x) { return x; }\n"},
     {"splat", "", 2, 0, "OXY_INLINE $T @@($t x) { return x - ($T){}; }\n"},
@@ -95,9 +116,15 @@ constexpr Piece kMemoryPieces[] = {
   return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, (u16)((1u << n) - 1));
 }
 )"},
+    {"load_part", "8", 2, 64, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+  typedef long long V __attribute__((vector_size(64)));
+  return ($T)__builtin_ia32_loaddqudi512_mask((const long long*)p, (V){}, (u8)((1u << n) - 1));
+}
+)"},
     OXY_PART(1, 128, "char", "qi"),
     OXY_PART(1, 256, "char", "qi"),
     OXY_PART(1, 512, "char", "qi"),
+    OXY_PART(2, 128, "short", "hi"),
     OXY_PART(2, 256, "short", "hi"),
     OXY_PART(2, 512, "short", "hi"),
     // Pairs down two rows that are `row` apart; of the first n columns only.
@@ -123,6 +150,11 @@ constexpr Piece kMemoryPieces[] = {
 )"},
     {"store_part", "4", 2, 64, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
   __builtin_ia32_storedqusi512_mask((i32*)p, ($i32)v, (u16)((1u << n) - 1));
+}
+)"},
+    {"store_part", "8", 2, 64, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+  typedef long long V __attribute__((vector_size(64)));
+  __builtin_ia32_storedqudi512_mask((long long*)p, (V)v, (u8)((1u << n) - 1));
 }
 )"},
     {"store_part", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
@@ -278,21 +310,29 @@ constexpr Piece kMemoryPieces[] = {
   for (int k = 0; k < 8; ++k) @store.8(to + pitch * k, r[k]);
 }
 )"},
+    // The same of a part of a square: vectors of `rows` lanes, of which `columns` are read.
+    {"transpose_edge", "4", 2, 64, OXY_TRANSPOSE_EDGE(16)},
+    {"transpose_edge", "4", 2, 32, OXY_TRANSPOSE_EDGE(8)},
+    {"transpose_edge", "8", 2, 64, OXY_TRANSPOSE_EDGE(8)},
+    {"transpose_edge", "2", 2, 32, OXY_TRANSPOSE_EDGE(8)},
+    {"transpose_edge", "", 2, 0,
+     R"(OXY_INLINE void @@($t* to, i64 pitch, const $t* from, i64 stride, i64 rows, i64 columns) {
+  for (i64 i = 0; i < rows; ++i)
+    for (i64 k = 0; k < columns; ++k) to[pitch * i + k] = from[i + stride * k];
+}
+)"},
     {"transpose", "", 2, 0,
      R"(static void @@($t* to, i64 pitch, const $t* from, i64 stride, i64 rows, i64 columns) {
   const i64 side = sizeof($t) == 4 ? $N : 8;
-  i64 j = 0;
-  for (; j + side <= columns; j += side) {
+  for (i64 j = 0; j < columns; j += side) {
+    const i64 wide = columns - j < side ? columns - j : side;
     i64 i = 0;
-    for (; i + side <= rows; i += side) {
-      @transpose_squares(to + pitch * i + j, pitch, from + i + stride * j, stride);
-    }
-    for (; i < rows; ++i) {
-      for (i64 k = j; k < j + side; ++k) to[pitch * i + k] = from[i + stride * k];
-    }
-  }
-  for (; j < columns; ++j) {
-    for (i64 i = 0; i < rows; ++i) to[pitch * i + j] = from[i + stride * j];
+    if (wide == side)
+      for (; i + side <= rows; i += side)
+        @transpose_squares(to + pitch * i + j, pitch, from + i + stride * j, stride);
+    for (; i < rows; i += side)
+      @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride,
+                      rows - i < side ? rows - i : side, wide);
   }
 }
 )"},

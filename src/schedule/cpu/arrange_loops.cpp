@@ -154,26 +154,55 @@ Expr common_contiguous(const std::vector<Nest>& nests, const std::vector<Axis>& 
   return best;
 }
 
+// Loads that a vector along the axis takes an element at a time.
+int64_t loads_apart(const std::vector<Nest>& nests, Expr var) {
+  return std::ranges::count_if(instructions(nests), [&](const Inst& i) {
+    if (i.op != LoopOp::Load) return false;
+    const auto along = coefficient(i.index[0], var);
+    return !along || !along->is_const() || along->value() < -1 || along->value() > 2;
+  });
+}
+
+// Those of single elements that are the same along the axis, where a mask holds: of pieces that are
+// stacked, of which each vector along the axis takes all.
+int64_t loads_of_pieces(const std::vector<Nest>& nests, Expr var) {
+  return std::ranges::count_if(instructions(nests), [&](const Inst& i) {
+    return i.op == LoopOp::Load && !i.args.empty() && !sym::contains(i.index[0], var);
+  });
+}
+
 // Where the contiguous axis is shorter than a vector (pixels that are repeated or interleaved), the
-// long axis that steps over it, or one that something is read along; else the contiguous one.
+// axis that steps over it, or one that something is read along; else the contiguous one. Where
+// neither is long, and where vectors along the contiguous one are not all that short, as far as
+// what is loaded an element at a time costs less than short vectors do.
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   const size_t at = place_of(axes, contiguous);
-  if (at == axes.size() || hinted(axes[at].size).value_or(INT64_MAX) > tuning::short_axis)
-    return contiguous;
+  const int64_t size = at < axes.size() ? hinted(axes[at].size).value_or(INT64_MAX) : INT64_MAX;
+  if (size > tuning::least_tile_axis / 2) return contiguous;
+  const int64_t apart = loads_apart(nests, contiguous) + loads_of_pieces(nests, contiguous);
+  const auto pays = [&](const Axis& a) {
+    if (size <= tuning::short_axis && count_of(a.size) >= tuning::least_tile_axis) return true;
+    const int64_t spared = apart - loads_apart(nests, a.var);
+    return count_of(a.size) > size ? -spared * size <= tuning::short_axis : spared > 0;
+  };
+  const auto steps = [&](const Inst& i, Expr var) {
+    return i.op != LoopOp::Store || coefficient(i.index[0], var) == axes[at].size;
+  };
+  const auto reads_along = [&](const Inst& i, Expr var) {
+    if (i.op != LoopOp::Load) return false;
+    const auto along = coefficient(i.index[0], var);
+    return along && along->is_const(1);
+  };
   for (const Axis& a : axes) {
-    if (count_of(a.size) < tuning::least_tile_axis) continue;
-    bool steps = std::ranges::all_of(instructions(nests), [&](const Inst& i) {
-      return i.op != LoopOp::Store || coefficient(i.index[0], a.var) == axes[at].size;
-    });
-    if (steps) return a.var;
+    if (a.var != contiguous && pays(a) &&
+        std::ranges::all_of(instructions(nests), [&](const Inst& i) { return steps(i, a.var); }))
+      return a.var;
   }
   for (const Axis& a : axes) {
-    const bool reads_along = std::ranges::any_of(instructions(nests), [&](const Inst& i) {
-      if (i.op != LoopOp::Load) return false;
-      const auto along = coefficient(i.index[0], a.var);
-      return along && along->is_const(1);
-    });
-    if (reads_along && count_of(a.size) >= tuning::least_tile_axis) return a.var;
+    if (count_of(a.size) >= tuning::least_tile_axis && pays(a) &&
+        std::ranges::any_of(instructions(nests),
+                            [&](const Inst& i) { return reads_along(i, a.var); }))
+      return a.var;
   }
   return contiguous;
 }
@@ -227,18 +256,27 @@ void Arranger::arrange_elementwise() {
   innermost_ = common_contiguous(group_.nests, axes);
   if (innermost_.is_const()) innermost_ = axes.back().var;
   const Expr contiguous = std::exchange(innermost_, axis_of_lanes(group_.nests, axes, innermost_));
-  if (tile_transposed()) return;
+  if (tile_transposed()) {
+    if (contiguous != innermost_ && has_axis(axes, contiguous))
+      axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(place_of(axes, contiguous)));
+    return;
+  }
   put_last(axes, innermost_);
   const Axis vector = axes.back();
   int64_t length = std::max<int64_t>(count_of(vector.size), 1);
+  int64_t short_length = 1;
+  if (contiguous != vector.var) {  // the lanes step over it, within lines: each nest walks it
+    const size_t at = place_of(axes, contiguous);
+    short_length = std::max<int64_t>(count_of(axes[at].size), 1);
+    axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(at));
+  }
   const bool whole =
       wraps(group_.nests, vector.var) && iterations(axes) / length >= tuning::wanted_iterations;
   if (length > (axes.size() == 1 ? tuning::chunk : tuning::long_axis) && !whole) {
     innermost_ = cut(axes.size() - 1, chunk_of(vector.size)).var;
-    // What the lanes step over is in the same cache lines: each nest walks it.
-    if (contiguous != vector.var) axes.erase(axes.begin() + place_of(axes, contiguous));
     return;
   }
+  length *= short_length;
   axes.pop_back();  // each nest walks it
   // Short rows: several of them make one iteration.
   while (!axes.empty() && length < tuning::chunk / 2) {
@@ -575,7 +613,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   std::vector<Nest> rows;
   const Axis last = folded.back();
   const bool divides = sym::divisible(last.size, tuning::unroll);
-  const int64_t fewest = divides ? 2 * tuning::unroll : tuning::unroll_with_rest;
+  const int64_t fewest = divides ? 2 * tuning::unroll : int64_t{16};
   if (!find_inst(n, LoopOp::Symbol) && at <= tuning::unrolled_body &&
       count_of(last.size) >= fewest) {
     // Far from each other: streams of one page disturb each other.

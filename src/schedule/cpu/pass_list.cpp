@@ -18,7 +18,9 @@ void on_kernels(Draft& d) {
     if ((forms & static_cast<unsigned>(d.forms[i])) == 0) continue;
     Kernel& k = d.schedule.kernels[i];
     loops::Variables& variables = *d.schedule.program.variables;
-    if constexpr (std::is_invocable_v<decltype(run), Kernel&, const ScheduleOptions&>)
+    if constexpr (std::is_invocable_v<decltype(run), Kernel&>)
+      run(k);
+    else if constexpr (std::is_invocable_v<decltype(run), Kernel&, const ScheduleOptions&>)
       run(k, d.options);
     else if constexpr (std::is_invocable_v<decltype(run), Kernel&, loops::Variables&>)
       run(k, variables);
@@ -29,6 +31,8 @@ void on_kernels(Draft& d) {
 
 constexpr Pass kKernelPasses[] = {
     {"make_kernels", make_kernels, "first: groups become loops in an order", true},
+    {"interleave_rows", on_kernels<interleave_rows, kLoops>,
+     "while loops are as they were ordered: split_ranges folds what its copies compare"},
     {"split_ranges", on_kernels<split_ranges, kLoops>,
      "while a loop is one: its pieces have no masks, and less to unroll and jam, or to keep"},
     {"unroll_and_jam", on_kernels<unroll_and_jam, kLoops>,

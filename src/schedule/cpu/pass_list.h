@@ -15,11 +15,16 @@ Schedule make_schedule(loops::Program program, const ScheduleOptions& options,
 // Groups to kernels: the order of their loops, and statements in them.
 void make_kernels(Draft& d);
 
+// A short Serial loop around a Vector loop that steps over what lies along the short one (pieces of
+// a stack, pixels that are repeated): its iterations become statements side by side in the Vector
+// loop, so that what is stored to neighbours is stored together.
+void interleave_rows(Kernel& k);
+
 // Index set splitting: a Vector loop in which the loop's variable is compared with constants (the
 // pieces of a concatenation, the edges of a padding, a slice that is written), or in which an index
 // wraps around once (a roll), becomes one loop for each range between them. In a range the
 // comparisons are known: masked loads become plain ones or go, and with them what they alone were
-// for.
+// for. So are those of constants.
 void split_ranges(Kernel& k, loops::Variables& variables);
 
 // Rows that are only reduced, several at a time: a kernel that reads one row after the other is one

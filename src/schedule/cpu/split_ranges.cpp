@@ -48,7 +48,7 @@ class LoopSplitter {
       if (!order_bounds()) return {};
     }
     const size_t count = bounds_.size() + 1;
-    if (count < 2 || count > tuning::most_ranges ||
+    if ((count < 2 && constants_.empty()) || count > tuning::most_ranges ||
         count * loop_.body.size() > tuning::most_range_statements)
       return {};
     Block out;
@@ -76,6 +76,8 @@ class LoopSplitter {
       if (c->op == LoopOp::Index) {
         Expr rest = c->index - loop_.var;
         if (loops::is_size(rest)) ahead[c->value] = rest;
+      } else if (const std::optional<bool> constant = compared(*c)) {
+        constants_[c->value] = *constant;
       } else if (is_any(c->op, LoopOp::Lt, LoopOp::Ge, LoopOp::Le, LoopOp::Gt)) {
         auto variable = ahead.find(c->args[0]);
         auto constant = integers_.find(c->args[1]);
@@ -85,7 +87,33 @@ class LoopSplitter {
                             is_any(c->op, LoopOp::Lt, LoopOp::Le)};
       }
     }
-    return !tests_.empty() || !wraps_.empty();
+    return !tests_.empty() || !wraps_.empty() || !constants_.empty();
+  }
+
+  // What a comparison of two constants comes to.
+  std::optional<bool> compared(const Compute& c) const {
+    if (c.args.size() != 2) return std::nullopt;
+    const auto a = integers_.find(c.args[0]), b = integers_.find(c.args[1]);
+    if (a == integers_.end() || b == integers_.end() || !a->second.is_const() ||
+        !b->second.is_const())
+      return std::nullopt;
+    const int64_t x = a->second.value(), y = b->second.value();
+    switch (c.op) {
+      case LoopOp::Eq:
+        return x == y;
+      case LoopOp::Ne:
+        return x != y;
+      case LoopOp::Lt:
+        return x < y;
+      case LoopOp::Le:
+        return x <= y;
+      case LoopOp::Gt:
+        return x > y;
+      case LoopOp::Ge:
+        return x >= y;
+      default:
+        return std::nullopt;
+    }
   }
 
   // Remainders that go back to 0 at most once in the loop, as those of a roll, in sums and
@@ -147,7 +175,7 @@ class LoopSplitter {
     For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, {}, {}};
     range_ = number;
     moved_ = {{loop_.var, out.var + begin}};
-    known_.clear();
+    known_ = constants_;
     value_.clear();
     for (const auto& [value, test] : tests_)
       known_[value] = is_below(test.bound, number) == test.below;
@@ -198,7 +226,7 @@ class LoopSplitter {
   }
 
   void copy(const Compute& c, Block& out) {
-    if (known(c.value) && tests_.contains(c.value)) return;
+    if (tests_.contains(c.value) || constants_.contains(c.value)) return;
     if (c.op == LoopOp::Where) {
       if (std::optional<bool> mask = known(c.args[0])) return take(c, c.args[*mask ? 1 : 2], out);
     }
@@ -260,6 +288,7 @@ class LoopSplitter {
   const For& loop_;
   loops::VariableScope& variables_;
   std::unordered_map<uint32_t, Test> tests_;
+  std::unordered_map<uint32_t, bool> constants_;  // comparisons that are so at each iteration
   std::unordered_map<Expr, Wrap> wraps_;
   std::vector<Expr> bounds_;  // ascending
   // Of the range being written.
