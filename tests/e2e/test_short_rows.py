@@ -36,6 +36,17 @@ def test_results_of_rows(name, dtype):
 
 
 @pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.int64, torch.uint8), ids=str)
+def test_scans_of_rows(dtype):
+    torch.manual_seed(0)
+    for columns in (5, 12, 15, 33):
+        x = torch.randint(1, 4, (130, columns + 3)).to(dtype)
+        for rows in (x[:, 1 : 1 + columns], x[:, :columns].T.contiguous().T):
+            check(lambda x: x.cumsum(-1), rows)
+            check(lambda x: 1 + (x // x.amax()).cumsum(-1), rows)
+
+
+@pytest.mark.usefixtures("strict_without_grad")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_of_rows(dtype):
     """Folds at each element of an axis that a later fold takes."""

@@ -267,6 +267,8 @@ class KernelWriter {
   bool lies_along(const Compute& c, const For& loop, const Scope& scope) const;
   bool has_row_lanes(const For& loop, const Scope& scope) const;
   void write_row_lanes(const For& loop, const Scope& scope);
+  void write_columns(const For& loop, const Scope& scope, const std::string& var, int64_t blocks,
+                     const std::string& some);
   std::vector<const Compute*> hoist_from_rows(const For& loop, const Scope& scope);
   std::string row_of_lane(const Compute& c, const For& loop, const Scope& scope,
                           const std::string& at, const std::string& lane);

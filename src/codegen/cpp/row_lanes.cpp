@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
+#include "schedule/cost.h"
 #include "support/tuning.h"
 
 namespace oxy::codegen::cpp {
@@ -59,39 +60,68 @@ std::string KernelWriter::row_of_lane(const Compute& c, const For& loop, const S
 
 void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
   const std::vector<const Compute*> hoisted = hoist_from_rows(loop, scope);
-  std::vector<const Compute*> loads, stores;
   int64_t blocks = 1;
-  for (const Compute& c : all<Compute>(loop.body)) {
-    if (!lies_along(c, loop, scope)) continue;
-    (c.op == LoopOp::Load ? loads : stores).push_back(&c);
-    if (c.op == LoopOp::Store)
+  for (const Compute& c : all<Compute>(loop.body))
+    if (c.op == LoopOp::Store && lies_along(c, loop, scope))
       blocks = std::max<int64_t>(blocks, kLine / kRowLanes / ir::byte_size(c.dtype));
-  }
   blocks = std::min<int64_t>(blocks, tuning::scan_most_blocks);
   const int64_t width = blocks * kRowLanes;
   const std::string var = new_loop_var(), to = index(loop.size);
+  out_.line("i64 ", var, " = 0;");
+  if (sym::range_of(loop.size).hi >= width) {
+    out_.open("for (; ", var, " + ", width, " <= ", to, "; ", var, " += ", width, ") ");
+    write_columns(loop, scope, var, blocks, "");
+    out_.close();
+  }
+  if (!sym::divisible(loop.size, width)) {
+    const std::string left = cat(var, "_left"), some = cat(var, "_some");
+    out_.open("for (; ", var, " < ", to, "; ", var, " += ", kRowLanes, ") ");
+    out_.line("const i64 ", left, " = ", to, " - ", var, ';');
+    out_.line("const i64 ", some, " = ", left, " < ", kRowLanes, " ? ", left, " : ", kRowLanes,
+              ';');
+    write_columns(loop, scope, var, 1, some);
+    out_.close();
+  }
+  for (const Compute* c : hoisted) hoisted_.erase(c);
+}
+
+// Blocks of columns from `var` on; of one block, the first `some` where that is no "".
+void KernelWriter::write_columns(const For& loop, const Scope& scope, const std::string& var,
+                                 int64_t blocks, const std::string& some) {
+  std::vector<const Compute*> loads, stores;
+  for (const Compute& c : all<Compute>(loop.body))
+    if (lies_along(c, loop, scope)) (c.op == LoopOp::Load ? loads : stores).push_back(&c);
+  const int64_t width = blocks * kRowLanes;
   const auto type = [&](const Compute& c) {
     return prelude_.type(memory_type(buffer_dtype(c.buffer)), kRowLanes);
   };
   const auto fn = [&](std::string_view piece, const Compute& c) {
-    return prelude_.fn(piece, memory_type(buffer_dtype(c.buffer)), kRowLanes);
+    return prelude_.fn(some.empty() ? piece : cat(piece, "_part"),
+                       memory_type(buffer_dtype(c.buffer)), kRowLanes);
   };
+  const auto transpose = [&](const Compute& c) {
+    return prelude_.fn("transpose_lanes", memory_type(buffer_dtype(c.buffer)), kRowLanes);
+  };
+  const std::string of_some = some.empty() ? "" : cat(", ", some);
   const auto each_row = [&](auto&& write) {
     out_.line("OXY_UNROLL");
     out_.open("for (int k = 0; k < ", kRowLanes, "; ++k) ");
     write();
     out_.close();
   };
-  out_.line("i64 ", var, " = 0;");
-  out_.open("for (; ", var, " + ", width, " <= ", to, "; ", var, " += ", width, ") ");
   for (size_t i = 0; i < stores.size(); ++i)
-    out_.line(type(*stores[i]), " to", i, '[', blocks, "][", kRowLanes, "];");
+    out_.line(type(*stores[i]), " to", i, '[', blocks, "][", kRowLanes, ']',
+              some.empty() ? ";" : " = {};");
+  // Ahead in the rows; where these are hardly longer than that, in the rows that come next.
   for (const Compute* c : loads) {
     const int64_t bytes = ir::byte_size(c->dtype);
+    const bool next = schedule::count_of(loop.size) * bytes < 2 * tuning::scan_prefetch;
+    if (!next && !some.empty()) continue;
+    const std::string lane = next ? cat("k + ", kRowLanes) : "k";
     each_row([&] {
       for (int64_t line = 0; line < width * bytes; line += kLine)
-        out_.line("__builtin_prefetch(", row_of_lane(*c, loop, scope, var, "k"), " + ",
-                  (tuning::scan_prefetch + line) / bytes, ");");
+        out_.line("__builtin_prefetch(", row_of_lane(*c, loop, scope, var, lane), " + ",
+                  ((next ? 0 : tuning::scan_prefetch) + line) / bytes, ");");
     });
   }
   out_.line("OXY_UNROLL");
@@ -101,49 +131,43 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
     out_.line(type(*loads[i]), " from", i, '[', kRowLanes, "];");
     each_row([&] {
       out_.line("from", i, "[k] = ", fn("load", *loads[i]), '(',
-                row_of_lane(*loads[i], loop, scope, block, "k"), ");");
+                row_of_lane(*loads[i], loop, scope, block, "k"), of_some, ");");
     });
-    out_.line(fn("transpose_lanes", *loads[i]), "(from", i, ");");
+    out_.line(transpose(*loads[i]), "(from", i, ");");
     columns_[loads[i]] = cat("from", i, "[j]");
   }
   for (size_t i = 0; i < stores.size(); ++i) columns_[stores[i]] = cat("to", i, "[h][j]");
   out_.line("OXY_UNROLL");
   out_.open("for (int j = 0; j < ", kRowLanes, "; ++j) ");
   names_[loop.var] = cat('(', var, " + ", kRowLanes, " * h + j)");
+  if (!some.empty()) out_.open("if (j < ", some, ") ");
   write_block(loop.body, scope);
+  if (!some.empty()) out_.close();
   out_.close();
-  for (size_t i = 0; i < stores.size(); ++i)
-    out_.line(fn("transpose_lanes", *stores[i]), "(to", i, "[h]);");
+  for (size_t i = 0; i < stores.size(); ++i) out_.line(transpose(*stores[i]), "(to", i, "[h]);");
   out_.close();
   for (size_t i = 0; i < stores.size(); ++i) {
     const Compute& c = *stores[i];
     const std::string row = row_of_lane(c, loop, scope, var, "k");
-    const auto put = [&](std::string_view piece) {
+    const auto put = [&](const std::string& piece) {
       out_.line("OXY_UNROLL");
-      out_.line("for (int h = 0; h < ", blocks, "; ++h) ", fn(piece, c), '(', row, " + ", kRowLanes,
-                " * h, to", i, "[h][k]);");
+      out_.line("for (int h = 0; h < ", blocks, "; ++h) ", piece, '(', row, " + ", kRowLanes,
+                " * h, to", i, "[h][k]", of_some, ");");
     };
     // Half a line that waits for its other half pushes others out half written.
-    const bool streams = is_streaming(c) && width * ir::byte_size(c.dtype) % kLine == 0;
+    const bool streams =
+        some.empty() && is_streaming(c) && width * ir::byte_size(c.dtype) % kLine == 0;
     streams_ = streams_ || streams;
     each_row([&] {
       if (streams) out_.open("if (((u64)(", row, ") & ", kLine - 1, ") == 0) ");
-      if (streams) put("stream");
+      if (streams) put(fn("stream", c));
       if (streams) out_.close();
       if (streams) out_.open("else ");
-      put("store");
+      put(fn("store", c));
       if (streams) out_.close();
     });
   }
-  out_.close();
   columns_.clear();
-  if (!sym::divisible(loop.size, width)) {
-    names_[loop.var] = var;
-    out_.open("for (; ", var, " < ", to, "; ++", var, ") ");
-    write_block(loop.body, scope);
-    out_.close();
-  }
-  for (const Compute* c : hoisted) hoisted_.erase(c);
 }
 
 }  // namespace oxy::codegen::cpp

@@ -178,7 +178,7 @@ int64_t loads_of_pieces(const std::vector<Nest>& nests, Expr var) {
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   const size_t at = place_of(axes, contiguous);
   const int64_t size = at < axes.size() ? hinted(axes[at].size).value_or(INT64_MAX) : INT64_MAX;
-  if (size > tuning::least_tile_axis / 2) return contiguous;
+  if (size > tuning::most_neighbours) return contiguous;
   const int64_t apart = loads_apart(nests, contiguous) + loads_of_pieces(nests, contiguous);
   const auto pays = [&](const Axis& a) {
     if (size <= tuning::short_axis && count_of(a.size) >= tuning::least_tile_axis) return true;
@@ -613,7 +613,7 @@ void Arranger::expand_columns(Nest n, const std::vector<Axis>& parallel) {
   std::vector<Nest> rows;
   const Axis last = folded.back();
   const bool divides = sym::divisible(last.size, tuning::unroll);
-  const int64_t fewest = divides ? 2 * tuning::unroll : int64_t{16};
+  const int64_t fewest = divides ? 2 * tuning::unroll : tuning::unroll_with_rest;
   if (!find_inst(n, LoopOp::Symbol) && at <= tuning::unrolled_body &&
       count_of(last.size) >= fewest) {
     // Far from each other: streams of one page disturb each other.

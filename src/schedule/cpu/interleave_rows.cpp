@@ -35,7 +35,7 @@ class RowInterleaver {
       return nullptr;
     const int64_t n = loop.size.value();
     const size_t statements = loop.body.size() - 1 + vector->body.size();
-    if (n < 2 || n > tuning::least_tile_axis / 2 || statements * n > 2 * tuning::unrolled_body)
+    if (n < 2 || n > tuning::most_neighbours || statements * n > 2 * tuning::unrolled_body)
       return nullptr;
     bool along = false;
     for (const Block* body : {&loop.body, &vector->body}) {
