@@ -15,21 +15,27 @@ namespace {
 
 // Which way the nests that have axes of their own walk memory: along their own axes (rows) or along
 // a parallel axis (columns).
-enum class Walk : uint8_t { Any, Rows, Columns, Mixed };
+struct Walk {
+  enum class Way : uint8_t { Any, Rows, Columns, Mixed };
+  Way way = Way::Any;
+  Expr column = 0;  // the parallel axis
+};
 
-Walk join(Walk a, Walk b) {
-  if (a == Walk::Any || a == b) return b;
-  return b == Walk::Any ? a : Walk::Mixed;
+Walk join(const Walk& a, const Walk& b) {
+  if (a.way == Walk::Way::Any) return b;
+  if (b.way == Walk::Way::Any || (a.way == b.way && a.column == b.column)) return a;
+  return {Walk::Way::Mixed};
 }
 
 Walk walk_of(const Group& g, const std::vector<Axis>& parallel) {
-  Walk w = Walk::Any;
+  Walk w;
   for (const Nest& n : g.nests) {
     bool own =
         std::ranges::any_of(n.axes, [&](const Axis& a) { return !has_axis(parallel, a.var); });
     Expr inner = contiguous_axis(n);
     if (!own || inner.is_const()) continue;
-    w = join(w, has_axis(parallel, inner) ? Walk::Columns : Walk::Rows);
+    w = join(w,
+             has_axis(parallel, inner) ? Walk{Walk::Way::Columns, inner} : Walk{Walk::Way::Rows});
   }
   return w;
 }
@@ -238,13 +244,13 @@ std::string Fuser::loss(const Group& a, const Group& b, const std::vector<Axis>&
     return "they read the same memory at different iterations";
   int64_t work = std::max(work_of(a), work_of(b));
   const int64_t left = shared_iterations(parallel, a, b, work);
-  Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
+  const Walk walk = join(walk_of(a, parallel), walk_of(b, parallel));
   // As they are now, and as they would be: columns that are no longer parallel are walked one after
   // the other.
   const Walk before = join(walk_of(a, a.parallel), walk_of(b, b.parallel));
-  if ((walk == Walk::Mixed || before == Walk::Mixed) && work > tuning::fuse_small_work)
-    return "one walks memory by rows, the other one by columns";
-  if (elementwise && !same_space && walk == Walk::Columns)
+  const bool mixed = walk.way == Walk::Way::Mixed || before.way == Walk::Way::Mixed;
+  if (mixed && work > tuning::fuse_small_walk) return "they walk memory in different directions";
+  if (elementwise && !same_space && walk.way == Walk::Way::Columns)
     return "one repeats the other's elements along an outer axis";
   auto loses = [&](const Group& g) {
     return left < iterations(g.parallel) && work_of(g) > tuning::fuse_small_work;

@@ -1,8 +1,8 @@
 // Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64
 // elements at a time (32 x 32 of eight bytes), onto the stack; the rest of the body then runs on
-// rows as ever; stores that are contiguous in the outer variable go to the stack too, and from there
-// transposed to memory. Of a masked load whose mask holds in a box of iterations (as a padding's
-// does), what lies in the box is transposed.
+// rows as ever; stores that are contiguous in the outer variable go to the stack too, and from
+// there transposed to memory. Of a masked load whose mask holds in a box of iterations (as a
+// padding's does), what lies in the box is transposed.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
