@@ -78,7 +78,8 @@ void make_units(Draft& d);
 // Cuts reductions that have too few results to keep all threads busy into parts: one loop folds
 // each part into a partial result, a second one folds the partial results. After inlining (what is
 // folded is known) and before fusion (either loop may join others). The number of parts depends on
-// the shape only, so results do not vary with threads.
+// the shape only, so results do not vary with threads. Reductions of a few elements with many
+// results become loops without one.
 void split_reductions(Draft& d);
 
 // Which loops become one kernel.

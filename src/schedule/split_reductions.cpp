@@ -1,4 +1,5 @@
-// Rewrites a reduction as two loops with a buffer of partial results between them.
+// Rewrites a reduction as two loops with a buffer of partial results between them, one of a few
+// elements as a loop without a reduction.
 #include <algorithm>
 
 #include "loops/body_writer.h"
@@ -159,11 +160,92 @@ std::optional<std::pair<Nest, Nest>> split_reduction(loops::Program& p, const Ne
   return out;
 }
 
+// How many elements each result of the nest folds, where these are few and its results many.
+std::optional<int64_t> few_elements(const Nest& n, const Inst& reduce) {
+  int64_t folded = 1, results = 1;
+  for (const Axis& a : n.axes) {
+    if (a.reduction && !a.size.is_const()) return std::nullopt;
+    (a.reduction ? folded : results) *= a.size.is_const() ? a.size.value() : count_of(a.size);
+  }
+  const bool simple = !gives_position(reduce.reduce) && reduce.reduce != ReduceKind::LogSumExp &&
+                      !ir::is_reduced_float(reduce.dtype) && !find_inst(n, LoopOp::StoreAdd) &&
+                      !find_inst(n, LoopOp::Symbol) && !find_inst(n, LoopOp::Check);
+  if (!simple || folded < 2 || folded > tuning::short_axis ||
+      n.body.size() > tuning::unrolled_body || results < tuning::chunk / tuning::short_axis)
+    return std::nullopt;
+  return folded;
+}
+
+// Each result computed of its elements, so that vectors run along the results. Where they do so
+// anyway, a loop that reads the results would be another kernel for nothing.
+std::optional<Nest> unroll_reduction(const Nest& n, bool is_read) {
+  const Inst* reduce = find_inst(n, LoopOp::Reduce);
+  const auto folded = reduce ? few_elements(n, *reduce) : std::nullopt;
+  const Expr inner = contiguous_axis(n);
+  if (!folded || (is_read && !inner.is_const() && !is_reduction_axis(n, inner)))
+    return std::nullopt;
+  Nest out = n;
+  out.body.clear();
+  std::erase_if(out.axes, [](const Axis& a) { return a.reduction; });
+  const auto at = static_cast<size_t>(reduce - n.body.data());
+  const auto add = [&](Inst i) {
+    out.body.push_back(std::move(i));
+    return static_cast<uint32_t>(out.body.size() - 1);
+  };
+  std::vector<uint32_t> values;
+  std::vector<uint32_t> made(n.body.size());
+  for (int64_t k = 0; k < *folded; ++k) {
+    Substitution place;
+    int64_t rest = k;
+    for (size_t i = n.axes.size(); i-- > 0;) {
+      if (!n.axes[i].reduction) continue;
+      place.emplace_back(n.axes[i].var, rest % n.axes[i].size.value());
+      rest /= n.axes[i].size.value();
+    }
+    for (size_t i = 0; i < at; ++i) {
+      Inst copy = n.body[i];
+      for (uint32_t& a : copy.args) a = made[a];
+      for (Expr& e : copy.index) e = replace(e, place);
+      made[i] = add(std::move(copy));
+    }
+    const uint32_t v = made[reduce->args[0]];
+    values.push_back(out.body[v].dtype == reduce->dtype
+                         ? v
+                         : add({.op = LoopOp::Cast, .dtype = reduce->dtype, .args = {v}}));
+  }
+  for (; values.size() > 1; values.erase(values.begin() + 1))
+    values[0] = add({.op = fold_of(reduce->reduce, reduce->dtype),
+                     .dtype = reduce->dtype,
+                     .args = {values[0], values[1]}});
+  made[at] = values[0];
+  for (size_t i = at + 1; i < n.body.size(); ++i) {
+    Inst copy = n.body[i];
+    for (uint32_t& a : copy.args) a = made[a];
+    made[i] = add(std::move(copy));
+  }
+  loops::remove_dead(out.body);
+  return out;
+}
+
 }  // namespace
 
 void split_reductions(Draft& d) {
   std::vector<ScheduledUnit> out;
+  std::vector<bool> read(d.schedule.program.buffers.size());
+  for (const ScheduledUnit& u : d.units)
+    for (const Group& g : u.group)
+      for (const Inst& i : instructions(g.nests))
+        if (i.op == LoopOp::Load) read[i.buffer.index] = true;
+  const auto is_read = [&](const Nest& n) {
+    return std::ranges::any_of(
+        n.body, [&](const Inst& i) { return i.op == LoopOp::Store && read[i.buffer.index]; });
+  };
   for (ScheduledUnit& u : d.units) {
+    const Nest* nest = u.group.empty() ? nullptr : &u.group[0].nests[0];
+    if (auto unrolled = nest ? unroll_reduction(*nest, is_read(*nest)) : std::nullopt) {
+      out.push_back({{group_of(std::move(*unrolled))}, {}});
+      continue;
+    }
     auto parts =
         u.group.empty() ? std::nullopt : split_reduction(d.schedule.program, u.group[0].nests[0]);
     if (parts) {

@@ -46,6 +46,36 @@ def test_scans_of_rows(dtype):
             check(lambda x: 1 + (x // x.amax()).cumsum(-1), rows)
 
 
+FEW = {
+    "sum": lambda x: x.sum(-1),
+    "sums of both": lambda x: x.unflatten(0, (-1, 2)).sum((1, -1)),
+    "amax": lambda x: x.amax(-1),
+    "amin": lambda x: (x + 1).amin(-1, keepdim=True) * x,
+    "prod": lambda x: x.prod(-1),
+    "any": lambda x: (x > 2).any(-1),
+    "all": lambda x: x.bool().all(-1),
+    "columns": lambda x: x.T.contiguous().sum(0),
+    "normal": lambda x: x - x.amax(-1, keepdim=True),
+    "logsumexp": lambda x: x.double().logsumexp(-1),
+}
+
+
+@pytest.mark.usefixtures("strict_without_grad")
+@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("dtype", (*DTYPES, torch.int64, torch.uint8, torch.bool), ids=str)
+def test_few_elements(name, dtype):
+    torch.manual_seed(0)
+    if dtype == torch.bool and name in ("amin", "normal", "logsumexp"):
+        return
+    for elements in (2, 3, 4):
+        x = torch.randint(0, 4, (1300, elements)).to(dtype)
+        if dtype.is_floating_point:
+            x[7, 1], x[8, 0], x[9, 1] = float("nan"), float("inf"), -float("inf")
+        check(FEW[name], x)
+    x = x[:1].expand(1300, 4)
+    check(FEW[name], x)
+
+
 @pytest.mark.usefixtures("strict_without_grad")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_of_rows(dtype):

@@ -74,14 +74,14 @@ constexpr std::string_view kLoadIf = R"(OXY_INLINE $T @@(const $t* p, $i32 m) {
   "  OXY_UNROLL\n"                                                                           \
   "  for (int k = 0; k < " #side                                                             \
   "; ++k)\n"                                                                                 \
-  "    r[k] = k < columns ? (V)@load_part." #side                                            \
+  "    r[k] = k < columns ? (V)@load_edge." #side                                            \
   "(from + stride * k, rows) : (V){};\n"                                                     \
   "  @transpose_lanes." #side                                                                \
   "(r);\n"                                                                                   \
   "  OXY_UNROLL\n"                                                                           \
   "  for (int k = 0; k < " #side                                                             \
   "; ++k)\n"                                                                                 \
-  "    if (k < rows) @store_part." #side                                                     \
+  "    if (k < rows) @store_edge." #side                                                     \
   "(to + pitch * k, r[k], columns);\n"                                                       \
   "}\n"
 
@@ -116,7 +116,8 @@ constexpr Piece kMemoryPieces[] = {
   return ($T)__builtin_ia32_loaddqusi512_mask((const i32*)p, ($i32){}, (u16)((1u << n) - 1));
 }
 )"},
-    {"load_part", "8", 2, 64, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+    // The same where n is not known: else some of eight elements are faster loaded as they come.
+    {"load_edge", "8", 2, 64, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
   typedef long long V __attribute__((vector_size(64)));
   return ($T)__builtin_ia32_loaddqudi512_mask((const long long*)p, (V){}, (u8)((1u << n) - 1));
 }
@@ -152,7 +153,7 @@ constexpr Piece kMemoryPieces[] = {
   __builtin_ia32_storedqusi512_mask((i32*)p, ($i32)v, (u16)((1u << n) - 1));
 }
 )"},
-    {"store_part", "8", 2, 64, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+    {"store_edge", "8", 2, 64, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
   typedef long long V __attribute__((vector_size(64)));
   __builtin_ia32_storedqudi512_mask((long long*)p, (V)v, (u8)((1u << n) - 1));
 }
@@ -161,6 +162,8 @@ constexpr Piece kMemoryPieces[] = {
   for (i64 l = 0; l < n; ++l) p[l] = v[l];
 }
 )"},
+    {"load_edge", "", 2, 0, "OXY_INLINE $T @@(const $t* p, i64 n) { return @load_part(p, n); }\n"},
+    {"store_edge", "", 2, 0, "OXY_INLINE void @@($t* p, $T v, i64 n) { @store_part(p, v, n); }\n"},
     // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
     {"load_if", "1", 2, 0, kLoadIf, "__builtin_ia32_loaddquqi128_mask"},
     {"load_if", "2", 2, 0, kLoadIf, "__builtin_ia32_loaddquhi256_mask"},
@@ -324,16 +327,18 @@ constexpr Piece kMemoryPieces[] = {
     {"transpose", "", 2, 0,
      R"(static void @@($t* to, i64 pitch, const $t* from, i64 stride, i64 rows, i64 columns) {
   const i64 side = sizeof($t) == 4 ? $N : 8;
-  for (i64 j = 0; j < columns; j += side) {
-    const i64 wide = columns - j < side ? columns - j : side;
+  i64 j = 0;
+  for (; j + side <= columns; j += side) {
     i64 i = 0;
-    if (wide == side)
-      for (; i + side <= rows; i += side)
-        @transpose_squares(to + pitch * i + j, pitch, from + i + stride * j, stride);
-    for (; i < rows; i += side)
-      @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride,
-                      rows - i < side ? rows - i : side, wide);
+    for (; i + side <= rows; i += side)
+      @transpose_squares(to + pitch * i + j, pitch, from + i + stride * j, stride);
+    if (i < rows)
+      @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride, rows - i, side);
   }
+  if (j == columns) return;
+  for (i64 i = 0; i < rows; i += side)
+    @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride,
+                    rows - i < side ? rows - i : side, columns - j);
 }
 )"},
 

@@ -96,7 +96,7 @@ void KernelWriter::write_columns(const For& loop, const Scope& scope, const std:
     return prelude_.type(memory_type(buffer_dtype(c.buffer)), kRowLanes);
   };
   const auto fn = [&](std::string_view piece, const Compute& c) {
-    return prelude_.fn(some.empty() ? piece : cat(piece, "_part"),
+    return prelude_.fn(some.empty() ? piece : cat(piece, "_edge"),
                        memory_type(buffer_dtype(c.buffer)), kRowLanes);
   };
   const auto transpose = [&](const Compute& c) {

@@ -66,19 +66,19 @@ class LoopSplitter {
  private:
   // Of the body's comparisons, those that a range can decide. False where the loop is no candidate.
   bool find_tests() {
-    if (loop_.kind != ForKind::Vector || is_tiled(loop_) || !loops::is_size(loop_.size))
-      return false;
+    if (loop_.kind != ForKind::Vector || !loops::is_size(loop_.size)) return false;
     std::unordered_map<uint32_t, Expr> ahead;  // values that are the variable plus a size
     for (const Stmt& s : loop_.body) {
       const Compute* c = std::get_if<Compute>(&s.v);
       if (!c) return false;
-      find_wraps(c->index);
+      if (!is_tiled(loop_)) find_wraps(c->index);  // a tile stays whole
       if (c->op == LoopOp::Index) {
         Expr rest = c->index - loop_.var;
         if (loops::is_size(rest)) ahead[c->value] = rest;
       } else if (const std::optional<bool> constant = compared(*c)) {
         constants_[c->value] = *constant;
-      } else if (is_any(c->op, LoopOp::Lt, LoopOp::Ge, LoopOp::Le, LoopOp::Gt)) {
+      } else if (!is_tiled(loop_) &&
+                 is_any(c->op, LoopOp::Lt, LoopOp::Ge, LoopOp::Le, LoopOp::Gt)) {
         auto variable = ahead.find(c->args[0]);
         auto constant = integers_.find(c->args[1]);
         if (variable == ahead.end() || constant == integers_.end()) continue;
@@ -172,7 +172,7 @@ class LoopSplitter {
   }
 
   For range(Expr begin, Expr end, size_t number) {
-    For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, {}, {}};
+    For out{ForKind::Vector, variables_.get('p', end - begin), end - begin, loop_.annotations, {}};
     range_ = number;
     moved_ = {{loop_.var, out.var + begin}};
     known_ = constants_;
