@@ -36,6 +36,13 @@ def test_sizes(rows, columns):
     check(lambda x: F.pad(x, (70, 0, 66, 0)), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.uint8], ids=str)
+def test_tiles_without_anything_of_an_operand(dtype):
+    x, y = numbers(128, 12, 100, dtype=dtype), numbers(100, 12, 128, dtype=dtype)
+    check(lambda x, y: torch.cat([x, y], -1), x.mT.contiguous().mT, y.permute(2, 1, 0))
+    check(lambda x, y: torch.cat([y, x], -1), x, y.permute(2, 1, 0))
+
+
 @pytest.mark.parametrize(
     "amounts",
     [(-3, 2), (2, -3), (-1, -1, -2, -2), (3, -1, -1, 3), (0, 0, 0, 0, 2, 1), (1, 1, 1, 1, 1, 1),

@@ -68,7 +68,6 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
   const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
   lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
   if (lanes_ * 4 == target.vector_bytes) table_gathers_ = find_table_gathers(kernel, lanes_);
-  tile_ = side_of_tiles();
   find_padded_locals();
 }
 
@@ -212,7 +211,7 @@ void KernelWriter::write_parallel(const For& outer) {
     out_.line("const i64 rows_left = end - p;");
     out_.line("const i64 rows_here = ", size, " - ", row, ';');
     out_.line("const i64 rows_some = rows_left < rows_here ? rows_left : rows_here;");
-    out_.line("const i64 rows = rows_some < ", tile_, " ? rows_some : ", tile_, ';');
+    out_.line("const i64 rows = rows_some < ", tuning::tile, " ? rows_some : ", tuning::tile, ';');
     write_tiled(last, row, cat(row, " + rows"));
     out_.line("p += rows;");
     out_.line(row, " += rows;");
@@ -283,10 +282,11 @@ void KernelWriter::write_for(const For& loop, const Scope& scope) {
 
 void KernelWriter::write_tiled_rows(const For& loop) {
   const std::string size = index(loop.size);
-  if (loop.size.is_const() && loop.size.value() <= tile_) return write_tiled(loop, "0", size);
+  if (loop.size.is_const() && loop.size.value() <= tuning::tile)
+    return write_tiled(loop, "0", size);
   const std::string var = new_loop_var();
-  out_.open("for (i64 ", var, " = 0; ", var, " < ", size, "; ", var, " += ", tile_, ") ");
-  out_.line("const i64 ", var, "_some = ", var, " + ", tile_, ';');
+  out_.open("for (i64 ", var, " = 0; ", var, " < ", size, "; ", var, " += ", tuning::tile, ") ");
+  out_.line("const i64 ", var, "_some = ", var, " + ", tuning::tile, ';');
   out_.line("const i64 ", var, "_to = ", var, "_some < ", size, " ? ", var, "_some : ", size, ';');
   write_tiled(loop, var, cat(var, "_to"));
   out_.close();

@@ -250,7 +250,6 @@ class KernelWriter {
   std::string element_of(const Accumulator& acc, const std::string& copy) const;
 
   // transposed_tiles.cpp
-  int side_of_tiles() const;
   bool can_tile(const For& outer) const;
   void write_tiled(const For& outer, const std::string& rows_from, const std::string& rows_to);
   void write_square(const For& outer, const Span& rows, const Span& columns);
@@ -307,7 +306,6 @@ class KernelWriter {
   Prelude prelude_;
   SourceWriter out_;
   int lanes_ = 1;
-  int tile_ = 1;  // a tile's rows and columns
   TableGathers table_gathers_;
   Selections selections_;
   std::unordered_map<const Compute*, Rows> stored_rows_;

@@ -335,7 +335,7 @@ constexpr Piece kMemoryPieces[] = {
     if (i < rows)
       @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride, rows - i, side);
   }
-  if (j == columns) return;
+  if (j >= columns) return;  // there may be fewer than none
   for (i64 i = 0; i < rows; i += side)
     @transpose_edge(to + pitch * i + j, pitch, from + i + stride * j, stride,
                     rows - i < side ? rows - i : side, columns - j);

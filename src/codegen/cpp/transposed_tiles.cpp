@@ -1,8 +1,8 @@
 // Tiled pairs of loops: loads that are contiguous in the outer variable are transposed, 64 x 64
-// elements at a time (32 x 32 of eight bytes), onto the stack; the rest of the body then runs on
-// rows as ever; stores that are contiguous in the outer variable go to the stack too, and from
-// there transposed to memory. Of a masked load whose mask holds in a box of iterations (as a
-// padding's does), what lies in the box is transposed.
+// elements at a time, onto the stack; the rest of the body then runs on rows as ever; stores that
+// are contiguous in the outer variable go to the stack too, and from there transposed to memory.
+// Of a masked load whose mask holds in a box of iterations (as a padding's does), what lies in the
+// box is transposed.
 #include <algorithm>
 
 #include "codegen/cpp/kernel_writer.h"
@@ -11,6 +11,8 @@
 namespace oxy::codegen::cpp {
 
 namespace {
+
+constexpr int kTile = tuning::tile;  // the transpose piece knows it too
 
 // The iterations of a pair of loops in which a mask holds: rows and columns from the largest of the
 // first bounds to before the smallest of the others, where no condition is negative.
@@ -134,14 +136,6 @@ std::optional<Box> box_of_transposed(const Compute& c, const For& outer, const F
 
 }  // namespace
 
-// Squares of eight-byte elements would fill the first-level cache.
-int KernelWriter::side_of_tiles() const {
-  const bool wide = std::ranges::any_of(kernel_.buffers, [](const schedule::KernelBuffer& b) {
-    return !b.is_local() && ir::byte_size(b.dtype) == 8;
-  });
-  return wide ? tuning::tile / 2 : tuning::tile;
-}
-
 bool KernelWriter::can_tile(const For& outer) const {
   if (lanes_ == 1 || (outer.kind != ForKind::Serial && outer.kind != ForKind::Parallel))
     return false;
@@ -159,23 +153,23 @@ std::optional<std::string> KernelWriter::in_tile(const Compute& c, const Scope& 
   const Tile& t = it->second;
   const std::string column =
       t.column == "0" ? scope.first : cat('(', scope.first, " - ", t.column, ')');
-  return cat(t.name, " + ", tile_, " * ", t.row, " + ", column);
+  return cat(t.name, " + ", kTile, " * ", t.row, " + ", column);
 }
 
-// Rows `rows_from` .. `rows_to` - 1, at most a tile's, in squares along the columns.
+// Rows `rows_from` .. `rows_to` - 1, at most 64, in squares along the columns.
 void KernelWriter::write_tiled(const For& outer, const std::string& rows_from,
                                const std::string& rows_to) {
   const For& inner = *tiled_inner(outer);
   const std::string columns = index(inner.size);
-  if (inner.size.is_const() && inner.size.value() <= tile_) {
+  if (inner.size.is_const() && inner.size.value() <= kTile) {
     out_.open("");
     write_square(outer, {rows_from, rows_to}, {"0", columns});
     out_.close();
     return;
   }
   const std::string from = new_loop_var();
-  out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += ", tile_, ") ");
-  out_.line("const i64 ", from, "_some = ", from, " + ", tile_, ';');
+  out_.open("for (i64 ", from, " = 0; ", from, " < ", columns, "; ", from, " += ", kTile, ") ");
+  out_.line("const i64 ", from, "_some = ", from, " + ", kTile, ';');
   out_.line("const i64 ", from, "_to = ", from, "_some < ", columns, " ? ", from,
             "_some : ", columns, ';');
   write_square(outer, {rows_from, rows_to}, {from, cat(from, "_to")});
@@ -201,14 +195,14 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
     const bool transposed = box_of_transposed(c, outer, inner, definitions_).has_value();
     const bool along_columns = by_column && by_column->first.is_const(1);
     if (!transposed && ((only && !next_iteration) || !along_columns)) continue;
-    const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", tile_, ')');
+    const std::string next_columns = only ? "0" : cat('(', columns.from, " + ", kTile, ')');
     const std::string next_rows =
-        only && !next_iteration ? cat('(', rows.from, " + ", tile_, ')') : rows.from;
+        only && !next_iteration ? cat('(', rows.from, " + ", kTile, ')') : rows.from;
     names_[outer.var] = transposed ? next_rows : row;
     names_[inner.var] = transposed ? cat('(', next_columns, " + ", step, ')') : next_columns;
     const int64_t per_line = 64 / ir::byte_size(c.dtype);
     const std::string at = cat(buffer(c.buffer), " + ", index(c.index));
-    for (int64_t l = 0; l < tile_ / per_line; ++l)
+    for (int64_t l = 0; l < kTile / per_line; ++l)
       out_.line("__builtin_prefetch(", at, " + ", l * per_line, ", 0, 2);");
   }
   if (next_iteration) names_[iteration_] = iteration;
@@ -224,7 +218,7 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
   names_[inner.var] = columns.from;
   const auto add_tile = [&](const Compute& c, const std::string& element) {
     const std::string tile = cat("tile", tiles_.size());
-    out_.line("alignas(64) ", element, ' ', tile, '[', tile_ * tile_, "];");
+    out_.line("alignas(64) ", element, ' ', tile, '[', kTile * kTile, "];");
     tiles_[&c] = Tile{tile, in_square, columns.from};
     return tile;
   };
@@ -252,13 +246,13 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
     for (Expr e : box->conditions) cat_to(held, held.empty() ? "" : " && ", index(e), " >= 0");
     std::string first = tile;
     if (box_rows.from != rows.from)
-      cat_to(first, " + ", tile_, " * (", box_rows.from, " - ", rows.from, ')');
+      cat_to(first, " + ", kTile, " * (", box_rows.from, " - ", rows.from, ')');
     if (box_columns.from != columns.from)
       cat_to(first, " + (", box_columns.from, " - ", columns.from, ')');
     names_[outer.var] = box_rows.from;
     names_[inner.var] = box_columns.from;
     out_.line(held.empty() ? "" : cat("if (", held, ") "),
-              prelude_.fn("transpose", element, lanes_), '(', first, ", ", tile_, ", ",
+              prelude_.fn("transpose", element, lanes_), '(', first, ", ", kTile, ", ",
               buffer(c.buffer), " + ", index(c.index), ", ", stride, ", ", size(box_rows), ", ",
               size(box_columns), ");");
     names_[outer.var] = rows.from;
@@ -269,7 +263,7 @@ void KernelWriter::write_square(const For& outer, const Span& rows, const Span& 
     const std::string element = memory_type(buffer_dtype(c->buffer));
     at_end.push_back(cat(prelude_.fn("transpose", element, lanes_), '(', buffer(c->buffer), " + ",
                          index(c->index), ", ", index(*stride_across(c->index, outer, inner)), ", ",
-                         add_tile(*c, element), ", ", tile_, ", ", size(columns), ", ", size(rows),
+                         add_tile(*c, element), ", ", kTile, ", ", size(columns), ", ", size(rows),
                          ");"));
   }
   out_.open("for (i64 ", row, " = ", rows.from, "; ", row, " < ", rows.to, "; ++", row, ") ");

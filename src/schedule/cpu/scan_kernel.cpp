@@ -45,8 +45,10 @@ class ScanKernel : NestWriter {
 
   bool can_be_lanes(const Axis& a) const {
     const Axis& along = scanned_.back();
+    const int64_t shortest =
+        ir::is_floating(scan_->dtype) ? tuning::scan_shortest_row : tuning::scan_shortest_integers;
     return hinted(a.size).value_or(0) >= kRowLanes && !find_inst(nest_, LoopOp::Symbol) &&
-           is_contiguous(along) && count_of(along.size) >= tuning::scan_shortest_row &&
+           is_contiguous(along) && count_of(along.size) >= shortest &&
            iterations(others_) / kRowLanes >= tuning::scan_fewest_blocks;
   }
 
