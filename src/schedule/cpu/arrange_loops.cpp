@@ -178,7 +178,8 @@ int64_t loads_of_pieces(const std::vector<Nest>& nests, Expr var) {
 Expr axis_of_lanes(const std::vector<Nest>& nests, const std::vector<Axis>& axes, Expr contiguous) {
   const size_t at = place_of(axes, contiguous);
   const int64_t size = at < axes.size() ? hinted(axes[at].size).value_or(INT64_MAX) : INT64_MAX;
-  if (size > tuning::most_neighbours) return contiguous;
+  const bool known = at < axes.size() && axes[at].size.is_const();  // and can be interleaved
+  if (size > (known ? tuning::most_neighbours : tuning::short_axis)) return contiguous;
   const int64_t apart = loads_apart(nests, contiguous) + loads_of_pieces(nests, contiguous);
   const auto pays = [&](const Axis& a) {
     if (size <= tuning::short_axis && count_of(a.size) >= tuning::least_tile_axis) return true;
