@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
     for (const std::string& text : kernels_of(read(path))) {
       oxy::sym::ExprPool pool;
       const std::string source = oxy::codegen::cpp::emit(oxy::schedule::parse(text, pool), target);
-      std::cout << (body ? source.substr(source.find("extern \"C\"")) : source);
+      std::cout << (body ? source.substr(source.find("extern \"C\" int kernel")) : source);
     }
     return 0;
   } catch (const std::exception& e) {

@@ -9,6 +9,7 @@
 #include "jit/cache/tombstone.h"
 #include "jit/clang/api.h"
 #include "jit/compiler.h"
+#include "jit/prebuilt_functions.h"
 #include "support/check.h"
 
 namespace oxy::jit {
@@ -116,6 +117,11 @@ std::shared_ptr<Compiler> load_clang(const std::string& path, std::string& why) 
     why = "the Clang library is of another version of Oxyfuel: " + path;
     return nullptr;
   }
+  static std::once_flag defined;  // once loaded, other threads may be compiling with it
+  std::call_once(defined, [&] {
+    for (const PrebuiltFunction& function : usable_functions())
+      api->define(function.name, function.entry);
+  });
   return std::make_shared<ClangCompiler>(*api);
 }
 

@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "jit/prebuilt_functions.h"
+
 namespace oxy::jit {
 namespace {
 
@@ -21,14 +23,9 @@ std::vector<Prebuilt>& usable() {
   return table;
 }
 
-bool runs_here([[maybe_unused]] const Prebuilt& code) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  return code.vector_bytes == 64 ? __builtin_cpu_supports("x86-64-v4")
-                                 : __builtin_cpu_supports("x86-64-v3");
-#else
-  return false;
-#endif
+std::vector<PrebuiltFunction>& functions() {
+  static std::vector<PrebuiltFunction> table;
+  return table;
 }
 
 // nullptr where the text is none of them.
@@ -91,10 +88,27 @@ void parallel_for(size_t count, int threads, const Body& body) {
 
 uint64_t text_hash(std::string_view text) { return std::hash<std::string_view>()(text); }
 
+bool has_vectors([[maybe_unused]] int vector_bytes) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return vector_bytes == 64 ? __builtin_cpu_supports("x86-64-v4")
+                            : __builtin_cpu_supports("x86-64-v3");
+#else
+  return false;
+#endif
+}
+
 void use_prebuilt(std::span<const Prebuilt> table) {
   for (const Prebuilt& code : table)
-    if (runs_here(code)) usable().push_back(code);
+    if (has_vectors(code.vector_bytes)) usable().push_back(code);
 }
+
+void use_prebuilt_functions(std::span<const PrebuiltFunction> table) {
+  for (const PrebuiltFunction& function : table)
+    if (has_vectors(function.vector_bytes)) functions().push_back(function);
+}
+
+std::span<const PrebuiltFunction> usable_functions() { return functions(); }
 
 std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::string>& sources,
                                                      int threads) {

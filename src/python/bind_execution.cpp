@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "jit/compiler.h"
+#include "jit/prebuilt_functions.h"
 #include "passes/pass_list.h"
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
@@ -176,6 +177,7 @@ void bind_execution(py::module_& m) {
     }
   });
   jit::use_prebuilt(jit::prebuilt_gemms());
+  jit::use_prebuilt_functions(jit::prebuilt_functions());
   py::class_<CompiledPlan, std::shared_ptr<CompiledPlan>>(m, "CompiledPlan",
                                                           "Steps that a call runs natively.")
       .def("text", [](const CompiledPlan& p) { return runtime::print(p.executable.plan()); })

@@ -68,6 +68,17 @@ std::string list(std::span<const double> numbers) {
   return s;
 }
 
+// Of a text that begins with it.
+constexpr std::string_view kStatic = "static ";
+
+// A function that is compiled with the library: for elements of four and two bytes, the only ones
+// of which models transpose many.
+bool is_prebuilt(std::string_view piece, std::string_view element, int lanes,
+                 const Machine& target) {
+  return piece == "transpose" && (element == "f32" || element == "u16") &&
+         (lanes * 4 == 64 || lanes * 4 == 32) && target.vector_bytes >= lanes * 4;
+}
+
 std::string_view take_word(std::string_view text, size_t at) {
   size_t end = at;
   while (end < text.size() &&
@@ -94,9 +105,43 @@ std::string Prelude::fn(std::string_view piece, std::string_view element, int la
   const std::string name = cat(piece, '_', with_lanes(element, lanes));
   if (!functions_.insert(name).second) return name;
   const Piece& p = find_piece(piece, element, lanes, target_);
-  const std::string text = expand(p, p.text, element, lanes);
+  const std::string text = is_prebuilt(piece, element, lanes, target_)
+                               ? prebuilt_or_own(p, element, lanes)
+                               : expand(p, p.text, element, lanes);
   function_text_ += text;
   return name;
+}
+
+std::string Prelude::prebuilt_or_own(const Piece& piece, std::string_view element, int lanes) {
+  Prelude own(target_);
+  std::swap(own.types_, types_);  // they stand in front of all functions
+  std::swap(own.type_text_, type_text_);
+  own.function_text_ += own.expand(piece, piece.text, element, lanes);
+  std::swap(own.types_, types_);
+  std::swap(own.type_text_, type_text_);
+  const std::string name = cat(piece.name, '_', with_lanes(element, lanes));
+  const std::string_view head =
+      piece.text.substr(kStatic.size(), piece.text.find(" {\n") - kStatic.size());
+  return cat("#ifdef OXY_HAS_", name, "\nextern \"C\" ", expand(piece, head, element, lanes),
+             ";\n#else\nnamespace own_", name, " {\n", own.function_text_, "}\nusing own_", name,
+             "::", name, ";\n#endif\n");
+}
+
+std::string Prelude::definition(std::string_view piece, std::string_view element, int lanes) {
+  const Piece& p = find_piece(piece, element, lanes, target_);
+  const std::string function =
+      expand(p, cat("extern \"C\" ", p.text.substr(kStatic.size())), element, lanes);
+  return text() + function;
+}
+
+std::vector<PrebuiltText> prebuilt_functions(const Machine& target) {
+  std::vector<PrebuiltText> out;
+  for (const char* element : {"f32", "u16"}) {
+    const int lanes = target.vector_bytes / 4;
+    out.push_back({cat("transpose_", with_lanes(element, lanes)),
+                   Prelude(target).definition("transpose", element, lanes)});
+  }
+  return out;
 }
 
 std::string Prelude::expand(const Piece& piece, std::string_view text, std::string_view element,

@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "codegen/cpp/emit.h"
 
@@ -48,8 +49,13 @@ class Prelude {
   // What has been asked for, in an order that compiles.
   std::string text() const;
   const Machine& target() const { return target_; }
+  // A text that defines such a function for other texts.
+  std::string definition(std::string_view piece, std::string_view element, int lanes);
 
  private:
+  // A declaration where the function is compiled with the library, else its definition with all
+  // that it is made of.
+  std::string prebuilt_or_own(const Piece& piece, std::string_view element, int lanes);
   std::string expand(const Piece& piece, std::string_view text, std::string_view element,
                      int lanes);
 
@@ -57,6 +63,13 @@ class Prelude {
   std::set<std::string> types_, functions_;
   std::string type_text_, function_text_;
 };
+
+// Large functions that many texts have, and which are compiled with the library
+// (jit/prebuilt_functions.h): a text for each that defines it.
+struct PrebuiltText {
+  std::string name, text;
+};
+std::vector<PrebuiltText> prebuilt_functions(const Machine& target);
 
 std::span<const Piece> memory_pieces();
 std::span<const Piece> operator_pieces();

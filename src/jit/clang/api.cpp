@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include <clang/Basic/Version.h>
 #include <llvm/Support/ErrorHandling.h>
@@ -60,6 +61,11 @@ void* compile(const char* source, size_t size, const char* symbol, char** error)
 
 constexpr OxyfuelClangApi kApi = {
     .description = "clang " CLANG_VERSION_STRING,
+    .define =
+        [](const char* name, void* function) {
+          define_function(name, function);
+          define_macro(std::string("OXY_HAS_") + name);
+        },
     .compile = compile,
     .entry = [](void* handle) { return entry_point(*static_cast<LinkedCode*>(handle)); },
     .release = [](void* handle) { release_code(static_cast<LinkedCode*>(handle)); },

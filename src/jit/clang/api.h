@@ -8,10 +8,13 @@
 
 extern "C" {
 
-inline constexpr int kOxyfuelClangVersion = 2;
+inline constexpr int kOxyfuelClangVersion = 3;
 
 struct OxyfuelClangApi {
   const char* description;  // "clang 19.1.7"
+  // From now on texts may call the function: the macro OXY_HAS_<name> is defined for them. Not
+  // while another thread compiles.
+  void (*define)(const char* name, void* function);
   // Compiles `size` bytes of C++20 without headers. Returns a handle, or null with `*error` a text
   // which the caller gives back to free_error. `symbol` names the extern "C" function that entry()
   // returns.

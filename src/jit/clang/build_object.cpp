@@ -11,6 +11,7 @@
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
 #include <clang/Frontend/TextDiagnosticPrinter.h>
+#include <clang/Lex/PreprocessorOptions.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/InstIterator.h>
@@ -76,6 +77,11 @@ const Host& host() {
 
 constexpr const char* kFileName = "kernel.cpp";
 
+std::vector<std::string>& macros() {
+  static auto* names = new std::vector<std::string>();
+  return *names;
+}
+
 // What every kernel is compiled with. Eager's numerics (no fast-math, no contraction), wrapping
 // integers as torch's, and buffers that may be seen through several types (-relaxed-aliasing).
 std::vector<const char*> arguments() {
@@ -115,6 +121,7 @@ std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMCon
   llvm::raw_string_ostream text(error);
   clang::CompilerInstance compiler;
   compiler.setInvocation(std::make_shared<clang::CompilerInvocation>(invocation()));
+  for (const std::string& name : macros()) compiler.getPreprocessorOpts().addMacroDef(name);
   llvm::MemoryBufferRef buffer(source, kFileName);
   compiler.getFrontendOpts().Inputs = {
       clang::FrontendInputFile(buffer, clang::InputKind(clang::Language::CXX))};
@@ -263,6 +270,8 @@ void initialize_target() {
   llvm::InitializeNativeTargetAsmPrinter();
   host();
 }
+
+void define_macro(std::string name) { macros().push_back(std::move(name)); }
 
 bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, std::string& error) {
   llvm::LLVMContext context;

@@ -59,6 +59,12 @@ class Linker {
     return llvm::joinErrors(std::move(failure), session_.removeJITDylib(library));
   }
 
+  llvm::Error define(const char* name, void* function) {
+    const auto flags = llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable;
+    return process_.define(orc::absoluteSymbols(
+        {{session_.intern(name), {orc::ExecutorAddr::fromPtr(function), flags}}}));
+  }
+
   void remove(LinkedCode* code) {
     llvm::consumeError(session_.removeJITDylib(*code->library));
     delete code;
@@ -105,6 +111,13 @@ llvm::Expected<Linker*>& the_linker() {
 }
 
 }  // namespace
+
+void define_function(const char* name, void* function) {
+  const std::lock_guard lock(linking);
+  // A text that calls what could not be defined does not link, and says so.
+  if (llvm::Expected<Linker*>& linker = the_linker())
+    llvm::consumeError((*linker)->define(name, function));
+}
 
 LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
                         std::string& error) {

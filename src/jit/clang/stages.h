@@ -14,6 +14,10 @@ namespace oxy::jit::clang_library {
 // Once, before the rest.
 void initialize_target();
 
+// What texts may ask for with `#ifdef`, and what they may call. Not while another thread compiles.
+void define_macro(std::string name);
+void define_function(const char* name, void* function);
+
 // False with `error` set.
 bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, std::string& error);
 

@@ -96,6 +96,24 @@ TEST_F(ClangLibrary, ReleasedCodeIsUnmapped) {
 }
 
 // Other threads may hold any lock of LLVM's at the fork.
+int plus_one(int x) { return x + 1; }
+
+TEST_F(ClangLibrary, TextsCallWhatIsDefined) {
+  void* library = dlopen(OXY_CLANG_LIBRARY, RTLD_NOW);
+  auto get_api = reinterpret_cast<OxyfuelClangEntry>(dlsym(library, "oxyfuel_clang_api"));
+  const OxyfuelClangApi& api = *get_api(kOxyfuelClangVersion);
+  api.define("plus_one", reinterpret_cast<void*>(plus_one));
+  const std::string text =
+      "#ifdef OXY_HAS_plus_one\nextern \"C\" int plus_one(int);\n#else\n"
+      "static int plus_one(int) { return 0; }\n#endif\n"
+      "extern \"C\" int kernel() { return plus_one(41); }\n";
+  char* error = nullptr;
+  void* code = api.compile(text.data(), text.size(), "kernel", &error);
+  ASSERT_TRUE(code) << error;
+  EXPECT_EQ(reinterpret_cast<int (*)()>(api.entry(code))(), 42);
+  api.release(code);
+}
+
 TEST_F(ClangLibrary, LinksInAProcessForkedWhileOthersLink) {
   void* library = dlopen(OXY_CLANG_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
