@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <new>
 #include <utility>
@@ -30,12 +31,21 @@ double seconds_of_touching(char* at, size_t pages) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Until when huge pages are known to be slow.
+std::atomic<BlockPool::Clock::time_point> slow_until;
+
 // Asks for huge pages, unless they cost more at the first write than small ones do: on a virtual
 // machine that gives what is free back to its host (free page reporting) a fresh huge page is
 // memory that the host has to find, while small pages come from what was in use a moment ago. Both
-// are timed, here at the ends of the block. Whether small pages were taken.
+// are timed, here at the ends of the block, unless huge pages were slow a moment ago: to find that
+// out takes as long as a thousand small ones. Whether small pages were taken.
 bool advise_huge_pages(char* data, size_t bytes) {
   const size_t whole = bytes / kHugePage * kHugePage;
+  const auto now = BlockPool::Clock::now();
+  if (now < slow_until.load(std::memory_order_relaxed)) {
+    advise(data, whole, MADV_NOHUGEPAGE);
+    return true;
+  }
   char* const last = data + whole - kHugePage;
   advise(last, kHugePage, MADV_NOHUGEPAGE);
   const double small = seconds_of_touching(last, kProbedPages);
@@ -43,6 +53,7 @@ bool advise_huge_pages(char* data, size_t bytes) {
   advise(data, whole, MADV_HUGEPAGE);
   const double huge = seconds_of_touching(data, 1);
   if (huge * kProbedPages * kSmallPage <= small * kHugePage) return false;
+  slow_until.store(now + kIdle, std::memory_order_relaxed);
   advise(data + kHugePage, whole - kHugePage, MADV_NOHUGEPAGE);
   return true;
 }
