@@ -147,12 +147,10 @@ constexpr const char* kPipeline =
     "function<eager-inv>("
     "lower-expect,"  // keeps the rare branches of exp and sin out of the way of register allocation
     "sroa<modify-cfg>,early-cse<>,simplifycfg,"
-    "loop(loop-rotate,loop-deletion,loop-unroll-full),"
+    "loop(loop-rotate,loop-unroll-full),"
     "sroa<modify-cfg>,early-cse<memssa>,"
     "instcombine<max-iterations=1;no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(licm),"
-    "loop(indvars,loop-deletion),"  // bounds and remainders that are constants after the first
-                                    // round
     "instcombine<max-iterations=1;no-verify-fixpoint>,simplifycfg)";
 
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
