@@ -466,13 +466,39 @@ bool broadcasts_to(c10::IntArrayRef from, c10::IntArrayRef to) {
                     [](int64_t a, int64_t b) { return a == b || a == 1; });
 }
 
+// What optimizers do to their state.
+bool is_fused_arithmetic_in_place(const c10::OperatorHandle& op) {
+  static const char* const names[] = {"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"};
+  return std::ranges::find(names, op.operator_name().name) != std::end(names);
+}
+
+// Whether all tensors are floating ones of one type that broadcast to the first, and no number is
+// complex.
+bool are_alike(c10::ArrayRef<c10::IValue> args) {
+  const at::Tensor& self = args[0].toTensor();
+  const c10::ScalarType type = self.scalar_type();
+  static const c10::ScalarType types[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+  if (std::ranges::find(types, type) == std::end(types)) return false;
+  return std::ranges::all_of(args, [&](const c10::IValue& a) {
+    if (!a.isTensor()) return a.isInt() || a.isBool() || a.isDouble();
+    const at::Tensor& t = a.toTensor();
+    return t.is_meta() && !is_symbolic(t) && t.scalar_type() == type &&
+           broadcasts_to(t.sizes(), self.sizes());
+  });
+}
+
 // Functionalisation runs an op that writes in place on tensors without memory first, so that a
 // shape or dtype which does not fit raises. Torch has these kernels for arithmetic in Python, and
 // they import sympy, which takes longer than a capture. True where it is plain that nothing is
 // raised: the stack has the result then.
 bool answer_check_of_write(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!is_arithmetic_in_place(op)) return false;
   const size_t base = stack.size() - op.schema().arguments().size();
+  if (is_fused_arithmetic_in_place(op)) {
+    if (!are_alike(c10::ArrayRef<c10::IValue>(stack).slice(base))) return false;
+    stack.resize(base + 1);
+    return true;
+  }
+  if (!is_arithmetic_in_place(op)) return false;
   const at::Tensor& self = stack[base].toTensor();
   const c10::IValue& other = stack[base + 1];
   const c10::ScalarType type = self.scalar_type();
