@@ -41,6 +41,10 @@ class InPlace {
     for (const ir::OutputSpec& o : graph_.outputs)
       if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) note(handed_out_, o.value);
     for (const ir::Mutation& m : graph_.mutations) note(copied_, m.value);
+    for (auto* homes : {&s.program.buffer_of, &s.program.copy_of})
+      for (auto& [v, b] : *homes) named_[b].push_back(&b);
+    for (Buffer& b : s.program.buffers)
+      if (b.kind == Buffer::Kind::View) named_[b.base].push_back(&b.base);
   }
 
   void run() {
@@ -252,20 +256,24 @@ class InPlace {
     for (ScheduledStep& step : s_.steps) {
       if (loops::Call* call = call_of(step)) std::ranges::replace(call->reads, value, input);
     }
-    for (Buffer& b : s_.program.buffers) {
-      if (b.kind == Buffer::Kind::View && b.base == value) b.base = input;
+    if (const auto moved = named_.extract(value)) {
+      std::vector<BufferId*>& places = named_[input];
+      for (BufferId* place : moved.mapped()) {
+        *place = input;
+        places.push_back(place);
+      }
     }
     for (auto* memories : {&handed_out_, &copied_})
       if (const auto moved = memories->extract(value)) (*memories)[input] += moved.mapped();
-    for (auto* homes : {&s_.program.buffer_of, &s_.program.copy_of})
-      for (auto& [v, b] : *homes)
-        if (b == value) b = input;
   }
 
   Schedule& s_;
   const ir::Graph& graph_;
   // By memory: how many outputs it holds, and new values of inputs.
   std::map<BufferId, int> handed_out_, copied_;
+  // Where the program names a buffer as the home of a value or the base of a view: a step of an
+  // optimizer has thousands of values, and hundreds of them move.
+  std::map<BufferId, std::vector<BufferId*>> named_;
   std::vector<std::shared_ptr<const StepUses>> known_uses_;  // by kernel; null: not looked at yet
 };
 
