@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -110,6 +111,38 @@ void use_prebuilt_functions(std::span<const PrebuiltFunction> table) {
 
 std::span<const PrebuiltFunction> usable_functions() { return functions(); }
 
+std::vector<std::shared_ptr<Code>> Compiler::build_together(
+    std::span<const std::string* const> sources) {
+  std::vector<std::shared_ptr<Code>> out;
+  for (const std::string* source : sources) out.push_back(build(*source));
+  return out;
+}
+
+// What there is already; the slot's mutex is held.
+std::shared_ptr<Code> Compiler::find(Slot& slot, const std::string& source) {
+  std::shared_ptr<Code> code = slot.code.lock();
+  if (!code) slot.code = code = find_prebuilt(source);
+  return code;
+}
+
+void Compiler::compile_missing(std::span<const std::string* const> sources,
+                               std::span<Slot* const> slots,
+                               std::span<std::shared_ptr<Code>* const> result) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  std::vector<size_t> missing;
+  std::vector<const std::string*> texts;
+  for (size_t i = 0; i < sources.size(); i++) {
+    locks.emplace_back(slots[i]->compiling);
+    if ((*result[i] = find(*slots[i], *sources[i]))) continue;
+    missing.push_back(i);
+    texts.push_back(sources[i]);
+  }
+  if (missing.empty()) return;
+  std::vector<std::shared_ptr<Code>> built = build_together(texts);
+  for (size_t k = 0; k < missing.size(); k++)
+    slots[missing[k]]->code = *result[missing[k]] = std::move(built[k]);
+}
+
 std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::string>& sources,
                                                      int threads) {
   std::vector<std::shared_ptr<Slot>> slots;
@@ -130,18 +163,33 @@ std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::stri
       if (seen.emplace(slots[i].get(), i).second) first.push_back(i);
     }
   }
-  // The longest texts first, so that no thread is left alone with a long one at the end.
+  std::vector<std::shared_ptr<Code>> result(sources.size());
+  // Another thread may be compiling a text: waited for below.
+  std::erase_if(first, [&](size_t i) {
+    const std::unique_lock lock(slots[i]->compiling, std::try_to_lock);
+    return lock && (result[i] = find(*slots[i], sources[i]));
+  });
+  // The longest texts first, so that no thread is left alone with a long one at the end; batches of
+  // like sizes, as many for each thread.
   std::sort(first.begin(), first.end(),
             [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
-  std::vector<std::shared_ptr<Code>> result(sources.size());
-  parallel_for(first.size(), threads, [&](size_t n) {
-    Slot& mine = *slots[first[n]];
-    std::lock_guard lock(mine.compiling);
-    std::shared_ptr<Code> code = mine.code.lock();
-    if (!code) code = find_prebuilt(sources[first[n]]);
-    if (!code) code = build(sources[first[n]]);
-    mine.code = code;
-    result[first[n]] = std::move(code);
+  const auto per_round = static_cast<size_t>(std::max(threads, 1));
+  const size_t rounds = (first.size() + batch() * per_round - 1) / (batch() * per_round);
+  const size_t batches = std::min(first.size(), rounds * per_round);
+  parallel_for(batches, threads, [&](size_t n) {
+    std::vector<size_t> mine;
+    for (size_t i = n; i < first.size(); i += batches) mine.push_back(first[i]);
+    // In one order, as whoever else compiles some of them takes them.
+    std::ranges::sort(mine, std::less<>(), [&](size_t i) { return slots[i].get(); });
+    std::vector<const std::string*> texts;
+    std::vector<Slot*> places;
+    std::vector<std::shared_ptr<Code>*> codes;
+    for (const size_t i : mine) {
+      texts.push_back(&sources[i]);
+      places.push_back(slots[i].get());
+      codes.push_back(&result[i]);
+    }
+    compile_missing(texts, places, codes);
   });
   if (!first.empty()) finished();
   for (size_t i = 0; i < sources.size(); i++)

@@ -48,16 +48,25 @@ class Compiler {
   explicit Compiler(std::string name) : name_(std::move(name)) {}
   // Compiles one text; called from several threads at once.
   virtual std::shared_ptr<Code> build(const std::string& source) = 0;
+  // Compiles several, at most `batch`, as one: what a compiler does whatever it is given is done
+  // once. Called from several threads at once.
+  virtual std::vector<std::shared_ptr<Code>> build_together(
+      std::span<const std::string* const> sources);
+  virtual size_t batch() const { return 1; }
   // Called after the last of a batch.
   virtual void finished() {}
 
  private:
   // One text. Whoever holds the mutex is compiling it; others with the same text wait and find the
-  // code.
+  // code. Several are locked in the order of their addresses.
   struct Slot {
     std::mutex compiling;
     std::weak_ptr<Code> code;
   };
+
+  std::shared_ptr<Code> find(Slot& slot, const std::string& source);
+  void compile_missing(std::span<const std::string* const> sources, std::span<Slot* const> slots,
+                       std::span<std::shared_ptr<Code>* const> result);
 
   const std::string name_;
   ForkMutex mutex_;  // guards what follows

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include <clang/Basic/Version.h>
 #include <llvm/Support/ErrorHandling.h>
@@ -46,15 +47,31 @@ bool build_object_or_recover(llvm::StringRef source, llvm::SmallVectorImpl<char>
   return built;
 }
 
-void* compile(const char* source, size_t size, const char* symbol, char** error) {
+// Each in a namespace of its own, with a function `kernel_<number>`; a single one as it is. The
+// lexer wants the zero behind it.
+std::string together(const char* const* sources, const size_t* sizes, size_t count) {
+  if (count == 1) return std::string(sources[0], sizes[0]);
+  std::string text;
+  for (size_t i = 0; i < count; i++) {
+    const std::string number = std::to_string(i);
+    text += "#define kernel kernel_" + number + "\nnamespace text_" + number + " {\n";
+    text.append(sources[i], sizes[i]);
+    text += "\n}\n#undef kernel\n";
+  }
+  return text;
+}
+
+void* compile(const char* const* sources, const size_t* sizes, size_t count, char** error) {
   std::string message;
-  // The lexer wants a zero behind the text.
-  std::string text(source, size);
+  const std::string text = together(sources, sizes, count);
   llvm::SmallVector<char, 0> object;
   LinkedCode* code = nullptr;
+  std::vector<std::string> symbols;
+  for (size_t i = 0; i < count; i++)
+    symbols.push_back(count == 1 ? "kernel" : "kernel_" + std::to_string(i));
   if (build_object_or_recover(text, object, message))
     code = link_object(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), false),
-                       symbol, message);
+                       symbols, message);
   if (!code) *error = strdup(message.c_str());
   return code;
 }
@@ -67,7 +84,8 @@ constexpr OxyfuelClangApi kApi = {
           define_macro(std::string("OXY_HAS_") + name);
         },
     .compile = compile,
-    .entry = [](void* handle) { return entry_point(*static_cast<LinkedCode*>(handle)); },
+    .entry = [](void* handle,
+                size_t number) { return entry_point(*static_cast<LinkedCode*>(handle), number); },
     .release = [](void* handle) { release_code(static_cast<LinkedCode*>(handle)); },
     .free_error = [](char* error) { std::free(error); }};
 

@@ -15,12 +15,12 @@ struct OxyfuelClangApi {
   // From now on texts may call the function: the macro OXY_HAS_<name> is defined for them. Not
   // while another thread compiles.
   void (*define)(const char* name, void* function);
-  // Compiles `size` bytes of C++20 without headers. Returns a handle, or null with `*error` a text
-  // which the caller gives back to free_error. `symbol` names the extern "C" function that entry()
-  // returns.
-  void* (*compile)(const char* source, size_t size, const char* symbol, char** error);
-  void* (*entry)(void* handle);
-  void (*release)(void* handle);  // unmaps the code
+  // Compiles texts of C++20 without headers as one, each of which defines an extern "C" function
+  // `kernel` and no other symbol. Returns a handle, or null with `*error` a text which the caller
+  // gives back to free_error.
+  void* (*compile)(const char* const* sources, const size_t* sizes, size_t count, char** error);
+  void* (*entry)(void* handle, size_t number);  // `kernel` of a text
+  void (*release)(void* handle);                // unmaps the code
   void (*free_error)(char* error);
 };
 

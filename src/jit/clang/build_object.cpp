@@ -25,6 +25,8 @@
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
 #include <llvm/TargetParser/X86TargetParser.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+#include <llvm/Transforms/Scalar/LoopStrengthReduce.h>
 
 #include "support/fork_mutex.h"
 #include "support/tuning.h"
@@ -153,6 +155,11 @@ constexpr const char* kPipeline =
     "loop-mssa(licm),"
     "instcombine<max-iterations=1;no-verify-fixpoint>,simplifycfg)";
 
+size_t count_addresses(llvm::Function& f) {
+  return static_cast<size_t>(std::ranges::count_if(
+      llvm::instructions(f), [](const llvm::Instruction& i) { return i.mayReadOrWriteMemory(); }));
+}
+
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::PassBuilder builder(&machine);
   llvm::LoopAnalysisManager loops;
@@ -168,9 +175,14 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   if (llvm::Error error = builder.parsePassPipeline(passes, kPipeline))
     llvm::report_fatal_error(std::move(error));
   passes.run(module, modules);
+  llvm::FunctionPassManager reduce;
+  reduce.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LoopStrengthReducePass()));
+  for (llvm::Function& f : module)
+    if (!f.isDeclaration() && count_addresses(f) <= tuning::strength_reduced_most)
+      reduce.run(f, functions);
 }
 
-// For kernels of many addresses.
+// It has been done, where it is worth its time.
 struct WithoutStrengthReduction final : llvm::OptPassGate {
   bool isEnabled() const override { return true; }
   bool shouldRunPass(llvm::StringRef pass, llvm::StringRef) override {
@@ -178,20 +190,11 @@ struct WithoutStrengthReduction final : llvm::OptPassGate {
   }
 };
 
-size_t count_addresses(const llvm::Module& module) {
-  size_t n = 0;
-  for (const llvm::Function& f : module)
-    n += std::ranges::count_if(llvm::instructions(f),
-                               [](const llvm::Instruction& i) { return i.mayReadOrWriteMemory(); });
-  return n;
-}
-
 // False with `error` set. The module is used up.
 bool emit_object(llvm::Module& module, llvm::TargetMachine& machine,
                  llvm::SmallVectorImpl<char>& object, std::string& error) {
   static WithoutStrengthReduction gate;
-  if (count_addresses(module) > tuning::strength_reduced_most)
-    module.getContext().setOptPassGate(gate);
+  module.getContext().setOptPassGate(gate);
   llvm::raw_svector_ostream stream(object);
   llvm::legacy::PassManager passes;
   llvm::MCContext* context = nullptr;

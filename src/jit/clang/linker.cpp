@@ -26,7 +26,7 @@ namespace orc = llvm::orc;
 
 struct LinkedCode {
   orc::JITDylib* library = nullptr;
-  void* entry = nullptr;
+  std::vector<void*> entries;
 };
 
 namespace {
@@ -47,15 +47,21 @@ class Linker {
     return linker;
   }
 
-  llvm::Expected<LinkedCode*> link(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol) {
+  llvm::Expected<LinkedCode*> link(std::unique_ptr<llvm::MemoryBuffer> object,
+                                   const std::vector<std::string>& symbols) {
     orc::JITDylib& library = session_.createBareJITDylib("kernel" + std::to_string(next_++));
     library.addToLinkOrder(process_);
     llvm::Error failure = layer_.add(library, std::move(object));
-    if (!failure) {
+    std::vector<void*> entries;
+    for (const std::string& symbol : symbols) {
+      if (failure) break;
       auto found = session_.lookup({&library}, session_.intern(symbol));
-      if (found) return new LinkedCode{&library, found->getAddress().toPtr<void*>()};
-      failure = found.takeError();
+      if (found)
+        entries.push_back(found->getAddress().toPtr<void*>());
+      else
+        failure = found.takeError();
     }
+    if (!failure) return new LinkedCode{&library, std::move(entries)};
     return llvm::joinErrors(std::move(failure), session_.removeJITDylib(library));
   }
 
@@ -119,8 +125,8 @@ void define_function(const char* name, void* function) {
     llvm::consumeError((*linker)->define(name, function));
 }
 
-LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* symbol,
-                        std::string& error) {
+LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object,
+                        const std::vector<std::string>& symbols, std::string& error) {
   const std::lock_guard lock(linking);
   llvm::Expected<Linker*>& linker = the_linker();
   if (!linker) {
@@ -128,13 +134,13 @@ LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object, const char* 
     return nullptr;
   }
   reported.clear();
-  auto code = (*linker)->link(std::move(object), symbol);
+  auto code = (*linker)->link(std::move(object), symbols);
   if (code) return *code;
   error = reported + llvm::toString(code.takeError());
   return nullptr;
 }
 
-void* entry_point(const LinkedCode& code) { return code.entry; }
+void* entry_point(const LinkedCode& code, size_t number) { return code.entries[number]; }
 
 void release_code(LinkedCode* code) {
   const std::lock_guard lock(linking);

@@ -13,6 +13,7 @@
 #include "jit/clang/api.h"
 #include "jit/compiler.h"
 #include "jit/process.h"
+#include "support/check.h"
 
 namespace oxy::jit {
 namespace {
@@ -95,7 +96,41 @@ TEST_F(ClangLibrary, ReleasedCodeIsUnmapped) {
   EXPECT_LE(executable_mappings(), before + 1);
 }
 
+// The code of texts that were compiled as one is unmapped with the last of it; a text that fails
+// leaves the others as they are.
+TEST_F(ClangLibrary, TextsAreCompiledTogether) {
+  std::string why;
+  auto compiler = load_clang(OXY_CLANG_LIBRARY, why);
+  ASSERT_TRUE(compiler) << why;
+  std::vector<std::string> sources;
+  for (int i = 0; i < 7; i++)
+    sources.push_back(
+        "static int twice(int x) { return 2 * x; }\nextern \"C\" int kernel() { return twice(" +
+        std::to_string(i) + "); }");
+  auto warm = compiler->compile({"extern \"C\" int kernel() { return -1; }"}, 1);
+  const int before = executable_mappings();
+  auto codes = compiler->compile(sources, 2);
+  for (int i = 0; i < 7; i++) EXPECT_EQ(codes[i]->entry()(nullptr, 0, 0, nullptr, nullptr), 2 * i);
+  codes.resize(1);
+  EXPECT_EQ(codes[0]->entry()(nullptr, 0, 0, nullptr, nullptr), 0);
+  codes.clear();
+  EXPECT_LE(executable_mappings(), before + 1);
+  sources[3] = "extern \"C\" int kernel() { return missing; }";
+  try {
+    compiler->compile(sources, 1);
+    ADD_FAILURE() << "it compiles";
+  } catch (const InternalError& e) {
+    EXPECT_NE(std::string(e.what()).find("missing"), std::string::npos) << e.what();
+  }
+}
+
 // Other threads may hold any lock of LLVM's at the fork.
+void* compile_one(const OxyfuelClangApi& api, const std::string& text, char** error) {
+  const char* source = text.data();
+  const size_t size = text.size();
+  return api.compile(&source, &size, 1, error);
+}
+
 int plus_one(int x) { return x + 1; }
 
 TEST_F(ClangLibrary, TextsCallWhatIsDefined) {
@@ -108,9 +143,9 @@ TEST_F(ClangLibrary, TextsCallWhatIsDefined) {
       "static int plus_one(int) { return 0; }\n#endif\n"
       "extern \"C\" int kernel() { return plus_one(41); }\n";
   char* error = nullptr;
-  void* code = api.compile(text.data(), text.size(), "kernel", &error);
+  void* code = compile_one(api, text, &error);
   ASSERT_TRUE(code) << error;
-  EXPECT_EQ(reinterpret_cast<int (*)()>(api.entry(code))(), 42);
+  EXPECT_EQ(reinterpret_cast<int (*)()>(api.entry(code, 0))(), 42);
   api.release(code);
 }
 
@@ -122,7 +157,7 @@ TEST_F(ClangLibrary, LinksInAProcessForkedWhileOthersLink) {
   auto compile = [&] {
     const std::string text = "extern \"C\" int kernel() { return 5; }";
     char* error = nullptr;
-    void* code = api.compile(text.data(), text.size(), "kernel", &error);
+    void* code = compile_one(api, text, &error);
     if (code) api.release(code);
     return code != nullptr;
   };
