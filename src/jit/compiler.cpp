@@ -170,11 +170,12 @@ std::vector<std::shared_ptr<Code>> Compiler::compile(const std::vector<std::stri
     return lock && (result[i] = find(*slots[i], sources[i]));
   });
   // The longest texts first, so that no thread is left alone with a long one at the end; batches of
-  // like sizes, as many for each thread.
+  // like sizes, as many for each thread and two at least, since the sizes tell little of the times.
   std::sort(first.begin(), first.end(),
             [&](size_t a, size_t b) { return sources[a].size() > sources[b].size(); });
   const auto per_round = static_cast<size_t>(std::max(threads, 1));
-  const size_t rounds = (first.size() + batch() * per_round - 1) / (batch() * per_round);
+  const size_t rounds =
+      std::max<size_t>(2, (first.size() + batch() * per_round - 1) / (batch() * per_round));
   const size_t batches = std::min(first.size(), rounds * per_round);
   parallel_for(batches, threads, [&](size_t n) {
     std::vector<size_t> mine;
