@@ -134,7 +134,8 @@ void* compile_one(const OxyfuelClangApi& api, const std::string& text, char** er
 int plus_one(int x) { return x + 1; }
 
 TEST_F(ClangLibrary, TextsCallWhatIsDefined) {
-  void* library = dlopen(OXY_CLANG_LIBRARY, RTLD_NOW);
+  void* library = dlopen(OXY_CLANG_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_TRUE(library) << dlerror();
   auto get_api = reinterpret_cast<OxyfuelClangEntry>(dlsym(library, "oxyfuel_clang_api"));
   const OxyfuelClangApi& api = *get_api(kOxyfuelClangVersion);
   api.define("plus_one", reinterpret_cast<void*>(plus_one));
