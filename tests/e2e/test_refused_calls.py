@@ -145,9 +145,10 @@ def test_operators_and_dtypes(name):
 
 
 WRITES = {
-    name: lambda x, y, op=getattr(operator, name): op(op(x, y), 2)
-    for name in ("iadd", "isub", "imul", "itruediv")
-} | {
+    "iadd": lambda x, y: operator.iadd(operator.iadd(x, y), 2),
+    "isub": lambda x, y: operator.isub(operator.isub(x, y), 2),
+    "imul": lambda x, y: operator.imul(operator.imul(x, y), 2),
+    "itruediv": lambda x, y: operator.itruediv(operator.itruediv(x, y), 2),
     "lerp": lambda x, y: x.lerp_(y, 0.5),
     "lerp_by_tensor": lambda x, y: x.lerp_(y, y),
     "addcmul": lambda x, y: x.addcmul_(y, y, value=2),

@@ -25,8 +25,8 @@ bool build_object(llvm::StringRef source, llvm::SmallVectorImpl<char>& object, s
 // Machine code in memory, linked by ORC and JITLink; release_code unmaps it.
 struct LinkedCode;
 
-// Null with `error` set: a symbol is not in it, or it needs a function that process_symbols.def does
-// not have.
+// Null with `error` set: a symbol is not in it, or it needs a function that process_symbols.def
+// does not have.
 LinkedCode* link_object(std::unique_ptr<llvm::MemoryBuffer> object,
                         const std::vector<std::string>& symbols, std::string& error);
 void* entry_point(const LinkedCode& code, size_t number);  // where a symbol is
