@@ -218,8 +218,9 @@ def apply_on_tensors(_: Any, register: Callable[[Any], None], args: Any) -> tupl
     others = [None if args[i].requires_grad else (args[i].shape, args[i].dtype) for i in places]
     for k, i in enumerate(places):
         if args[i].requires_grad:
-            passed[i] = args[i].clone()
-            register(HookedNode(passed[i], k, others))
+            hooked = args[i].clone()
+            register(HookedNode(hooked, k, others))
+            passed[i] = hooked.clone()  # whose own hooks, and what it retains, come in front
         else:
             passed[i] = args[i].view_as(args[i])
     return (tuple(passed) if type(args) is tuple else type(args)(*passed)), places

@@ -285,14 +285,68 @@ def in_their_order(x, w, heard):
         heard.extend(torch.autograd.grad((h * h).sum() + (k * k).sum(), [w, h, k]))
 
 
+def with_those_of_modules(x, w, heard):
+    """In eager these are of a node behind the hooks of its result."""
+    model = nn.Sequential(nn.Identity(), nn.Tanh())
+    model[1].register_full_backward_pre_hook(lambda m, go: (go[0] + 1,))
+    model[1].register_full_backward_hook(lambda m, gi, go: (gi[0] * 3 + go[0],))
+    model[1].register_forward_pre_hook(lambda m, a: a[0].register_hook(lambda g: g + 2) and None)
+    y = model(x * w)
+    y.register_hook(lambda g: g * 2)
+    y.register_hook(Adds())
+    y.retain_grad()
+    y.sum().backward()
+    heard.append(y.grad)
+
+
+def a_module_called_twice(x, w, heard):
+    module = nn.Tanh()
+    module.register_full_backward_pre_hook(lambda m, go: heard.append(("pre", go)))
+    module.register_full_backward_hook(lambda m, gi, go: heard.append((gi, go)))
+    (module(x * w) * module(w)).sum().backward()
+
+
+def only_in_front(x, w, heard):
+    """What a gradient is by is in front of the module's hooks."""
+    module = nn.Tanh()
+    module.register_full_backward_hook(lambda m, gi, go: heard.append((gi, go)))
+    y = module(x * w)
+    heard.extend(torch.autograd.grad(y.sum(), [y]))
+
+
+def registered_by_a_hook(x, w, heard):
+    k = (x * w).sin()
+    h = k.exp()
+    h.register_hook(lambda g: k.register_hook(lambda g: heard.append(g)) and None)
+    h.sum().backward()
+
+
+def registered_by_a_hook_that_computes(x, w, heard):
+    k = (x * w).sin()
+    h = k.exp()
+    h.register_hook(lambda g: (k.register_hook(lambda g: g * 2), g * 3)[1])
+    h.sum().backward()
+
+
+def retained_by_a_hook(x, w, heard):
+    k = (x * w).sin()
+    h = k.exp()
+    h.register_hook(lambda g: k.retain_grad())
+    h.sum().backward()
+    heard.append(k.grad)
+
+
 ONE_GRAPH = [
     kept, by_grad, not_behind, removed, pieces, two_roots, twice, custom, lives_on, retained,
     retained_twice, retained_beyond, pure_and_removed, retained_behind, retained_behind_beyond,
-    in_their_order,
+    in_their_order, with_those_of_modules, a_module_called_twice, only_in_front,
+]  # fmt: skip
+BREAKS = [
+    written, goes_on, registered_by_a_hook, registered_by_a_hook_that_computes, retained_by_a_hook,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("f", [*ONE_GRAPH, written, goes_on], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [*ONE_GRAPH, *BREAKS], ids=lambda f: f.__name__)
 def test_tensors(f):
     def run(on):
         torch.manual_seed(0)
@@ -312,6 +366,33 @@ def test_tensors(f):
     assert stats["fallbacks"] == stats["grad_fallbacks"] == 0
     if f in ONE_GRAPH:
         assert stats["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("what", ["in_the_module", "argument", "result", "by_who_has_both"])
+def test_writes_to_the_views_of_modules_with_hooks(what):
+    """Such a module gets and gives views; to write to one of them is an error where it is used."""
+
+    def f(x, w):
+        module = nn.ReLU(inplace=True) if what == "in_the_module" else nn.Identity()
+        module.register_full_backward_hook(lambda m, gi, go: None)
+        h = x * w
+        y = module(h)
+        if what in ("argument", "result"):
+            with torch.no_grad():
+                (h if what == "argument" else y).add_(1)
+            return (y * 2).sum()
+        return h, y
+
+    def run(f):
+        try:
+            h, y = f(torch.ones(3), torch.ones(3, requires_grad=True))
+            with torch.no_grad():
+                h.add_(1)
+            return (y * 2).sum()
+        except RuntimeError as e:
+            return str(e)
+
+    assert run(oxyfuel.compile(f)) == run(f)
 
 
 def of_modules(model, heard):

@@ -332,7 +332,11 @@ bool Calls::rehearse(
     const std::string& name, const Arguments& args, const Arguments& code,
     const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow) {
   auto around = heap().begin_rehearsal(args);
-  const auto end = c10::make_scope_exit([&] { heap().end_rehearsal(std::move(around)); });
+  const bool inside = std::exchange(graphs().in_hook, true);
+  const auto end = c10::make_scope_exit([&] {
+    heap().end_rehearsal(std::move(around));
+    graphs().in_hook = inside;
+  });
   const size_t writes = effects().count(), met = heap().met_written();
   const size_t numbers_met = graphs().number_inputs.size(), tensors_met = heap().met_tensors();
   const auto begin = graphs().position();

@@ -160,7 +160,7 @@ py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object&
     }
     const py::object hooks = hooks_of(inputs[i], "_backward_hooks");
     if (!hooks) continue;
-    out[i] = calls().call(own_function("oxyfuel.gradients", "after_hooks"), {hooks, out[i]}, {});
+    out[i] = call_hooks("after_hooks", hooks, out[i]);
     changed = true;
   }
   return changed ? py::object(tuple_of(out)) : gradients;
@@ -353,16 +353,14 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
       throw Break(BreakId::torch_call, "hooks of a leaf that no gradient comes to");
     if (gradient.is_none()) return;
     if (on_arrival)
-      gradient = seen_by(seen, gradient, [&] {
-        return calls().call(own_function("oxyfuel.gradients", "after_hooks"),
-                            {on_arrival, gradient}, {});
-      });
+      gradient =
+          seen_by(seen, gradient, [&] { return call_hooks("after_hooks", on_arrival, gradient); });
     const py::object before = calls().tensor_attr(leaf, py::str("grad"));
     if (before.is_none())
       calls().set_gradient(leaf, as_gradient_of(leaf, gradient, seen));
     else
       calls().call_method(before, "add_", {gradient}, {});
-    if (behind) calls().call(own_function("oxyfuel.gradients", "call_behind"), {behind, leaf}, {});
+    if (behind) call_hooks("call_behind", behind, leaf);
   };
   Arguments stops = late_hooked(roots);
   py::object found;
@@ -408,7 +406,9 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
       graphs().has_one_differentiable(args[2])) {
     objects().guard_code(borrow(reinterpret_cast<PyObject*>(f)));
-    return call(own_function("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
+    py::object out = call(own_function("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
+    graphs().note_copies(args[2], heap().contents(out)[py::int_(0)]);
+    return out;
   }
   if (module != "torch.autograd") return std::nullopt;
   if (name == "grad") return graphs().record_gradients(args, kwargs);

@@ -74,8 +74,11 @@ class Graphs : public Part {
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
   // Of a hook that is registered with the real tensor, once the graph has run.
   void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle);
+  // Of what a module's backward hooks are of; in eager these are views.
+  void note_copies(const py::object& tensors, const py::object& copies);
   void remove_hook(const py::object& handle, const py::object& tensor);
   bool is_done_hook(const py::object& handle) const;
+  void refuse_hook_in_hook() const;
   py::object hooks_of(const py::object& leaf, const char* kind);
   bool retain_gradient(const py::object& tensor);
   // `dicts`: where torch keeps what has the number, one or a list of them, or null.
@@ -91,6 +94,7 @@ class Graphs : public Part {
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
   bool hooks_late = false;  // of tensors: once the graph has run
+  bool in_hook = false;     // code of a hook runs, or is rehearsed
   std::optional<SpentResult> spent_result(const py::object& of);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
@@ -165,6 +169,14 @@ class Graphs : public Part {
     std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
 
+  // In the place of a view: of what would share memory none is written, and only one lives on.
+  struct Copied {
+    at::Tensor tensor, copy;
+    size_t writes, writes_to_copy;
+    std::vector<ir::Frame> stack;
+    std::vector<size_t> steps;
+  };
+
   // A leaf of before the call whose `requires_grad` the code has changed.
   struct ChangedLeaf {
     py::object tensor;
@@ -191,9 +203,11 @@ class Graphs : public Part {
   void restore_leaves(const std::vector<at::Tensor>& outputs);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
+  void refuse_copies(const std::vector<at::Tensor>& outputs) const;
   void refuse_backward_of_data(const std::vector<at::Tensor>& roots) const;
   void refuse_shared_data(const std::vector<at::Tensor>& outputs);
   Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
+  py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
   void end_late_hooks(const Arguments& tensors);
   void keep_retained();
@@ -256,6 +270,7 @@ class Graphs : public Part {
   Arguments hook_dicts_;                   // whose keys these may be
   // Gradients of tensors that retain them, or None.
   std::unordered_map<PyObject*, py::object> retained_;
+  std::vector<Copied> copied_;
   std::vector<CustomFunction> custom_functions_;
   std::vector<CustomFunction> custom_ops_;    // of which only nodes and places are known
   std::vector<CustomFunction> sparse_calls_;  // of which only places are known

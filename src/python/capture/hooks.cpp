@@ -2,6 +2,7 @@
 // recorded, and the engine calls it on the fakes. One with effects is registered with the real
 // tensor, once the graph has run; where a backward of the code itself comes by, it is called there,
 // as code like any other, between two pieces of that backward.
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -80,6 +81,47 @@ void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
   }
 }
 
+void Graphs::note_copies(const py::object& tensors, const py::object& copies) {
+  const Arguments of = items(tensors), made = items(copies);
+  for (size_t i = 0; i < of.size(); i++) {
+    if (!heap().is_tensor(of[i])) continue;
+    const at::Tensor &t = THPVariable_Unpack(of[i].ptr()), &c = THPVariable_Unpack(made[i].ptr());
+    if (!t.requires_grad()) continue;
+    copied_.push_back({t, c, writes_to_memory(innermost(t).storage()),
+                       writes_to_memory(innermost(c).storage()), frames().user_stack().frames(),
+                       frames().places_to_stop()});
+  }
+}
+
+// Where one would see a write to another, or eager raises at it: by the code, or by who gets both.
+// All that would be one memory are of the first copy.
+void Graphs::refuse_copies(const std::vector<at::Tensor>& outputs) const {
+  if (copied_.empty()) return;
+  std::unordered_set<const c10::StorageImpl*> living;
+  auto lives = [&](const at::Tensor& t) { living.insert(t.storage().unsafeGetStorageImpl()); };
+  for (const at::Tensor& o : outputs)
+    if (o.has_storage()) lives(o);
+  for (const auto& [real, fake] : heap().fakes()) lives(THPVariable_Unpack(fake.ptr()));
+  std::unordered_map<const c10::StorageImpl*, size_t> first;
+  std::vector<size_t> count(copied_.size());  // of those that live, by first copy
+  for (size_t i = 0; i < copied_.size(); i++) {
+    const Copied& c = copied_[i];
+    const auto* memory = c.tensor.storage().unsafeGetStorageImpl();
+    const auto* copy = c.copy.storage().unsafeGetStorageImpl();
+    const auto [known, is_new] = first.try_emplace(memory, i);
+    const size_t of = known->second;
+    first[copy] = of;
+    count[of] += (is_new && living.contains(memory) ? 1 : 0) + (living.contains(copy) ? 1 : 0);
+    if (count[of] < 2 && writes_to_memory(innermost(c.tensor).storage()) == c.writes &&
+        writes_to_memory(innermost(c.copy).storage()) == c.writes_to_copy)
+      continue;
+    Break b(BreakId::torch_call, "a write to what a module with backward hooks gets or gives");
+    b.stack = copied_[of].stack;
+    b.steps = copied_[of].steps;
+    throw b;
+  }
+}
+
 // The tensors with hooks of this kind that a backward from `roots` comes by.
 Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
   Arguments out;
@@ -98,6 +140,14 @@ Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
   return out;
 }
 
+// By a function of oxyfuel.gradients.
+py::object Graphs::call_hooks(const char* function, const py::object& hooks,
+                              const py::object& given) {
+  const bool before = std::exchange(in_hook, true);
+  const auto leave = c10::make_scope_exit([&] { in_hook = before; });
+  return calls().call(of_gradients(function), {hooks, given}, {});
+}
+
 // Of one, what they make of a gradient.
 py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& gradient) {
   py::dict hooks;
@@ -106,7 +156,7 @@ py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& g
       hooks[py::int_(hooks.size())] = f.hook;
   if (gradient.is_none())
     throw Break(BreakId::torch_call, "hooks of a tensor that no gradient comes to");
-  py::object out = calls().call(of_gradients("call_in_backward"), {hooks, gradient}, {});
+  py::object out = call_hooks("call_in_backward", hooks, gradient);
   if (auto it = retained_.find(tensor.ptr()); it != retained_.end())
     it->second = calls().call(own_function("oxyfuel.gradients", "retained"), {it->second, out}, {});
   return out;
@@ -166,8 +216,14 @@ void Graphs::remove_hook(const py::object& handle, const py::object& tensor) {
   }
 }
 
+// The pieces of a backward that would come to it are cut by now; and nothing is kept of a rehearsal.
+void Graphs::refuse_hook_in_hook() const {
+  if (in_hook) throw Break(BreakId::torch_call, "a hook that is registered by a hook");
+}
+
 // `tensor.register_hook(hook)` of what the code has made.
 py::object Calls::register_hook(const py::object& tensor, const py::object& hook) {
+  graphs().refuse_hook_in_hook();
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (t.is_leaf()) return register_leaf_hook(tensor, hook, "_backward_hooks");
   if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || graphs().inner() != nullptr ||
@@ -201,6 +257,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
 // Of one that has effects, or is none of Python's functions: it is called as in eager, when
 // gradients arrive at the tensor, which the graph hands out.
 py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook) {
+  graphs().refuse_hook_in_hook();
   static const py::object& function = *new py::object(of_gradients("register_with_handle"));
   const py::object handle = call(hook_handle(), {tensor}, {});
   graphs().note_late_hook(tensor, hook, handle);
@@ -211,6 +268,7 @@ py::object Calls::register_late_hook(const py::object& tensor, const py::object&
 // Of a leaf of before the call, in the dict that it has for hooks of this kind.
 py::object Calls::register_leaf_hook(const py::object& leaf, const py::object& hook,
                                      const char* kind) {
+  graphs().refuse_hook_in_hook();
   const at::Tensor& t = THPVariable_Unpack(leaf.ptr());
   const Tracked& k = *heap().tracked(leaf);
   if (!k.source.valid() || !k.original || !t.requires_grad() || !t.is_leaf() ||
@@ -262,6 +320,7 @@ void Graphs::refuse_hook_ids(const TracedFrame& f) {
 
 // `tensor.retain_grad()`, in the same way.
 py::object Calls::retain_gradient(const py::object& tensor) {
+  graphs().refuse_hook_in_hook();
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || t.is_leaf() ||
       graphs().inner() != nullptr || is_transformed())

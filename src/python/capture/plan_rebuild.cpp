@@ -450,6 +450,7 @@ void Graphs::finish(std::span<const py::object> values) {
     if (plan.makes(id)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
+  refuse_copies(plan.output_tensors);
   refuse_shared_data(plan.output_tensors);
   restore_leaves(plan.output_tensors);
   numbers().make_guards();
