@@ -90,10 +90,12 @@ class HookHandle:
         self.real: Any = None
 
     def remove(self) -> None:
-        """A graph has this behind a backward of the code that has called the hook; else the capture
-        stops in front of `register_hook`. Behind the graph it is that of the real tensor."""
+        """Captured code does not call the hook from there on. Behind the graph it is that of the
+        real tensor."""
         if self.real is not None:
-            self.real.remove()
+            remove_real(self.real)
+        else:
+            self.tensor = None
 
     def real_handle(self) -> Any:
         """The one of the real tensor: no graph has it either."""
@@ -103,11 +105,20 @@ class HookHandle:
         return getattr(self.real_handle(), name)
 
     def __enter__(self) -> HookHandle:
-        self.real_handle()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.remove()
+
+
+def remove_real(handle: Any) -> None:
+    """Removes a hook of a result of another graph: captured code has it done once it has run."""
+    handle.remove()
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value`, for an input of a graph."""
+    tensor.data = value
 
 
 def register_hook(

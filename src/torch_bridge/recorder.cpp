@@ -167,6 +167,13 @@ void Recorder::set_unseen(const at::Tensor& t) {
   recording_.unseen.push_back(t);
 }
 
+void Recorder::keep_memory(const at::Tensor& input) {
+  for (RecordedSource& s : recording_.inputs)
+    if (s.wrapper.defined() && s.wrapper.is_same(input) && !s.memory.defined())
+      s.memory = at::Tensor(input.unsafeGetTensorImpl()->shallow_copy_and_detach(
+          /*version_counter=*/0, /*allow_tensor_metadata_change=*/true));
+}
+
 ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::map<size_t, sym::Expr>& numbers, Gradients* gradients) {
   if (!state_) enter();

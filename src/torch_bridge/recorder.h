@@ -180,6 +180,8 @@ class Recorder {
   bool owns(const at::Tensor& t) const;
   // What `Tensor.data` gives: autograd does not see that it is written.
   void set_unseen(const at::Tensor& t);
+  // In front of `input.data = value`, after which the input has the memory of another tensor.
+  void keep_memory(const at::Tensor& input);
   // Makes data access on tensors that a torch function has just returned throw.
   void seal(const at::Tensor& t) const { forbid_data(t); }
 

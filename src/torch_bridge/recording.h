@@ -28,6 +28,8 @@ struct RecordedSource {
   ir::ValueId value;
   torch::autograd::Edge edge;  // where gradients by it arrive, if it requires them
   bool fresh = false;          // a constant made inside the recording: nobody else holds it
+  at::Tensor memory;           // what it came with, where it has been given other data
+  const at::Tensor& came_as() const { return memory.defined() ? memory : wrapper; }
 };
 
 class Recording {

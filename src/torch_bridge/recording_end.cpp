@@ -109,8 +109,8 @@ ir::TensorType layout_of_view(Recording& r, const RecordedSource& input, const a
 // The layout that an input leaves the graph with, where it is another one. The wrapper itself does
 // not know its offset.
 std::optional<ir::TensorType> changed_layout(Recording& r, const RecordedSource& s) {
-  if (!wrapper_of(s.wrapper)->has_metadata_mutation()) return std::nullopt;
-  const ir::TensorType type = layout_of_view(r, s, s.wrapper);
+  if (!wrapper_of(s.came_as())->has_metadata_mutation()) return std::nullopt;
+  const ir::TensorType type = layout_of_view(r, s, s.came_as());
   if (same_place(type, r.graph.tensor_type(s.value))) return std::nullopt;
   return type;
 }
@@ -165,9 +165,9 @@ bool needs_gradient(const OpRecorder& ops, const at::Tensor& result, bool input)
 void describe_input_alias(Recording& r, ir::OutputSpec& out, const at::Tensor& t, size_t input) {
   const RecordedSource& s = r.inputs[input];
   out.index = static_cast<uint32_t>(input);
-  const bool same = t.is_same(s.wrapper);
+  const bool same = t.is_same(s.came_as());
   out.kind = same ? ir::OutputSpec::Kind::Input : ir::OutputSpec::Kind::ViewOfInput;
-  if (!same && wrapper_of(s.wrapper)->has_data_mutation()) out.type = layout_of_view(r, s, t);
+  if (!same && wrapper_of(s.came_as())->has_data_mutation()) out.type = layout_of_view(r, s, t);
 }
 
 ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
@@ -259,7 +259,7 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
 
 std::optional<size_t> input_with_storage(const Recording& r, const c10::StorageImpl* storage) {
   for (size_t i = 0; i < r.inputs.size(); ++i)
-    if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].wrapper) == storage) return i;
+    if (r.inputs[i].wrapper.defined() && storage_of(r.inputs[i].came_as()) == storage) return i;
   return std::nullopt;
 }
 
@@ -292,7 +292,7 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
 // Whether all that has written to it are what Tensor.data gave.
 bool is_written_unseen(const Recording& r, const RecordedSource& s) {
   const auto* storage =
-      dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(storage_of(s.wrapper));
+      dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(storage_of(s.came_as()));
   size_t writes = 0;
   for (const at::Tensor& t : r.unseen)
     if (storage_of(t) == storage) writes += t._version();
@@ -304,12 +304,12 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
   for (size_t i = 0; i < r.inputs.size(); ++i) {
     RecordedSource& s = r.inputs[i];
     if (!s.wrapper.defined()) continue;
-    auto* w = wrapper_of(s.wrapper);
+    auto* w = wrapper_of(s.came_as());
     if (w->was_storage_changed()) throw Unsupported("the storage of an input changes in place");
     const std::optional<ir::TensorType> layout = changed_layout(r, s);
     if (layout && s.real.requires_grad())
       throw Unsupported("the shape of an input that requires gradients changes in place");
-    functional::sync(s.wrapper);
+    functional::sync(s.came_as());
     const at::Tensor value = ops.with_marks(w->value(), {});
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
@@ -321,7 +321,7 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
     roots.push_back(has_history ? s.wrapper : at::Tensor());
     ir::Mutation& m = r.graph.mutations.emplace_back();
     m.input = static_cast<uint32_t>(i);
-    m.value = data ? laid_out_as(r.graph, type_of(s.wrapper), r.value_of(value)) : s.value;
+    m.value = data ? laid_out_as(r.graph, type_of(s.came_as()), r.value_of(value)) : s.value;
     // The plan copies it to the input, whatever its layout is.
     if (auto it = r.computed_of.find(m.value); it != r.computed_of.end()) m.value = it->second;
     m.metadata = layout.has_value();

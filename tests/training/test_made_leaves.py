@@ -344,16 +344,108 @@ def view_of_what_is_returned(x, p):
     return view + 0, x
 
 
-OF_DATA_IN_EAGER = [
+def cubed_with_other_data(x, p):
+    loss = (p * p * p * x).sum() + torch.where(p > 0, p * x, p.sin()).sum()
+    p.data = x * 2
+    loss.backward()
+    return p.grad
+
+
+def weight_with_other_data(x, p):
+    """Its transposed is saved, which has the old data, and a leaf has its own."""
+    loss = torch.nn.functional.linear((x * p)[None], p.view(1, 3)).sum() + (p * p).sum()
+    p.data = x * 3
+    loss.backward()
+    return p.grad
+
+
+def swapped_inputs(x, p):
+    y = (p * x).sum()
+    x.data, p.data = p.data, x.data
+    p.data.mul_(2)
+    return torch.autograd.grad(y, p)[0], x + p.detach()
+
+
+def given_what_lives_on(x, p):
+    new = x * 2
+    old = p.data
+    p.data = new
+    p.data.add_(1)
+    old.mul_(3)
+    return new, old, new.data_ptr() == p.data_ptr()
+
+
+class Averaged:
+    """Weights of an average, swapped in and out."""
+
+    def __init__(self, p):
+        self.shadow, self.backup = p.data.clone(), {}
+
+    def __call__(self, x, p):
+        self.shadow = 0.9 * self.shadow + 0.1 * p.data
+        self.backup["p"] = p.data
+        p.data = self.shadow
+        with torch.no_grad():
+            y = (p * x).sin()
+        p.data = self.backup["p"]
+        self.backup = {}
+        return y
+
+
+class Sharpness:
+    """SAM: a step by the gradient at another place."""
+
+    def __init__(self, p):
+        self.old, self.optimizer = {}, torch.optim.SGD([p], 0.1, momentum=0.9)
+
+    def __call__(self, x, p):
+        (p * x).sin().sum().backward()
+        with torch.no_grad():
+            self.old[p] = p.data.clone()
+            p.add_(p.grad * (0.05 / (p.grad.norm() + 1e-12)))
+        self.optimizer.zero_grad()
+        (p * x).sin().sum().backward()
+        p.data = self.old[p]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return self.old[p].clone()
+
+
+OF_INPUTS = [
     used_with_old_data,
     given_data_is_used,
-    view_of_old_data,
     restored_data,
-    restored_by_detached,
-    result_saved_by_autograd,
     detached_alias_saved,
     view_without_gradient_saved,
     given_value_saved,
+    cubed_with_other_data,
+    weight_with_other_data,
+    swapped_inputs,
+    Averaged,
+    Sharpness,
+]
+
+
+@pytest.mark.parametrize("f", [*OF_INPUTS, given_what_lives_on])
+def test_data_of_inputs_is_assigned(f):
+    p, other = leaf(3), leaf(3)
+    other.data = p.data.clone()
+    is_class = isinstance(f, type)
+    compiled, eager = oxyfuel.compile(f(p) if is_class else f), f(other) if is_class else f
+    for _ in range(4):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x.clone(), p), eager(x, other))
+        torch.testing.assert_close((p, p.grad), (other, other.grad))
+        p.grad = other.grad = None
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == stats["unsupported"] == 0
+    assert stats["graph_breaks"] == 0 or f is given_what_lives_on
+
+
+OF_DATA_IN_EAGER = [
+    view_of_old_data,
+    restored_by_detached,
+    result_saved_by_autograd,
     view_of_what_is_returned,
 ]
 

@@ -290,11 +290,21 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
     dict_delete(dict, key);
     return py::make_tuple(key, value);
   }
-  if (name == "move_to_end" && n == 1 && kwargs.empty()) {
-    py::object value = dict_get(dict, args[0]);
-    if (!value) raise_with(PyExc_KeyError, args[0]);
-    dict_delete(dict, args[0]);
-    dict_write(dict, args[0], value);
+  if (name == "move_to_end" && n > 0) {
+    if (!dict_has(dict, args[0])) raise_with(PyExc_KeyError, args[0]);
+    bool last = n == 1 || objects().truth(args[1]);
+    for (const auto& [key, value] : kwargs) last = objects().truth(value);
+    Arguments moved{args[0]};
+    if (!last) {  // the others
+      moved.clear();
+      for (py::handle key : py::list(heap().contents(dict)))
+        if (!objects().truth(objects().compare(key, args[0], Py_EQ))) moved.push_back(borrow(key));
+    }
+    for (const py::object& key : moved) {
+      const py::object value = dict_get(dict, key);
+      dict_delete(dict, key);
+      dict_write(dict, key, value);
+    }
     return py::none();
   }
   return std::nullopt;

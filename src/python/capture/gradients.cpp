@@ -263,6 +263,8 @@ std::vector<py::object> Graphs::leaves_behind(const std::vector<at::Tensor>& roo
 py::object Graphs::hooks_of(const py::object& leaf, const char* kind) {
   const Tracked& k = *heap().tracked(leaf);
   if (!k.source.valid()) return {};
+  if (removes_real_hooks && !THPVariable_Unpack(leaf.ptr()).is_leaf())
+    throw Break(BreakId::torch_call, "hooks of a tensor that may have been removed");
   if (const py::object now = effects().written(leaf, py::str(kind))) return now;
   const py::object found = k.original.attr(kind);
   const SourceId source = heap().sources.attribute(k.source, py::str(kind));
@@ -401,6 +403,11 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
   if (module == "oxyfuel.gradients" && (name == "remove" || name == "real_handle"))
     graphs().remove_hook(name == "remove" ? args[0] : py::object(),
                          objects().load_attr(args[0], py::str("tensor")));
+  if (module == "oxyfuel.gradients" && name == "remove_real") {
+    graphs().removes_real_hooks = true;
+    call_behind(own_function("oxyfuel.gradients", "remove_real"), args);
+    return py::none();
+  }
   if (module == "oxyfuel.gradients" && name == "register_late")
     return register_late_hook(args[0], args[1]);
   if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&

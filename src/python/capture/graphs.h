@@ -68,6 +68,7 @@ class Graphs : public Part {
   bool shares_memory_of_input(const at::Tensor& t, py::handle but = {});
   void refuse_former_data(py::handle tensor, py::handle value) const;
   void give_data(const py::object& tensor, const py::object& data, const py::object& value);
+  void swap_data(const py::object& tensor, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
   void note_op(const py::object& results);
   // `handle`: what the code has of it.
@@ -78,6 +79,7 @@ class Graphs : public Part {
   void note_copies(const py::object& tensors, const py::object& copies);
   void remove_hook(const py::object& handle, const py::object& tensor);
   bool is_done_hook(const py::object& handle) const;
+  bool is_removed_hook(const py::object& handle) const;
   void refuse_hook_in_hook() const;
   py::object hooks_of(const py::object& leaf, const char* kind);
   bool retain_gradient(const py::object& tensor);
@@ -93,8 +95,9 @@ class Graphs : public Part {
   // that were drawn since.
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
-  bool hooks_late = false;  // of tensors: once the graph has run
-  bool in_hook = false;     // code of a hook runs, or is rehearsed
+  bool hooks_late = false;          // of tensors: once the graph has run
+  bool in_hook = false;             // code of a hook runs, or is rehearsed
+  bool removes_real_hooks = false;  // of results of other graphs, once this one has run
   std::optional<SpentResult> spent_result(const py::object& of);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
@@ -211,6 +214,8 @@ class Graphs : public Part {
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
   void end_late_hooks(const Arguments& tensors);
   void keep_retained();
+  void keep_swapped();
+  void refuse_swaps() const;
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
@@ -292,6 +297,15 @@ class Graphs : public Part {
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;
   };
+  // Of an input that was given other data, which it has for real once the graph has run.
+  struct DataSwapped {
+    py::object tensor;
+    c10::Storage memory;  // that it came with
+    int64_t offset;
+    std::vector<ir::Frame> stack;
+    std::vector<size_t> steps;
+  };
+  std::vector<DataSwapped> data_swapped_;
   std::vector<DataGiven> data_given_;
   std::unordered_map<PyObject*, std::vector<size_t>> data_given_to_;  // by tensor
   // Of what is held and was recorded so far, for the next assignment to look at a part of it.

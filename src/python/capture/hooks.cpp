@@ -71,7 +71,7 @@ void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
   for (const CustomFunction& f : custom_functions_) {
     if (!f.late && f.removed && bridge::leads_to(histories_of(outputs), *f.node))
       refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
-    if (!f.late || f.done) continue;
+    if (!f.late || f.done || f.removed) continue;
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
     const at::Tensor taker = taker_of_gradients(t, outputs);
     if (!taker.defined() || !taker.is_same(t))
@@ -198,6 +198,12 @@ void Graphs::end_late_hooks(const Arguments& tensors) {
       f.done = true;
 }
 
+bool Graphs::is_removed_hook(const py::object& handle) const {
+  return std::ranges::any_of(custom_functions_, [&](const CustomFunction& f) {
+    return f.late && f.removed && f.late_handle.is(handle);
+  });
+}
+
 bool Graphs::is_done_hook(const py::object& handle) const {
   return std::ranges::any_of(custom_functions_, [&](const CustomFunction& f) {
     return f.done && f.late_handle.is(handle);
@@ -207,16 +213,17 @@ bool Graphs::is_done_hook(const py::object& handle) const {
 // The handle of a hook that was recorded.
 void Graphs::remove_hook(const py::object& handle, const py::object& tensor) {
   for (CustomFunction& f : custom_functions_)
-    if (f.done && handle && f.late_handle.is(handle)) return void(f.removed = true);
+    if (f.late && handle && f.late_handle.is(handle)) return void(f.removed = true);
   for (CustomFunction& f : custom_functions_) {
     if (!f.hooked.is(tensor) || (handle && !handle.is(f.late ? f.late_handle : f.handle))) continue;
     // Behind a backward that has freed the graph nobody calls it.
     if (handle && f.handle && spent_.contains(f.node.get())) return void(f.removed = true);
-    refuse_function(f, BreakId::torch_call, "a hook that is removed, or whose handle is used");
+    if (handle && f.handle) throw HooksLate();  // it is not called from there on
+    refuse_function(f, BreakId::torch_call, "a hook whose handle is used");
   }
 }
 
-// The pieces of a backward that would come to it are cut by now; and nothing is kept of a rehearsal.
+// A backward is cut in front of its hooks, and nothing is kept of a rehearsal.
 void Graphs::refuse_hook_in_hook() const {
   if (in_hook) throw Break(BreakId::torch_call, "a hook that is registered by a hook");
 }

@@ -338,8 +338,10 @@ void RebuildPlan::add_effects() {
     else
       add_effects_on(o);
   for (const auto& [callable, args] : capture_.calls.behind())
-    if (args.size() < 3 || !capture_.graphs.is_done_hook(args[2]) || makes(args[0]) ||
-        makes(args[2]))
+    if (args.size() == 3 && capture_.graphs.is_removed_hook(args[2]))
+      continue;
+    else if (args.size() < 3 || !capture_.graphs.is_done_hook(args[2]) || makes(args[0]) ||
+             makes(args[2]))
       add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
   for (const py::object& o : last) add_effects_on(o);
 }
@@ -436,6 +438,7 @@ void Graphs::finish(std::span<const py::object> values) {
   end_modes();
   change_real_leaves();
   keep_retained();
+  keep_swapped();
   RebuildPlan plan(capture_);
   effects().guard_distinct();
   heap().guard_keys_apart();

@@ -1,5 +1,6 @@
-// `tensor.data = value`: the tensor gets the value's memory. In a graph it is a copy, which nobody
-// can tell from that as long as nothing else has the memory of either.
+// `tensor.data = value`: the tensor gets the value's memory. An input has it in the recording at
+// once, and for real when the graph has run. For others it is a copy, which nobody can tell from
+// that as long as nothing else has the memory of either.
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -41,6 +42,9 @@ void Calls::set_data(py::handle tensor, py::handle value) {
     graphs().refuse_former_data(tensor, value);
     return;
   }
+  if (k->source.valid() && k->original && t.is_leaf() && !t.is_inference() && !v.is_inference() &&
+      !THPVariable_Unpack(k->original.ptr()).is_view())
+    return graphs().swap_data(borrow(tensor), borrow(value));
   if (graphs().shares_memory_of_input(v) || graphs().shares_memory_of_input(t, tensor)) refuse();
   if (k->source.valid()) {
     if (!k->original) refuse();
@@ -50,6 +54,39 @@ void Calls::set_data(py::handle tensor, py::handle value) {
   }
   const py::object data = tensor_attr(tensor, py::str("data"));
   graphs().give_data(borrow(tensor), data, borrow(value));
+}
+
+// Also what autograd has saved sees it as in eager: the leaf itself, and no view of it.
+void Graphs::swap_data(const py::object& tensor, const py::object& value) {
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  const auto is_its = [&](const DataSwapped& d) { return d.tensor.is(tensor); };
+  if (std::ranges::none_of(data_swapped_, is_its)) {
+    data_swapped_.push_back({tensor, t.storage(), t.storage_offset(),
+                             frames().user_stack().frames(), frames().places_to_stop()});
+    recorder_->keep_memory(t);
+  }
+  static const py::object& function =
+      *new py::object(own_function("oxyfuel.gradients", "set_data"));
+  record(ir::NodeKind::CallFunction, "", function, {tensor, value}, {});
+  data_index_ = {};
+}
+
+void Graphs::keep_swapped() {
+  for (const DataSwapped& d : data_swapped_) {
+    const at::Tensor& t = THPVariable_Unpack(d.tensor.ptr());
+    if (t.storage().is_alias_of(d.memory) && t.storage_offset() == d.offset) continue;
+    const py::object data = calls().tensor_attr(d.tensor, py::str("data"));
+    calls().call_behind(own_function("oxyfuel.gradients", "set_data"), {d.tensor, data});
+  }
+}
+
+// Who replays the graph would not know what the inputs came with.
+void Graphs::refuse_swaps() const {
+  if (data_swapped_.empty()) return;
+  Break b(BreakId::tensor_attribute, "assignment to data");
+  b.stack = data_swapped_[0].stack;
+  b.steps = data_swapped_[0].steps;
+  throw b;
 }
 
 const Graphs::DataIndex& Graphs::data_index() {
