@@ -117,7 +117,7 @@ def remove_real(handle: Any) -> None:
 
 
 def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """`tensor.data = value`, for an input of a graph."""
+    """`tensor.data = value`, in a recording and for real."""
     tensor.data = value
 
 

@@ -262,8 +262,8 @@ def another_shape(x, m):
     return m.average * 1
 
 
-DATA = {averages: 0, scales: 0, steps: 0, twice: 0, keeps_the_old: 1, returns_the_old: 1,
-        value_lives_on: 1, value_is_written: 1, used_before: 1, another_shape: 1}  # fmt: skip
+DATA = {averages: 0, scales: 0, steps: 0, twice: 0, keeps_the_old: 0, returns_the_old: 0,
+        value_lives_on: 0, value_is_written: 0, used_before: 0, another_shape: 1}  # fmt: skip
 
 
 @pytest.mark.parametrize("f", DATA)

@@ -195,7 +195,6 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   if (!outputs || !inputs || inner_ != nullptr)
     throw Break(BreakId::torch_call, "torch.autograd.grad");
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
-  refuse_backward_of_data(roots);
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by)  // torch refuses the others
     if (t.requires_grad()) wanted.insert(engine::impl::gradient_edge(t).function.get());

@@ -64,11 +64,7 @@ class Graphs : public Part {
   void note_leaf(const py::object& made);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_kept(py::handle tensor);
-  bool may_be_saved(const std::vector<py::object>& tensors);
-  bool shares_memory_of_input(const at::Tensor& t, py::handle but = {});
-  void refuse_former_data(py::handle tensor, py::handle value) const;
-  void give_data(const py::object& tensor, const py::object& data, const py::object& value);
-  void swap_data(const py::object& tensor, const py::object& value);
+  void give_data(const py::object& tensor, const py::object& value);
   void note_custom_function(const py::object& results, bool vanishes);
   void note_op(const py::object& results);
   // `handle`: what the code has of it.
@@ -207,15 +203,13 @@ class Graphs : public Part {
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
   void refuse_copies(const std::vector<at::Tensor>& outputs) const;
-  void refuse_backward_of_data(const std::vector<at::Tensor>& roots) const;
-  void refuse_shared_data(const std::vector<at::Tensor>& outputs);
   Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
   py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
   void end_late_hooks(const Arguments& tensors);
   void keep_retained();
-  void keep_swapped();
-  void refuse_swaps() const;
+  void keep_data();
+  void refuse_data() const;
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
@@ -282,44 +276,14 @@ class Graphs : public Part {
   // Of these, the one that a backward is in.
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);
-  struct DataGiven {                           // by an assignment to `data`
-    bool is_seen_by(uint64_t earliest) const;  // a backward whose earliest node this is
-    bool is_written() const;                   // the tensor, since then
-    py::object tensor, value;
-    std::pair<uint32_t, size_t> writes;  // to the value
-    size_t own_writes = 0;               // to the tensor's memory
-    std::vector<py::object> others;      // that shared memory with the tensor
-    std::vector<py::object> values;      // that share it with the value
-    ir::NodeId behind;                   // the node
-    // A backward of what was recorded in front may look at what the tensor held; at the value.
-    bool saved = false, value_saved = false;
-    uint64_t node = 0;  // autograd's that comes next
-    std::vector<ir::Frame> stack;
-    std::vector<size_t> steps;
-  };
-  // Of an input that was given other data, which it has for real once the graph has run.
-  struct DataSwapped {
+  struct DataGiven {  // by an assignment to `data`, the first one
     py::object tensor;
     c10::Storage memory;  // that it came with
     int64_t offset;
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;
   };
-  std::vector<DataSwapped> data_swapped_;
   std::vector<DataGiven> data_given_;
-  std::unordered_map<PyObject*, std::vector<size_t>> data_given_to_;  // by tensor
-  // Of what is held and was recorded so far, for the next assignment to look at a part of it.
-  struct DataIndex {
-    std::unordered_map<const c10::StorageImpl*, std::vector<py::object>> by_memory;
-    std::unordered_map<ir::ValueId, std::vector<py::object>> by_value;
-    std::unordered_map<ir::ValueId, std::vector<ir::NodeId>> readers;
-    size_t held = 0, nodes = 0;  // of them
-  };
-  DataIndex data_index_;
-  const DataIndex& data_index();
-  std::vector<py::object> sharing_memory(const at::Tensor& t);
-  bool is_plain(ir::ValueId v) const;
-  [[noreturn]] static void refuse_data(const DataGiven& d);
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id

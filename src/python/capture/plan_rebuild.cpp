@@ -438,7 +438,7 @@ void Graphs::finish(std::span<const py::object> values) {
   end_modes();
   change_real_leaves();
   keep_retained();
-  keep_swapped();
+  keep_data();
   RebuildPlan plan(capture_);
   effects().guard_distinct();
   heap().guard_keys_apart();
@@ -454,7 +454,6 @@ void Graphs::finish(std::span<const py::object> values) {
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
   refuse_copies(plan.output_tensors);
-  refuse_shared_data(plan.output_tensors);
   restore_leaves(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();

@@ -303,7 +303,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
   if (sizes().symbolic() && !recorded_all_) throw WithoutSymbols{"a call that torch refused"};
   const bool asked = std::exchange(offsets_matter, true);
   for (const py::object& input : example_inputs) write_storage_of(input);
-  if (!recorded_all_) return refuse_swaps();
+  if (!recorded_all_) return refuse_data();
   auto captured = std::make_shared<CapturedRecording>();
   Recording& r = captured->recording;
   *running_ = nullptr;
@@ -321,7 +321,7 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     PyErr_Clear();  // autograd's engine leaves set what a backward in Python has raised
     refuse_sparse_calls(e.what());
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
-    return refuse_swaps();
+    return refuse_data();
   }
   for (const CustomFunction& f : custom_functions_)
     for (uint32_t i = 0; f.late && i < outputs.size(); i++)

@@ -482,9 +482,6 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
     }
     case GuardKind::NumberTruth:
       return number_truth(value, guard.expected) == (guard.number != 0);
-    case GuardKind::Unshared:
-      return THPVariable_Check(value) && THPVariable_Unpack(value).has_storage() &&
-             THPVariable_Unpack(value).storage().use_count() == 1;
     case GuardKind::Compares:
       return compares(guard, value);
     case GuardKind::Length:

@@ -129,9 +129,7 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
 // __class__.
 bool GuardCache::covered(const Guard& guard) const {
   // Nothing tells of a write to a tensor.
-  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth ||
-      guard.kind == GuardKind::Unshared)
-    return false;
+  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth) return false;
   if (guard.kind == GuardKind::Apart)
     return std::ranges::all_of(guard.all, [this](SourceId id) { return stable(id); });
   if (guard.other) return stable(guard.source) && stable(guard.other);
