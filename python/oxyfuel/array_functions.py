@@ -523,12 +523,14 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
     if step == 0 or (not of_ints and to not in (torch.float64, torch.float32)):
         raise Unsupported("a range of this kind")
     length = math.ceil((stop - start) / step)
-    if not of_ints and to == torch.float32:  # goes on from the first two, rounded
-        first, second = np.float32(start), np.float32(start + step)
-        numbers = torch.arange(length if length > 0 else 0, dtype=to)
-        return Array(numbers * float(second - first) + float(first))
     numbers = torch.arange(length if length > 0 else 0, dtype=torch.int64 if of_ints else to)
-    return Array((numbers * ((start + step) - start) + start).to(to))
+    if of_ints:
+        return Array((numbers * step + start).to(to))
+    # NumPy goes on from the first two, rounded.
+    rounded = np.float32 if to == torch.float32 else float
+    first, second = rounded(start), rounded(start + step)
+    values = numbers * float(second - first) + float(first)
+    return Array(torch.where(numbers == 1, float(second), values))
 
 
 def linspace(

@@ -86,19 +86,23 @@ bool shape_binary_cross_entropy(const Args& a, Types& out) {
   if (!a.missing(2)) {
     const TensorType* weight = a.tensor(2);
     const auto common = weight ? broadcast(x->sizes, weight->sizes) : std::nullopt;
-    if (!common || weight->dtype != x->dtype || !known_same(*common, x->sizes)) return false;
+    if (!common || !ir::is_floating(weight->dtype) || !known_same(*common, x->sizes)) return false;
   }
   const auto reduction = reduction_of(a, 3);
   if (reduction && *reduction == EachLoss) return give(out, empty_like(*x));
   return reduction && give(out, fresh(*x, {}));
 }
 
-// Raises where an input lies outside of 0 to 1: it is no place in a range of one. Of fp16 and bf16 every step is rounded.
+// Raises where an input or a target lies outside of 0 to 1: that is no place in a range of one. Of
+// fp16 and bf16 every step is rounded.
 Scalar binary_cross_entropy(Element& e) {
   const DType d = e.compute();
   const auto rounded = [&](Scalar v) { return e.cast(e.cast(v, e.result()), d); };
   const Scalar x = e.operand(0, d), y = e.operand(1, d), one = e.c(1, d), least = e.c(-100, d);
-  const Scalar inside = e.op(LoopOp::And, e.op(LoopOp::Ge, x, e.c(0, d)), e.op(LoopOp::Le, x, one));
+  const auto is_within = [&](Scalar v) {
+    return e.op(LoopOp::And, e.op(LoopOp::Ge, v, e.c(0, d)), e.op(LoopOp::Le, v, one));
+  };
+  const Scalar inside = e.op(LoopOp::And, is_within(x), is_within(y));
   e.b.indirect(e.where(inside, e.b.constant_int(0, DType::I64), e.b.constant_int(1, DType::I64)), 1,
                false);
   // NaN comes no further.
@@ -112,16 +116,21 @@ Scalar binary_cross_entropy(Element& e) {
 }
 
 // A loop whose result nobody reads is removed, with its check.
+bool is_checked_by_loop(const ir::Graph& g, const ir::Node& n) {
+  const Args a(g, n);
+  Types types;
+  return is_computable(a.tensor(0)->dtype) && is_used(g, n.outputs[0]) &&
+         shape_binary_cross_entropy(a, types) &&
+         (a.missing(2) || a.tensor(2)->dtype == a.tensor(0)->dtype);
+}
+
 bool applies_binary_cross_entropy(const ir::Graph& g, const ir::Node& n) {
-  return reduction_of(Args(g, n), 3) == EachLoss && applies_floating(g, n) &&
-         is_used(g, n.outputs[0]);
+  return reduction_of(Args(g, n), 3) == EachLoss && is_checked_by_loop(g, n);
 }
 
 bool reduce_binary_cross_entropy(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const auto reduction = reduction_of(Args(r.graph(), n), 3);
-  if (!reduction || reduction == EachLoss || !is_computable(r.type(n.outputs[0]).dtype) ||
-      !is_used(r.graph(), n.outputs[0]))
-    return false;
+  if (!reduction || reduction == EachLoss || !is_checked_by_loop(r.graph(), n)) return false;
   const ValueId losses =
       r.call(n.target, {n.arg(0), n.arg(1), n.arg(2), static_cast<int64_t>(EachLoss)});
   return finish(r, losses, reduction, out);

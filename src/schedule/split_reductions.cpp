@@ -193,6 +193,8 @@ std::optional<Nest> unroll_reduction(const Nest& n, bool is_read) {
     return static_cast<uint32_t>(out.body.size() - 1);
   };
   std::vector<uint32_t> values;
+  if (reduce->reduce == ReduceKind::Sum && ir::is_floating(reduce->dtype))  // of -0.0 it is 0.0
+    values.push_back(add({.op = LoopOp::Const, .dtype = reduce->dtype}));
   std::vector<uint32_t> made(n.body.size());
   for (int64_t k = 0; k < *folded; ++k) {
     Substitution place;

@@ -226,7 +226,7 @@ CASES = {
     "made": lambda a: (np.zeros((2, 3)), np.ones(4, dtype=np.int32), np.full((2,), 7), np.eye(3),
                        np.arange(5), np.empty(0)),
     "ranges": lambda a: (np.arange(1, 10, 2), np.arange(0.0, 1.0, 0.1), np.linspace(0, 1, 7),
-                         a * np.arange(4), np.arange(0.1, 2.3, 0.3, dtype=np.float32)),
+                         a * np.arange(4), np.arange(-0.1, 1, 0.3, dtype=np.float32), np.arange(-1, 5, 1 + 1e-9)),
     "of_lists": lambda a: (np.array([1, 2, 3]), np.array([[1.5, 2], [3, 4]]),
                            np.array([1, 2], dtype=np.float32), a + [1, 2, 3, 4]),
     "casts": lambda a: (a.astype(np.float64), a.astype("int64"), a.astype(bool),

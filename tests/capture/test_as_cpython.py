@@ -173,6 +173,13 @@ def names_of_locals():
     return seen, late, "first" in named, str(locals()["late"])
 
 
+def locals_around_a_break():
+    named = locals()
+    named["kept"] = 3
+    oxyfuel.graph_break()
+    return locals().get("kept"), locals() is named
+
+
 def weakly_held():
     import weakref
 
@@ -307,7 +314,7 @@ CASES = {
         for f in (
             in_itself, deleted, deleted_of_class, with_neither, caught_traceback, named_error,
             asked_while_it_runs, lacking_by_object, wrapped_mapping, handed_on_generator,
-            looks_at_locals, names_of_locals, weakly_held, dropped, proxied,
+            looks_at_locals, names_of_locals, locals_around_a_break, weakly_held, dropped, proxied,
             attribute_of_ordered, match_too_much,
         )
     },

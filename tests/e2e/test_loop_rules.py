@@ -110,8 +110,12 @@ def test_binary_cross_entropy_raises_outside_of_0_to_1(reduction):
         compiled = oxyfuel.compile(f, options={"strict": True})
         torch.testing.assert_close(compiled(x, y), f(x, y))
         for wrong in (-0.001, 1.001, float("nan"), float("inf")):
-            with pytest.raises(RuntimeError, match="between 0 and 1"):
-                compiled(x.index_fill(0, torch.tensor(5), wrong), y)
+            for one, other in ((wrong, 0.5), (0.5, wrong)):
+                with pytest.raises(RuntimeError, match="between 0 and 1"):
+                    compiled(
+                        x.index_fill(0, torch.tensor(5), one),
+                        y.index_fill(0, torch.tensor(5), other),
+                    )
 
 
 def test_cross_entropy_out_of_range():

@@ -173,3 +173,10 @@ def test_views_of_what_lies_in_results(options):
         for dynamic in (None, True):
             compiled = oxyfuel.compile(f, dynamic=dynamic, options=options)
             torch.testing.assert_close(compiled(x, y), f(x, y), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 4, 5])
+def test_sums_of_negative_zeros(n):
+    for x in (torch.full((4096, n), -0.0), torch.full((n, 4096), -0.0)):
+        for f in (lambda x: 1 / x.sum(0), lambda x: 1 / x.sum(1), lambda x: 1 / x.mean(1)):
+            assert torch.equal(oxyfuel.compile(f)(x), f(x))

@@ -109,9 +109,9 @@ std::vector<size_t> Frames::places_to_stop() const {
     // What a transform of torch.func has wrapped is no value to anyone outside of it.
     if (is_of_transforms(function)) break;
     // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when
-    // it is made again.
-    if ((f->code->co_flags & CO_GENERATOR) || f->names || is_text(function->func_module, "copy") ||
-        is_array_code(function))
+    // it is made again. The dict that locals() has given is the frame's own.
+    if ((f->code->co_flags & CO_GENERATOR) || f->names || f->locals ||
+        is_text(function->func_module, "copy") || is_array_code(function))
       break;
     out.insert(out.begin(), f->step);
   }
