@@ -19,11 +19,13 @@ using torch_autograd::variable_list;
 
 namespace {
 
-// Gradients with create_graph: no graph of ours has a second derivative.
-void refuse_second_order(variable_list& gradients, const std::vector<at::Tensor>& read) {
-  torch_autograd::edge_list edges;
-  for (const at::Tensor& t : read)
-    if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
+void add_edge(torch_autograd::edge_list& edges, const at::Tensor& t) {
+  if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
+}
+
+// Gradients with create_graph: no graph of ours has a second derivative. `edges`: of what they were
+// computed of.
+void refuse_second_order(variable_list& gradients, torch_autograd::edge_list edges) {
   if (edges.empty()) return;
   auto error = c10::make_intrusive<torch_autograd::Error>(
       "torch.compile with aot_autograd does not currently support double backward",
@@ -230,21 +232,21 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   const std::vector<bool> begun{true};
   check_unused(by, all, begun);
   const bool create_graph = c10::GradMode::is_enabled();
-  Tensors read;
+  torch_autograd::edge_list read;
   variable_list out;
   {
     const c10::AutoGradMode off(false);
-    if (create_graph) read.push_back(gradient);
+    if (create_graph) add_edge(read, gradient);
     const Which which{all, {gradient.defined()}, asked};
     Given given = gather(node, which, {std::move(gradient)});
     given.strides = strides_;
-    if (create_graph) read.insert(read.end(), given.saved.begin(), given.saved.end());
+    if (create_graph) add_edges_of_saved(read, node, given);
     if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
     Tensors found = backward_->run(which, std::move(given));
     out.reserve(node.num_outputs());
     for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
   }
-  if (create_graph) refuse_second_order(out, read);
+  if (create_graph) refuse_second_order(out, std::move(read));
   return out;
 }
 
@@ -256,7 +258,7 @@ variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& grad
   {
     const c10::AutoGradMode off(false);
     if (is.result) {
-      if (task.creates_graph) task.read.push_back(gradients[0]);
+      if (task.creates_graph) add_edge(task.read, gradients[0]);
       add_tangent(task, *is.result, std::move(gradients[0]));
     }
     for (size_t i = 0; i < is.results.size(); i++)
@@ -337,7 +339,7 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   OXY_CHECK(tangents.size() - carried == strides.size(), "tangents: ", tangents.size());
   const Which which = backward_->which(pieces, tangents, task.asked);
   Given given = gather(node, which, std::move(tangents));
-  if (task.creates_graph) task.read.insert(task.read.end(), given.saved.begin(), given.saved.end());
+  if (task.creates_graph) add_edges_of_saved(task.read, node, given);
   given.strides = std::move(strides);
   if (lets_go) release(task.targets, node, all, s.begun);
   Tensors found = backward_->run(which, std::move(given));
@@ -363,6 +365,20 @@ Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors t
       if (is_to_be_emptied(i)) empty(i, out.saved[i]);
     }
   return out;
+}
+
+// What the forward has computed on the way, without a history, depends on what the gradients are by.
+void Backward::Call::add_edges_of_saved(torch_autograd::edge_list& edges, const Node& node,
+                                        const Given& given) const {
+  bool is_computed = false;
+  for (size_t i = 0; i < given.saved.size(); i++) {
+    const at::Tensor& t = given.saved[i];
+    add_edge(edges, t);
+    is_computed |= t.defined() && backward_->saved_[i].kind == autograd::Saved::Kind::Value &&
+                   (t.is_floating_point() || t.is_complex());
+  }
+  for (const torch_autograd::Edge& e : node.next_edges())
+    if (is_computed && e.is_valid()) edges.push_back(e);
 }
 
 // A gradient that reads nothing of it has its sizes, whoever has let go of it.

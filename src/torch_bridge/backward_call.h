@@ -56,8 +56,8 @@ class Backward::Call {
     std::optional<GradientTargets> targets;  // where not all gradients are asked for
     Tensors gradients;                       // by primal
     bool creates_graph = false;
-    Tensors read;     // with create_graph, all that they depend on
-    size_t left = 0;  // nodes that the engine is to visit
+    torch::autograd::edge_list read;  // with create_graph, of all that they depend on
+    size_t left = 0;                  // nodes that the engine is to visit
   };
 
   const autograd::BackwardCut& cut() const { return *backward_->cut_; }
@@ -75,6 +75,8 @@ class Backward::Call {
   at::Tensor tangent_of(Stream& s, uint32_t result) const;
   torch::autograd::variable_list visit_alone(Node& node, at::Tensor gradient);
   Given gather(Node& node, const Which& which, Tensors tangents);
+  void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,
+                          const Given& given) const;
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
   std::shared_ptr<at::Tensor> held(uint32_t input) const;
