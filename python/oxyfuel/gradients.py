@@ -136,8 +136,23 @@ def register_with_handle(
     handle.real = tensor.register_hook(hook)
 
 
+def register_with_node(
+    tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any], handle: HookHandle
+) -> None:
+    """The same behind all hooks of the tensor, and only if its node runs."""
+
+    def of_node(gradients: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
+        made = hook(gradients[0])
+        return None if made is None else (made,)
+
+    handle.tensor = None
+    node = tensor.grad_fn
+    assert node is not None
+    handle.real = node.register_prehook(of_node)
+
+
 def register_late(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Any:
-    """`tensor.register_hook(hook)`: captured code has it called once the graph has run."""
+    """`register_with_node`: captured code has it done once the graph has run."""
     return tensor.register_hook(hook)
 
 
@@ -229,9 +244,8 @@ def apply_on_tensors(_: Any, register: Callable[[Any], None], args: Any) -> tupl
     others = [None if args[i].requires_grad else (args[i].shape, args[i].dtype) for i in places]
     for k, i in enumerate(places):
         if args[i].requires_grad:
-            hooked = args[i].clone()
-            register(HookedNode(hooked, k, others))
-            passed[i] = hooked.clone()  # whose own hooks, and what it retains, come in front
+            passed[i] = args[i].clone()
+            register(HookedNode(passed[i], k, others))
         else:
             passed[i] = args[i].view_as(args[i])
     return (tuple(passed) if type(args) is tuple else type(args)(*passed)), places

@@ -23,6 +23,8 @@ class BackwardPieces {
   // By position in `stops`, as the engine comes to them; those that it does not come to are left
   // out.
   const std::vector<size_t>& order() const { return order_; }
+  // Whether the node of a stop of `order` runs: else it is only what a gradient is by.
+  bool runs(size_t stop) const { return runs_[slot_of(stops_[stop]).first]; }
 
   // Runs piece `k` of order().size() + 1. `given`: of the first, gradients by the roots; of
   // another, what the one in front has handed on. What that is: the gradient at the stop, then all

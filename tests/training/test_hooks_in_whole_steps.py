@@ -385,9 +385,12 @@ def test_tensors(f):
         assert stats["graph_breaks"] == 0
 
 
-@pytest.mark.parametrize("what", ["in_the_module", "argument", "result", "by_who_has_both"])
+@pytest.mark.parametrize(
+    "what", ["in_the_module", "argument", "result", "by_who_has_both", "by_who_has_one"]
+)
 def test_writes_to_the_views_of_modules_with_hooks(what):
     """Such a module gets and gives views; to write to one of them is an error where it is used."""
+    got = []
 
     def f(x, w):
         module = nn.ReLU(inplace=True) if what == "in_the_module" else nn.Identity()
@@ -398,6 +401,10 @@ def test_writes_to_the_views_of_modules_with_hooks(what):
             with torch.no_grad():
                 (h if what == "argument" else y).add_(1)
             return (y * 2).sum()
+        if what == "by_who_has_one":  # the other is a hook's
+            k = y * 2
+            k.register_hook(lambda g: got.append(y))
+            return h, k
         return h, y
 
     def run(f):
@@ -405,6 +412,9 @@ def test_writes_to_the_views_of_modules_with_hooks(what):
             h, y = f(torch.ones(3), torch.ones(3, requires_grad=True))
             with torch.no_grad():
                 h.add_(1)
+            if what == "by_who_has_one":
+                y.sum().backward()
+                y = got.pop()
             return (y * 2).sum()
         except RuntimeError as e:
             return str(e)

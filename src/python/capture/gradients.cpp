@@ -225,9 +225,11 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   } else {
     if (flag(4, "create_graph") || flag(8, "materialize_grads"))
       throw Break(BreakId::torch_call, "torch.autograd.grad where a hook has effects");
-    out = record_in_pieces(
-        items(outputs), items(given(args, kwargs, 2, "grad_outputs")), items(inputs), !kept, stops,
-        [this](const py::object& t, const py::object& g) { return call_late_hooks(t, g); });
+    out = record_in_pieces(items(outputs), items(given(args, kwargs, 2, "grad_outputs")),
+                           items(inputs), !kept, stops,
+                           [this](const py::object& t, const py::object& g, bool runs) {
+                             return call_late_hooks(t, g, runs);
+                           });
     if (!flag(6, "allow_unused") &&
         std::ranges::any_of(items(out), [](const py::object& g) { return g.is_none(); }))
       throw Break(BreakId::torch_call, "torch.autograd.grad by what is not used");
@@ -376,13 +378,14 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
       if (hooks.contains(THPVariable_Unpack(leaf.ptr()).unsafeGetTensorImpl()))
         stops.push_back(leaf);
     const bool frees = is_none(retain) || !objects().truth(retain);
-    found = record_in_pieces(items(tensors), items(gradients), leaves, frees, stops,
-                             [&](const py::object& t, const py::object& g) {
-                               if (!THPVariable_Unpack(t.ptr()).is_leaf())
-                                 return seen_by(seen, g, [&] { return call_late_hooks(t, g); });
-                               accumulate(t, g);
-                               return g;
-                             });
+    found =
+        record_in_pieces(items(tensors), items(gradients), leaves, frees, stops,
+                         [&](const py::object& t, const py::object& g, bool runs) {
+                           if (!THPVariable_Unpack(t.ptr()).is_leaf())
+                             return seen_by(seen, g, [&] { return call_late_hooks(t, g, runs); });
+                           accumulate(t, g);
+                           return g;
+                         });
     if (frees) end_late_hooks(stops), spend(roots, {});
   }
   for (size_t i = 0; i < leaves.size(); i++)
@@ -408,7 +411,7 @@ Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const K
     return py::none();
   }
   if (module == "oxyfuel.gradients" && name == "register_late")
-    return register_late_hook(args[0], args[1]);
+    return register_with_node(args[0], args[1]);
   if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
       graphs().has_one_differentiable(args[2])) {
     objects().guard_code(borrow(reinterpret_cast<PyObject*>(f)));

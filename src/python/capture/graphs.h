@@ -70,7 +70,10 @@ class Graphs : public Part {
   // `handle`: what the code has of it.
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
   // Of a hook that is registered with the real tensor, once the graph has run.
-  void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle);
+  // `of_node`: behind those of the tensor, and what it retains.
+  void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle,
+                      bool of_node = false);
+  bool has_hooks_of_node(const py::object& tensor) const;
   // Of what a module's backward hooks are of; in eager these are views.
   void note_copies(const py::object& tensors, const py::object& copies);
   void remove_hook(const py::object& handle, const py::object& tensor);
@@ -160,6 +163,7 @@ class Graphs : public Part {
     // Its version, where the hook comes once the graph has run. `hook`: null for retain_grad.
     std::optional<uint32_t> late;
     py::object hook, late_handle;
+    bool of_node = false;
     bool done = false;  // a backward of the code has called it, and used its graph up
     bool removed = false;
     bool vanishes = true;      // what it gives is undefined where all it gets is
@@ -205,7 +209,7 @@ class Graphs : public Part {
   void refuse_copies(const std::vector<at::Tensor>& outputs) const;
   Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
   py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
-  py::object call_late_hooks(const py::object& tensor, const py::object& gradient);
+  py::object call_late_hooks(const py::object& tensor, const py::object& gradient, bool runs);
   void end_late_hooks(const Arguments& tensors);
   void keep_retained();
   void keep_data();
@@ -213,7 +217,7 @@ class Graphs : public Part {
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
-      const std::function<py::object(const py::object&, const py::object&)>& at_stop);
+      const std::function<py::object(const py::object&, const py::object&, bool)>& at_stop);
   void watch(torch::autograd::Node& node);
   void refuse_raising_functions(const std::string& why) const;
   void refuse_sparse_calls(const std::string& why) const;

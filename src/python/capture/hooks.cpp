@@ -52,7 +52,7 @@ void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object
 
 // Not behind one that is recorded: what a backward of the code gets for it is in front of that.
 void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
-                            const py::object& handle) {
+                            const py::object& handle, bool of_node) {
   CustomFunction f;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   f.node = torch::autograd::impl::gradient_edge(t).function;
@@ -62,7 +62,13 @@ void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
   f.late = t._version();
   f.hook = hook;
   f.late_handle = handle;
+  f.of_node = of_node;
   note_custom_function(std::move(f));
+}
+
+bool Graphs::has_hooks_of_node(const py::object& tensor) const {
+  return std::ranges::any_of(
+      custom_functions_, [&](const CustomFunction& f) { return f.of_node && f.hooked.is(tensor); });
 }
 
 // Who has such a hook gets its gradients as a result of the graph, with a node of its own. That
@@ -148,18 +154,20 @@ py::object Graphs::call_hooks(const char* function, const py::object& hooks,
   return calls().call(of_gradients(function), {hooks, given}, {});
 }
 
-// Of one, what they make of a gradient.
-py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& gradient) {
-  py::dict hooks;
-  for (const CustomFunction& f : custom_functions_)
-    if (f.late && f.hook && !f.removed && f.hooked.is(tensor))
-      hooks[py::int_(hooks.size())] = f.hook;
+// Of one, what they make of a gradient; `runs`: its node does.
+py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& gradient,
+                                   bool runs) {
+  py::dict hooks, of_node;
+  for (const CustomFunction& f : custom_functions_) {
+    py::dict& to = f.of_node ? of_node : hooks;
+    if (f.late && f.hook && !f.removed && f.hooked.is(tensor)) to[py::int_(to.size())] = f.hook;
+  }
   if (gradient.is_none())
     throw Break(BreakId::torch_call, "hooks of a tensor that no gradient comes to");
   py::object out = call_hooks("call_in_backward", hooks, gradient);
   if (auto it = retained_.find(tensor.ptr()); it != retained_.end())
     it->second = calls().call(own_function("oxyfuel.gradients", "retained"), {it->second, out}, {});
-  return out;
+  return runs && !of_node.empty() ? call_hooks("call_in_backward", of_node, out) : out;
 }
 
 // Gradients by `by`, as torch.autograd.grad gives them. In front of what hands on the gradient of
@@ -167,7 +175,7 @@ py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& g
 py::object Graphs::record_in_pieces(
     const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
     const Arguments& stops,
-    const std::function<py::object(const py::object&, const py::object&)>& at_stop) {
+    const std::function<py::object(const py::object&, const py::object&, bool)>& at_stop) {
   gradients.resize(roots.size(), py::none());
   for (size_t i = 0; i < roots.size(); i++) {
     if (!gradients[i].is_none()) continue;
@@ -187,7 +195,8 @@ py::object Graphs::record_in_pieces(
     if (k == count) return out;
     gradients.clear();
     for (py::handle g : out) gradients.push_back(borrow(g));
-    gradients[0] = at_stop(stops[pieces.order()[k]], gradients[0]);
+    const size_t stop = pieces.order()[k];
+    gradients[0] = at_stop(stops[stop], gradients[0], pieces.runs(stop));
   }
 }
 
@@ -238,7 +247,8 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
     throw Break(BreakId::torch_call, "Tensor.register_hook");
   // What a tensor retains is behind all its hooks.
   const bool retains = graphs().gradient_kept(tensor) != nullptr;
-  if (graphs().hooks_late || retains || !PyFunction_Check(hook.ptr()))
+  if (graphs().hooks_late || retains || graphs().has_hooks_of_node(tensor) ||
+      !PyFunction_Check(hook.ptr()))
     return register_late_hook(tensor, hook);
   static const py::object& follow = *new py::object(of_gradients("hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
@@ -268,6 +278,16 @@ py::object Calls::register_late_hook(const py::object& tensor, const py::object&
   static const py::object& function = *new py::object(of_gradients("register_with_handle"));
   const py::object handle = call(hook_handle(), {tensor}, {});
   graphs().note_late_hook(tensor, hook, handle);
+  behind_.emplace_back(function, Arguments{tensor, hook, handle});
+  return handle;
+}
+
+// Of its node: behind all hooks of the tensor, and what that retains.
+py::object Calls::register_with_node(const py::object& tensor, const py::object& hook) {
+  graphs().refuse_hook_in_hook();
+  static const py::object& function = *new py::object(of_gradients("register_with_node"));
+  const py::object handle = call(hook_handle(), {tensor}, {});
+  graphs().note_late_hook(tensor, hook, handle, /*of_node=*/true);
   behind_.emplace_back(function, Arguments{tensor, hook, handle});
   return handle;
 }

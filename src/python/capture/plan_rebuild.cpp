@@ -337,12 +337,22 @@ void RebuildPlan::add_effects() {
       last.push_back(o);
     else
       add_effects_on(o);
-  for (const auto& [callable, args] : capture_.calls.behind())
-    if (args.size() == 3 && capture_.graphs.is_removed_hook(args[2]))
-      continue;
-    else if (args.size() < 3 || !capture_.graphs.is_done_hook(args[2]) || makes(args[0]) ||
-             makes(args[2]))
-      add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+  const auto& behind = capture_.calls.behind();
+  const auto comes = [&](const Arguments& args) {
+    if (args.size() < 3) return true;
+    const Graphs& graphs = capture_.graphs;
+    return !graphs.is_removed_hook(args[2]) &&
+           (!graphs.is_done_hook(args[2]) || makes(args[0]) || makes(args[2]));
+  };
+  // First, all that gets a hooked tensor besides.
+  for (const auto& [callable, args] : behind)
+    if (comes(args)) place_all(args.size() < 3 ? tuple_of(args) : tuple_of({args[1]}));
+  fill_all();
+  for (const auto& [callable, args] : behind) {
+    if (args.size() == 3 && capture_.heap.is_tensor(args[0]) && !makes(args[0]))
+      only_hooked.insert(THPVariable_Unpack(args[0].ptr()).unsafeGetTensorImpl());
+    if (comes(args)) add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+  }
   for (const py::object& o : last) add_effects_on(o);
 }
 
@@ -453,7 +463,11 @@ void Graphs::finish(std::span<const py::object> values) {
     if (plan.makes(id)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
-  refuse_copies(plan.output_tensors);
+  std::vector<at::Tensor> seen = plan.output_tensors;
+  std::erase_if(seen, [&](const at::Tensor& t) {
+    return plan.only_hooked.contains(t.unsafeGetTensorImpl());
+  });
+  refuse_copies(seen);
   restore_leaves(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <unordered_set>
 
 #include "python/capture/capture.h"
 #include "python/cpython/types.h"
@@ -21,7 +22,8 @@ class RebuildPlan {
   Rebuild rebuild;
   std::vector<ir::Arg> outputs;  // of the graph
   std::vector<at::Tensor> output_tensors;
-  std::map<size_t, sym::Expr> output_numbers;  // in the place of tensors, by position
+  std::map<size_t, sym::Expr> output_numbers;             // in the place of tensors, by position
+  std::unordered_set<const at::TensorImpl*> only_hooked;  // of them: nobody else gets them
 
  private:
   using Kind = RebuildStep::Kind;
