@@ -137,18 +137,19 @@ def register_with_handle(
 
 
 def register_with_node(
-    tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any], handle: HookHandle
+    tensor: torch.Tensor, function: Callable[[torch.Tensor], Any], handle: HookHandle
 ) -> None:
     """The same behind all hooks of the tensor, and only if its node runs."""
 
-    def of_node(gradients: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
-        made = hook(gradients[0])
+    # Errors call it by this name, in eager too.
+    def hook(gradients: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor] | None:
+        made = function(gradients[0])
         return None if made is None else (made,)
 
     handle.tensor = None
     node = tensor.grad_fn
     assert node is not None
-    handle.real = node.register_prehook(of_node)
+    handle.real = node.register_prehook(hook)
 
 
 def register_late(tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> Any:
