@@ -405,6 +405,8 @@ SECOND = {
     "norm": lambda x: F.layer_norm(x, (3,)),
     "a view": lambda x: x.t() * x.t(),
     "a sum of squares": lambda x: x.square().sum(),
+    "of an intermediate": lambda x: x.exp().sum(),
+    "of several": lambda x: ((x * 2).tanh() * x.sigmoid()).mean(-1),
 }
 
 
