@@ -367,7 +367,7 @@ Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors t
   return out;
 }
 
-// What the forward has computed on the way, without a history, depends on what the gradients are by.
+// What the forward has computed on the way has no history; it depends on what the gradients are by.
 void Backward::Call::add_edges_of_saved(torch_autograd::edge_list& edges, const Node& node,
                                         const Given& given) const {
   bool is_computed = false;
