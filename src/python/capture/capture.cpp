@@ -157,6 +157,7 @@ bool Frames::makes_weak_reference() const {
     return o != nullptr && PyType_Check(o) &&
            PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(o), &_PyWeakref_RefType) != 0;
   };
+  if (frames_.empty()) return false;  // the code has returned
   return std::ranges::any_of(frames_.back()->stack, [&](const py::object& o) {
     if (!o || !PyCFunction_Check(o.ptr())) return is_reference_type(o.ptr());
     return is_reference_type(PyCFunction_GET_SELF(o.ptr())) || module_of(o) == "_weakref";
