@@ -1,18 +1,24 @@
 # The kernels of gemms, whose texts are the same for every model, and what many kernels call,
-# compiled with the library: the first call of a model does not wait for them. With the flags of src/jit/external.cpp.
+# compiled with the library: the first call of a model does not wait for them. With the flags of
+# src/jit/external.cpp.
 set(prebuilt_folder ${CMAKE_BINARY_DIR}/prebuilt)
 file(MAKE_DIRECTORY ${prebuilt_folder})
 set(prebuilt_flags -w -O2 -fno-sanitize=all -ffp-contract=off -fno-math-errno -fwrapv
     -fno-exceptions -fno-rtti -fno-strict-aliasing)
 set(prebuilt_kernels)
-foreach(n RANGE 19)  # of codegen::cpp::gemm_texts
-  set(avx2 ${prebuilt_folder}/avx2_${n}.cpp)
-  set(avx512 ${prebuilt_folder}/avx512_${n}.cpp)
-  set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
-  set_source_files_properties(${avx512} PROPERTIES
-                              COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
-  list(APPEND prebuilt_kernels ${avx2} ${avx512})
-endforeach()
+# Texts 0 to `last` of AVX2 and of AVX-512.
+macro(add_prebuilt prefix last)
+  foreach(n RANGE ${last})
+    set(avx2 ${prebuilt_folder}/avx2_${prefix}${n}.cpp)
+    set(avx512 ${prebuilt_folder}/avx512_${prefix}${n}.cpp)
+    set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
+    set_source_files_properties(${avx512} PROPERTIES
+                                COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
+    list(APPEND prebuilt_kernels ${avx2} ${avx512})
+  endforeach()
+endmacro()
+add_prebuilt("" 19)  # of codegen::cpp::gemm_texts
+add_prebuilt(function_ 1)  # of codegen::cpp::prebuilt_functions
 foreach(n RANGE 3)  # of those, what differs where there is AVX512_BF16
   set(avx512 ${prebuilt_folder}/avx512_bf16_${n}.cpp)
   set_source_files_properties(
@@ -25,14 +31,6 @@ foreach(n RANGE 1)  # and where there is AMX
   set_source_files_properties(
     ${amx} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mavx512bf16;-mamx-tile;-mamx-bf16;-mprefer-vector-width=512")
   list(APPEND prebuilt_kernels ${amx})
-endforeach()
-foreach(n RANGE 1)  # of codegen::cpp::prebuilt_functions
-  set(avx2 ${prebuilt_folder}/avx2_function_${n}.cpp)
-  set(avx512 ${prebuilt_folder}/avx512_function_${n}.cpp)
-  set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v3")
-  set_source_files_properties(${avx512} PROPERTIES
-                              COMPILE_OPTIONS "${prebuilt_flags};-march=x86-64-v4;-mprefer-vector-width=512")
-  list(APPEND prebuilt_kernels ${avx2} ${avx512})
 endforeach()
 add_custom_command(OUTPUT ${prebuilt_folder}/table.cpp ${prebuilt_kernels}
                    COMMAND oxy-gemms ${prebuilt_folder} DEPENDS oxy-gemms)

@@ -68,17 +68,6 @@ bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<Value
 
 // ---- binary_cross_entropy: self, target, weight, reduction ----
 
-bool is_used(const ir::Graph& g, ir::ValueId v) {
-  bool found = false;
-  const auto look = [&](ir::ValueId u) { found |= u == v; };
-  for (ir::NodeId id : g.order())
-    if (!g.node(id).dead) ir::for_each_value(g.node(id), look);
-  for (const ir::OutputSpec& o : g.outputs)
-    if (o.value.valid()) look(o.value);
-  for (const ir::Mutation& m : g.mutations) look(m.value);
-  return found;
-}
-
 bool shape_binary_cross_entropy(const Args& a, Types& out) {
   const TensorType *x = a.tensor(0), *target = a.tensor(1);
   if (!x || !target || !same_floating(*x, *target) || !known_same(x->sizes, target->sizes))
@@ -119,9 +108,9 @@ Scalar binary_cross_entropy(Element& e) {
 bool is_checked_by_loop(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);
   Types types;
-  return is_computable(a.tensor(0)->dtype) && is_used(g, n.outputs[0]) &&
-         shape_binary_cross_entropy(a, types) &&
-         (a.missing(2) || a.tensor(2)->dtype == a.tensor(0)->dtype);
+  return is_computable(a.tensor(0)->dtype) && shape_binary_cross_entropy(a, types) &&
+         (a.missing(2) || a.tensor(2)->dtype == a.tensor(0)->dtype) &&
+         g.use_counts()[n.outputs[0].index] > 0;
 }
 
 bool applies_binary_cross_entropy(const ir::Graph& g, const ir::Node& n) {
