@@ -17,6 +17,7 @@ bool plain(ir::Graph& g, const Machine&) {
 }
 
 constexpr Pass kAll[] = {
+    {"accumulate_rows", plain<accumulate_rows>, "gradients of tied embeddings in one tensor"},
     {"canonicalize", plain<canonicalize>, "one way to write each thing"},
     {"choose_layouts", plain<choose_layouts>, "channels-last activations for convolutions"},
     {"copy_operands", copy_operands, "gemms read rows that are contiguous"},
@@ -45,7 +46,8 @@ constexpr Pass kStandard[] = {
     {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},
     {"choose_layouts", plain<choose_layouts>, "while it shows what is element-wise"},
     {"copy_operands", copy_operands, "while copies can still become one"},
-    {"remove_noops", plain<remove_noops>, "what the last five laid bare"},
+    {"accumulate_rows", plain<accumulate_rows>, "once what is added is plain"},
+    {"remove_noops", plain<remove_noops>, "what the last six laid bare"},
     {"cse", plain<cse>, "equal by now: masks and casts of each layer"},
     {"dce", plain<dce>, "what all of them left behind"},
 };

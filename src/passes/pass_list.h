@@ -54,6 +54,11 @@ bool decompose(ir::Graph& g);
 // and those with few columns as the transposed gemm. Which ones: ops/contraction.h.
 bool thin_gemms(ir::Graph& g, const Machine& machine);
 
+// Adds the gradient of an embedding to another tensor of the table's size as rows, in that tensor's
+// memory; of rows that are read more than once the sums are rounded in another order. f32 and f64.
+// Stands where each gradient is one op, anywhere in front of the last dce.
+bool accumulate_rows(ir::Graph& g);
+
 // Computes at compile time what cannot change: casts, views, negation, sums and products of full
 // tensors and numbers become full tensors.
 // Stands after canonicalize (which knows one op that makes constants) and before remove_noops and

@@ -2,9 +2,9 @@
 // what one call at a time may use.
 //
 // Freshly mapped memory costs a page fault per page at its first write: more than most kernels take
-// to fill it. The pool keeps blocks that were warm a moment ago. It is bounded, and blocks that
-// nobody asked for in a while go back to the system at the next use of the pool (there is no thread
-// behind it) or with trim().
+// to fill it. The pool keeps blocks that were warm a moment ago: gradients of the last step are
+// activations of the next. It is bounded, and what was not needed for a while goes back to the
+// system at the next use of the pool (there is no thread behind it) or with trim().
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <map>
+#include <functional>
 #include <memory>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "support/fork_mutex.h"
@@ -42,31 +44,75 @@ class AlignedBlock {
   bool has_small_pages_ = false;
 };
 
+// Best fit over segments of the system's memory: a free block is split where a part of it will do,
+// and free neighbours are joined (Knuth, The Art of Computer Programming 1, 2.5). Blocks are warm,
+// or cold: memory that no page has been given to yet, or none any more.
 class BlockPool {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr size_t kMinBlock = 256 << 10;  // smaller requests do not belong here
   struct Stats {
-    size_t cached_bytes = 0, live_bytes = 0;
-    uint64_t hits = 0, misses = 0;
+    size_t cached_bytes = 0, live_bytes = 0;  // warm and free; in use
+    uint64_t hits = 0, misses = 0;            // requests served from warm blocks, and the others
   };
+  struct Block;
+  struct GiveBack {
+    void operator()(Block* block) const { block->pool->release(block); }
+  };
+  using Lease = std::unique_ptr<Block, GiveBack>;
 
-  // At least `bytes`; the block is given back by release(), from any thread.
-  AlignedBlock acquire(size_t bytes);
-  void release(AlignedBlock block);
-  void trim();  // frees every cached block
+  BlockPool() = default;
+  ~BlockPool() { trim(); }
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  // At least `bytes`, aligned to 64 of them; given back on any thread, before the pool dies.
+  Lease acquire(size_t bytes);
+  void trim();  // gives back all that is free
   Stats stats() const;
 
- private:
-  struct Cached {
-    AlignedBlock block;
-    Clock::time_point since;
+  // A part of a segment, the whole of it where it has no neighbours.
+  struct Block {
+    BlockPool* pool;
+    char* data;
+    size_t size;
+    std::shared_ptr<const std::span<char>> segment;
+    Block *before = nullptr, *after = nullptr;  // the neighbours in the segment
+    bool is_free = false, is_warm = false;
+    bool has_small_pages = false;  // huge ones were slow at the first use
+    Clock::time_point since = {};  // when it was given back
   };
-  // Takes blocks that have been idle for too long, and the oldest ones while too much is held.
-  void evict(Clock::time_point now, std::vector<AlignedBlock>& out);
+
+ private:
+  struct Smaller {
+    using is_transparent = void;
+    bool operator()(const Block* a, const Block* b) const {
+      return a->size != b->size ? a->size < b->size : std::less<>()(a->data, b->data);
+    }
+    bool operator()(const Block* a, size_t size) const { return a->size < size; }
+  };
+  struct Older {
+    bool operator()(const Block* a, const Block* b) const {
+      return a->since != b->since ? a->since < b->since : std::less<>()(a->data, b->data);
+    }
+  };
+  using Free = std::set<Block*, Smaller>;
+  using Segments = std::vector<std::shared_ptr<const std::span<char>>>;  // unmapped with the last
+
+  static Block* best_fit(const Free& free, size_t size);
+  void release(Block* block);
+  void split(Block* block, size_t size);
+  Block* joined(Block* block);
+  void enter(Block* block);  // among the free ones, and back
+  void leave(Block* block);
+  void evict(Clock::time_point now, Segments& out);
+  void cool(size_t bytes, Segments& out);
 
   mutable ForkMutex mutex_;
-  std::multimap<size_t, Cached> cached_;  // by size
+  Free warm_, cold_;
+  std::set<Block*, Older> warm_by_age_;
+  size_t most_ = 0;  // bytes that were in use at once since `turn_`
+  Clock::time_point turn_ = Clock::now();
   Stats stats_;
 };
 

@@ -17,13 +17,12 @@ namespace {
 
 // What torch calls when the storage dies, on whatever thread.
 void give_back(void* context) {
-  std::unique_ptr<runtime::AlignedBlock> block(static_cast<runtime::AlignedBlock*>(context));
-  output_pool().release(std::move(*block));
+  runtime::BlockPool::Lease(static_cast<runtime::BlockPool::Block*>(context)).reset();
 }
 
 c10::DataPtr pooled(size_t bytes) {
-  auto block = std::make_unique<runtime::AlignedBlock>(output_pool().acquire(bytes));
-  void* data = block->data();
+  runtime::BlockPool::Lease block = output_pool().acquire(bytes);
+  void* data = block->data;
   return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
 }
 

@@ -251,11 +251,12 @@ def test_frozen_parameters():
     compare_modules(make, step)
 
 
-def test_tied_weights():
+@pytest.mark.parametrize("padding", [None, 2])
+def test_tied_weights(padding):
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embedding = nn.Embedding(10, 4)
+            self.embedding = nn.Embedding(10, 4, padding_idx=padding)
             self.head = nn.Linear(4, 10, bias=False)
             self.head.weight = self.embedding.weight
 
