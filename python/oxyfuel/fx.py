@@ -46,30 +46,30 @@ def torch_graph_to_fx(graph: _C.TorchGraph, runs: bool = True) -> GraphModule:
     return _torch_module(*graph.describe(_Reference if runs else _readable))
 
 
-def _torch_module(nodes: list[tuple[Any, ...]], result: Any) -> GraphModule:
+def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
     out, values, root = Graph(), {}, torch.nn.Module()
     inputs: set[str] = set()
-    for kind, target, held, args, kwargs, outputs, _returns, name, stack, of in nodes:
-        args, kwargs = _resolve((tuple(args), kwargs), values)
-        name = name or None  # torch.fx names it by what it calls
-        if kind == "input":
-            node = out.placeholder(_unique(target, inputs))
-        elif kind == "attribute":
-            node = out.get_attr(_attach(root, target, held))
-        elif kind == "method":
-            node = out.create_node("call_method", target, args, kwargs, name=name)
-        elif kind == "region":
-            modules = [_torch_module(*region) for region in held]
-            node = _regions(out, root, target, modules, args)
-        elif isinstance(held, torch.nn.Module):
-            node = out.create_node("call_module", _attach(root, name, held), args, kwargs, name)
+    for n in nodes:
+        args, kwargs = _resolve((tuple(n.args), n.kwargs), values)
+        name = n.name or None  # torch.fx names it by what it calls
+        if n.kind == "input":
+            node = out.placeholder(_unique(n.target, inputs))
+        elif n.kind == "attribute":
+            node = out.get_attr(_attach(root, n.target, n.held))
+        elif n.kind == "method":
+            node = out.create_node("call_method", n.target, args, kwargs, name=name)
+        elif n.kind == "region":
+            modules = [_torch_module(*region) for region in n.held]
+            node = _regions(out, root, n.target, modules, args)
+        elif isinstance(n.held, torch.nn.Module):
+            node = out.create_node("call_module", _attach(root, n.name, n.held), args, kwargs, name)
         else:
-            node = out.create_node("call_function", held, args, kwargs, name=name)
-        if stack:
-            node.meta["stack_trace"] = _stack_trace(tuple(stack))
-        if of:
-            node.meta["tensor_meta"] = _metadata(*of)
-        values[outputs[0]] = node
+            node = out.create_node("call_function", n.held, args, kwargs, name=name)
+        if n.stack:
+            node.meta["stack_trace"] = _stack_trace(tuple(n.stack))
+        if n.type:
+            node.meta["tensor_meta"] = _metadata(*n.type)
+        values[n.outputs[0]] = node
     out.output(_resolve(result, values))
     return _LazyGraphModule(root, out)
 
@@ -189,36 +189,36 @@ def _aten_nodes(
     out: Graph,
     values: dict[int, Node],
     root: torch.nn.Module,
-    nodes: list[tuple[Any, ...]],
+    nodes: list[_C.DescribedNode],
     attributes: Iterator[torch.Tensor],
 ) -> list[Node]:
     """Adds the nodes, and returns those of the inputs."""
     inputs: list[Node] = []
-    for kind, target, held, args, _kwargs, outputs, returns, _name, stack, _type in nodes:
-        if kind == "input":
-            values[outputs[0]] = out.placeholder(target)
-            inputs.append(values[outputs[0]])
+    for n in nodes:
+        if n.kind == "input":
+            values[n.outputs[0]] = out.placeholder(n.target)
+            inputs.append(values[n.outputs[0]])
             continue
-        if kind == "attribute":
+        if n.kind == "attribute":
             path = f"attribute{len(values)}"
             root.register_buffer(path, next(attributes).detach())
-            values[outputs[0]] = out.get_attr(path)
+            values[n.outputs[0]] = out.get_attr(path)
             continue
-        args = _resolve(tuple(args), values)
-        if kind == "region":
-            modules = [_aten_region(*region) for region in held]
-            node = _regions(out, root, target, modules, args)
-            returns = [len(outputs)]
+        args, returns = _resolve(tuple(n.args), values), n.returns
+        if n.kind == "region":
+            modules = [_aten_region(*region) for region in n.held]
+            node = _regions(out, root, n.target, modules, args)
+            returns = [len(n.outputs)]
         else:
-            node = _call(out, target, args)
-        if stack:
-            node.meta["stack_trace"] = _stack_trace(tuple(stack))
-        for value, result in zip(outputs, _results(out, node, outputs, returns), strict=True):
+            node = _call(out, n.target, args)
+        if n.stack:
+            node.meta["stack_trace"] = _stack_trace(tuple(n.stack))
+        for value, result in zip(n.outputs, _results(out, node, n.outputs, returns), strict=True):
             values[value] = result
     return inputs
 
 
-def _aten_region(nodes: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]) -> GraphModule:
+def _aten_region(nodes: list[_C.DescribedNode], outputs: list[tuple[Any, ...]]) -> GraphModule:
     out, values, root = Graph(), {}, torch.nn.Module()
     inputs = _aten_nodes(out, values, root, nodes, iter(()))
 

@@ -65,10 +65,24 @@ py::object describe_type(const ir::Type& type) {
                         t.requires_grad);
 }
 
-// One tuple a node: (kind, target, callable, attribute or regions, args, kwargs, output value
-// numbers, returns, name, stack: file, line, function and code of each frame; type of the only
-// output). `reference(i)` gives the object that stands for value i inside arguments,
-// `reference(text)` that for a symbolic number.
+// A node as Python reads it. `held`: what is called, an attribute, or the regions; `outputs`: the
+// numbers of the values; `stack`: file, line, function and code of each frame; `type`: of the only
+// output.
+struct DescribedNode {
+  const char* kind;
+  std::string target;
+  py::object held;
+  py::list args = py::list();
+  py::dict kwargs = py::dict();
+  std::vector<uint32_t> outputs;
+  std::vector<int32_t> returns;
+  std::string name;
+  std::vector<std::tuple<std::string, int64_t, std::string, std::string>> stack;
+  py::object type;
+};
+
+// `reference(i)` gives the object that stands for value i inside arguments, `reference(text)` that
+// for a symbolic number.
 py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* host,
                   const py::object& reference) {
   static constexpr const char* kKinds[] = {"input",  "attribute", "function",
@@ -79,21 +93,21 @@ py::list describe(const ir::Graph& g, const TorchIr* torch_ir, const TorchHost* 
   for (ir::NodeId id : g.order()) {
     const ir::Node& n = g.node(id);
     if (n.dead) continue;
-    py::list args, outputs, returns;
-    for (const ir::Arg& a : n.args) args.append(argument(a, objects, reference));
-    py::dict kwargs;
-    for (const auto& [key, a] : n.kwargs) kwargs[py::str(key)] = argument(a, objects, reference);
-    for (ir::ValueId v : n.outputs) outputs.append(v.index);
-    for (int32_t r : n.returns) returns.append(r);
-    py::list stack;
+    DescribedNode d{.kind = kKinds[static_cast<int>(n.kind)],
+                    .target = n.target,
+                    .held = torch_ir ? held_by(*torch_ir, *host, n) : py::none(),
+                    .returns = n.returns,
+                    .name = n.name,
+                    .type = py::none()};
+    for (const ir::Arg& a : n.args) d.args.append(argument(a, objects, reference));
+    for (const auto& [key, a] : n.kwargs) d.kwargs[py::str(key)] = argument(a, objects, reference);
+    for (ir::ValueId v : n.outputs) d.outputs.push_back(v.index);
     if (g.has_stack(n.stack))
       for (const ir::Frame& f : g.stack(n.stack))
-        stack.append(py::make_tuple(f.file, f.line, f.function, f.code));
-    py::object held = torch_ir ? held_by(*torch_ir, *host, n) : py::none();
-    if (n.kind == ir::NodeKind::Region) held = describe_regions(n, torch_ir, host, reference);
-    out.append(py::make_tuple(
-        kKinds[static_cast<int>(n.kind)], n.target, held, args, kwargs, outputs, returns, n.name,
-        stack, n.outputs.size() == 1 ? describe_type(g.value(n.outputs[0]).type) : py::none()));
+        d.stack.emplace_back(f.file, f.line, f.function, f.code);
+    if (n.kind == ir::NodeKind::Region) d.held = describe_regions(n, torch_ir, host, reference);
+    if (n.outputs.size() == 1) d.type = describe_type(g.value(n.outputs[0]).type);
+    out.append(std::move(d));
   }
   return out;
 }
@@ -133,6 +147,17 @@ py::object describe_type(const ir::Graph& g, uint32_t value) {
 }
 
 void bind_torch_graph(py::module_& m) {
+  py::class_<DescribedNode>(m, "DescribedNode", "A node of a graph.")
+      .def_readonly("kind", &DescribedNode::kind)
+      .def_readonly("target", &DescribedNode::target)
+      .def_readonly("held", &DescribedNode::held)
+      .def_readonly("args", &DescribedNode::args)
+      .def_readonly("kwargs", &DescribedNode::kwargs)
+      .def_readonly("outputs", &DescribedNode::outputs)
+      .def_readonly("returns", &DescribedNode::returns)
+      .def_readonly("name", &DescribedNode::name)
+      .def_readonly("stack", &DescribedNode::stack)
+      .def_readonly("type", &DescribedNode::type);
   m.def("add_user_lines", &add_user_lines, py::arg("exception"), py::arg("frames"),
         "Puts frames (file, line, function), the outermost first, in front of an exception's "
         "traceback.");

@@ -67,8 +67,8 @@ def recorded(op, name: str, args) -> list[tuple]:
     graph.output(graph.call_function(op, each(tuple(args), node)))
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
     recording = _C.record(_C.TorchGraph.from_fx(module), tensors)
-    calls = [n for n in recording.describe(lambda *a: a) if n[1] == name]
-    types = [recording.type_of(value) for value in calls[-1][5]] if calls else []
+    calls = [n for n in recording.describe(lambda *a: a) if n.target == name]
+    types = [recording.type_of(value) for value in calls[-1].outputs] if calls else []
     return [(tuple(t[1]), tuple(t[2])) for t in types if t]
 
 

@@ -66,7 +66,7 @@ def check(fn, *args, mode=torch.no_grad):
 
 
 def targets(recording):
-    return [n[1] for n in recording.describe(lambda i: i) if n[0] == "op"]
+    return [n.target for n in recording.describe(lambda i: i) if n.kind == "op"]
 
 
 x23, x45 = torch.randn(2, 3), torch.randn(4, 5)
