@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "python/cpython/boundary.h"
+#include "python/op_packets.h"
 
 namespace oxy::python {
 namespace {
@@ -106,7 +107,7 @@ PyObject* call_with_sizes(std::string_view name, py::handle function, const py::
         call->op.callBoxed(call->stack);
         return THPVariable_Wrap(call->stack.back().toTensor());
       }
-    return PyObject_Call(function.ptr(), args.ptr(), kwargs.ptr());
+    return PyObject_Call(overload_of(function, args, kwargs).ptr(), args.ptr(), kwargs.ptr());
   };
   return boundary(body, nullptr);
 }

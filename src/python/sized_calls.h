@@ -10,7 +10,8 @@
 namespace oxy::python {
 
 // As PyObject_Call of the function of this name, under a recording: what it gives for symbolic ints
-// too, where its schema has plain ones. `kwargs` may be null.
+// too, where its schema has plain ones, and for fakes that an overload of a packet does not take.
+// `kwargs` may be null.
 PyObject* call_with_sizes(std::string_view name, py::handle function, const py::tuple& args,
                           py::handle kwargs);
 

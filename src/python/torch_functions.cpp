@@ -15,6 +15,8 @@ namespace oxy::python {
 namespace {
 
 constexpr std::array kModules{"torch", "torch.functional", "torch.nn.functional"};
+// Functions of torch that no other one calls, and that programs replace.
+constexpr std::array<std::string_view, 3> kCalledByUsers{"compile", "load", "save"};
 // How many sets are remembered, those that were seen last: what code puts back is known again.
 constexpr size_t kSets = 16;
 
@@ -89,6 +91,7 @@ class Sets {
     const size_t place = found.members.size();
     for (auto [name, value] : py::reinterpret_borrow<py::dict>(module)) {
       if (!PyFunction_Check(value.ptr()) && !PyCFunction_Check(value.ptr())) continue;
+      if (std::ranges::count(kCalledByUsers, view_of(name.ptr())) > 0) continue;
       if (!first_.empty() && !first_[place].contains(name)) continue;
       out[name] = unwrapped(value);
       found.patched |= is_put_by_user(value.ptr());

@@ -88,11 +88,7 @@ BoundCall::BoundCall(const runtime::ExternStep& step, const runtime::SizeProgram
       template_[i] = *formal.default_value();
     }
   }
-  for (size_t i : written_arguments(schema)) {
-    const auto position = static_cast<uint32_t>(i);
-    if (std::ranges::count(tensors_, position, &std::pair<uint32_t, uint32_t>::first) > 0)
-      written_.push_back(position);
-  }
+  written_ = written_arguments(schema);
   bind_results(step);
 }
 
@@ -138,7 +134,7 @@ void BoundCall::bind_tensor_list(const PlanArg::List& items, uint32_t position, 
 
 void BoundCall::bind_results(const runtime::ExternStep& step) {
   std::vector<int32_t> returns = step.returns;
-  if (returns.empty()) returns.assign(op_.schema().returns().size() + written_.size(), -1);
+  if (returns.empty()) returns.assign(op_.schema().returns().size(), -1);
   size_t k = 0;
   auto add = [&](uint32_t ret, int32_t item) {
     OXY_CHECK(k < step.outputs.size(), name_, " returns more than the plan says");
@@ -188,10 +184,10 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
   if (own_draw_ && own_draw_(stack)) return;
   if (written_.empty()) return op_.callBoxed(&stack);
   std::vector<at::Tensor> copies;
-  for (uint32_t position : written_) {
-    copies.push_back(stack[position].toTensor().clone());
-    stack[position] = copies.back();
-  }
+  for (size_t position : written_)
+    stack[position] = map_tensors(stack[position], [&](const at::Tensor& t) {
+      return t.defined() ? copies.emplace_back(t.clone()) : t;
+    });
   op_.callBoxed(&stack);
   for (at::Tensor& t : copies) stack.emplace_back(std::move(t));
 }

@@ -72,7 +72,7 @@ class BoundCall {
   std::vector<NumberArgument> numbers_;
   std::vector<ListArgument> lists_;
   std::vector<SizedArgument> sized_;
-  std::vector<uint32_t> written_;  // positions of arguments that the op writes
+  std::vector<size_t> written_;  // positions of arguments that the op writes
   std::vector<uint32_t> reads_;
   std::vector<Result> results_;
 };

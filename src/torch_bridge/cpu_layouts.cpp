@@ -165,8 +165,9 @@ void unshuffled(ir::TensorType& t, Args args) {
   t.strides.assign(x.strides().begin(), x.strides().end());
 }
 
-// Nothing happens where the sizes are equal.
+// Nothing happens where the sizes are equal and no memory format is asked for.
 void resize_as(ir::TensorType& t, Args args) {
+  if (!args[2].isNone()) return;
   const at::Tensor& x = args[0].toTensor();
   if (!x.sizes().equals(args[1].toTensor().sizes()) || !x.is_non_overlapping_and_dense()) return;
   for (size_t d = 0; d < t.strides.size(); ++d) t.strides[d] = x.stride(static_cast<int64_t>(d));

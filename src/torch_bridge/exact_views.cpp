@@ -394,6 +394,7 @@ struct InsideWrite {
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
+  const bool may_resize = written_arguments(op.schema()).empty();  // by out=
   std::vector<Written> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
   const size_t recorded = recording().graph.order().size();
@@ -403,7 +404,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     recording().check_write(t);
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
-    if (!is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
+    if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
     if (!keeps_layout(t)) written.push_back({t, std::move(base)});
   });
   {

@@ -40,8 +40,8 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
 c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
                       const std::function<at::Tensor(ir::ValueId)>& tensor);
 
-// Positions of the tensor arguments that an op writes. Nothing where it writes none, or in a way
-// that we do not model (a list, a result that aliases an argument, an op of torch itself).
+// Positions of the tensors and lists of tensors that an op writes. Nothing where it writes none, or
+// in a way that we do not model (a result that aliases an argument, an op of torch itself).
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 
 // The argument with what `f` gives in the place of each tensor; one without tensors as it is.
@@ -58,6 +58,15 @@ c10::IValue map_tensors(const c10::IValue& v, F&& f) {
   for (const std::optional<at::Tensor>& t : v.toOptionalTensorVector())
     out.push_back(t ? std::optional<at::Tensor>(f(*t)) : t);
   return out;
+}
+
+// Each tensor in it that is defined.
+template <class F>
+void for_each_tensor(const c10::IValue& v, F&& f) {
+  map_tensors(v, [&](const at::Tensor& t) {
+    if (t.defined()) f(t);
+    return t;
+  });
 }
 
 // The number in a zero-dimensional tensor that takes part in type promotion as a Python number

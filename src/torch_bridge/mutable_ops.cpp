@@ -2,8 +2,8 @@
 // own ops only.
 //
 // The graph gets one functional node: its outputs are the op's returns, then the new value of each
-// written argument, in the order of the schema. Whoever runs the node copies those arguments first
-// (bound_call.h).
+// written tensor, in the order of the schema. Whoever runs the node copies those tensors first
+// (bound_call.h), so that none may be part of another argument.
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "support/check.h"
@@ -15,7 +15,6 @@ namespace {
 namespace functional = at::functionalization::impl;
 
 struct Written {
-  c10::IValue& argument;
   at::Tensor wrapper, fake;
 };
 
@@ -35,22 +34,56 @@ at::Tensor another_name(const at::Tensor& fake) {
       /*version_counter=*/0, /*allow_tensor_metadata_change=*/true));
 }
 
+// The bytes of its storage from its first element to its last one.
+std::pair<int64_t, int64_t> bytes_of(const at::Tensor& t) {
+  int64_t last = t.storage_offset();
+  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
+  const auto size = static_cast<int64_t>(t.element_size());
+  return {t.storage_offset() * size, (last + 1) * size};
+}
+
+bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_alias_of(b)) return false;
+  if (a.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+      b.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    return true;
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  const auto [a_begin, a_end] = bytes_of(a);
+  const auto [b_begin, b_end] = bytes_of(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+// Unsupported where the op would see in one argument what it writes to another one.
+void check_apart(const std::vector<Written>& written, c10::ArrayRef<c10::IValue> args) {
+  std::vector<at::Tensor> all;
+  for (const c10::IValue& v : args)
+    for_each_tensor(v, [&](const at::Tensor& t) { all.push_back(t); });
+  for (const Written& w : written)
+    if (std::ranges::count_if(all, [&](const at::Tensor& t) { return may_overlap(t, w.wrapper); }) >
+        1)
+      throw Unsupported("an op that writes to what shares memory with another argument");
+}
+
 void run_functionalized(const c10::OperatorHandle& op, c10::DispatchKeySet,
                         torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const size_t base = stack->size() - schema.arguments().size();
   std::vector<Written> written;
-  for (size_t i : written_arguments(schema)) {
-    c10::IValue& v = (*stack)[base + i];
-    if (!v.isTensor() || !v.toTensor().defined()) continue;
-    if (!functional::isFunctionalTensor(v.toTensor()))
-      throw Unsupported("an op that writes to a constant");
-    written.push_back({v, v.toTensor(), {}});
-  }
+  const std::vector<size_t> positions = written_arguments(schema);
+  for (size_t i : positions)
+    for_each_tensor((*stack)[base + i], [&](const at::Tensor& t) {
+      if (!functional::isFunctionalTensor(t)) throw Unsupported("an op that writes to a constant");
+      written.push_back({t, {}});
+    });
+  check_apart(written, c10::ArrayRef(*stack).slice(base));
   for (size_t i = base; i < stack->size(); ++i) (*stack)[i] = map_tensors((*stack)[i], unwrapped);
   {
     at::AutoDispatchSkipFunctionalize below;
-    for (Written& w : written) w.argument = w.fake = another_name(w.argument.toTensor());
+    auto next = written.begin();
+    for (size_t i : positions)
+      (*stack)[base + i] = map_tensors((*stack)[base + i], [&](const at::Tensor& t) {
+        return t.defined() ? (next++)->fake = another_name(t) : t;
+      });
     op.callBoxed(stack);
   }
   for (Written& w : written) {
@@ -73,7 +106,8 @@ std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& a = schema.arguments()[i];
     if (!a.alias_info() || !a.alias_info()->isWrite()) continue;
-    if (!a.type()->isSubtypeOf(*c10::OptionalType::ofTensor())) return {};
+    const ArgKind kind = kind_of(a.real_type());
+    if (kind != ArgKind::Tensor && kind != ArgKind::TensorList) return {};
     out.push_back(i);
   }
   return out;

@@ -435,7 +435,7 @@ void OpRecorder::finish(const OpFacts& f, torch::jit::Stack& s, size_t base,
                         const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> written;
   for (size_t i : f.written)
-    if (is_defined(s[base + i])) written.push_back(s[base + i].toTensor());
+    for_each_tensor(s[base + i], [&](const at::Tensor& t) { written.push_back(t); });
   if (predicted.empty() && written.empty() && !f.has(ops::Effect))
     throw Unsupported(cat(f.target, ": an op that gives nothing back"));
   s.resize(base);

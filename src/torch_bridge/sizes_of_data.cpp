@@ -58,6 +58,11 @@ at::Tensor call_op(OpRecorder& recorder, const char* name, const char* overload,
   return s.back().toTensor();
 }
 
+// repeat_interleave with output_size, which its kernel checks.
+bool has_size_of_repeats(c10::ArrayRef<c10::IValue> args) {
+  return args.size() > 1 && !args[1].isNone();
+}
+
 bool flag(c10::ArrayRef<c10::IValue> args, size_t i) { return i < args.size() && args[i].toBool(); }
 
 // unique of all elements, or of the slices along a dimension, which lie in front in memory.
@@ -91,7 +96,9 @@ std::vector<PredictedReturn> unique(const ir::TensorType& self, std::optional<in
 OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::Stack& s,
                                             size_t base) const {
   OfDataOp found = OfDataOp::None;
-  if (f.target == kNonzeroStatic) return OfDataOp::Sizes;
+  if (f.target == kNonzeroStatic ||
+      (f.target == kRepeats && has_size_of_repeats(c10::ArrayRef(s).slice(base))))
+    return OfDataOp::Sizes;
   if (f.target == ops::kReadNumber) {
     const at::Tensor t = s[base].toTensor();
     if ((of_data_.numbers || read_numbers_.contains(r_.value_of(t).index)) &&
@@ -227,10 +234,7 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
     return {one(dense_type(self.dtype, {alike ? count_in(mask) : new_size()}))};
   }
   if (f.target == kRepeats) {
-    const bool given = args.size() > 1 && !args[1].isNone();
-    const Expr size = !given            ? new_size()
-                      : args[1].isInt() ? Expr(args[1].toInt())
-                                        : expr_of(args[1].toSymInt());
+    const Expr size = has_size_of_repeats(args) ? expr_of(args[1].toSymInt()) : new_size();
     return {one(dense_type(self.dtype, {size}))};
   }
   if (f.target == kBincount) {

@@ -434,7 +434,19 @@ def fill_op(x: torch.Tensor, value: float) -> None:
     x.fill_(value)
 
 
-Ops.moved, Ops.filled = shift_op, fill_op
+@torch.library.custom_op("oxyfuel_tests::raise_all", mutates_args={"written"})
+def raise_op(x: torch.Tensor, written: list[torch.Tensor]) -> torch.Tensor:
+    for t in written:
+        t += 1
+    return x * 2
+
+
+@raise_op.register_fake
+def _(x, written):
+    return torch.empty_like(x)
+
+
+Ops.moved, Ops.filled, Ops.raised = shift_op, fill_op, raise_op
 
 
 @call
@@ -442,6 +454,37 @@ def library_ops(x):
     y = x.clone()
     Ops.filled(y, 2.0)
     return Ops.moved(x, 1.5) + torch.ops.oxyfuel_tests.shift(y, by=0.5), y
+
+
+@call
+def lists_that_library_ops_write(x):
+    y, z = x.clone(), torch.zeros(2, 4)
+    return Ops.raised(x, [y, z[0], z[1]]), y, z + 1
+
+
+@call
+def library_ops_that_write_what_is_another_argument(x):
+    y, z = x.clone(), x.clone()
+    return Ops.raised(y, [y]), Ops.raised(z, [z[1:]]), Ops.raised(x, [z[0], z[:2]]), y, z
+
+
+@call
+def packets(x):
+    one, place = x.new_ones(()), torch.zeros(1, 1, dtype=torch.int64)
+    aten = torch.ops.aten
+    return (
+        aten.scatter(x, -1, place, x),
+        aten.scatter(x, -1, index=place, value=2.0),
+        aten.masked_fill(aten.fill(x, one), x > 0, one * 2),
+        aten.clamp(x, one, x),
+        aten.lerp(x, x + 1, x),
+        aten.cat([x, x]),
+    )
+
+
+@call
+def functions_in_c_behind_those_in_python(x):
+    return torch._VF.broadcast_tensors([x, x[:1]])
 
 
 def outcomes(build, compiled):
@@ -475,7 +518,8 @@ def test_as_in_eager_with_gradients(name):
     ["every_forward_hook", "containers", "functional_call", "weight_norm", "buffers", "shapes",
      "autocast", "no_grad_and_back", "a_decorated_function", "library_ops", "cond_of_a_constant",
      "a_copied_configuration", "attributes_of_tensors", "autograd_functions", "random_numbers",
-     "checkpoint", "transforms"],
+     "checkpoint", "transforms", "lists_that_library_ops_write", "packets",
+     "functions_in_c_behind_those_in_python"],
 )  # fmt: skip
 def test_in_one_graph(name):
     with torch.no_grad():
@@ -779,3 +823,12 @@ def test_the_storage_offset_of_what_was_written():
             found, expected = compiled(mine[offset:]), run(theirs[offset:])
             assert found[:2] == expected[:2] and found[3] == expected[3]
             assert torch.equal(found[2], expected[2]) and torch.equal(mine, theirs)
+
+
+def test_a_user_may_replace_what_no_function_of_torch_calls(monkeypatch):
+    f = oxyfuel.compile(torch.nn.functional.l1_loss, fullgraph=True)
+    x = torch.ones(3)
+    for name in ("load", "compile"):
+        f(x, x + 1)
+        monkeypatch.setattr(torch, name, lambda *args: None)
+    assert f(x, x + 1) == 1 and oxyfuel.stats()["graphs"] == 1

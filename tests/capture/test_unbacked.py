@@ -239,6 +239,23 @@ def test_sizes_of_data(name):
     counted(OF_DATA[name], [calls[0], (calls[0][0].flip(0),), (torch.full((9,), 4),)])
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_repeats_whose_sum_is_given(dynamic):
+    def f(x, t, n):
+        return torch.repeat_interleave(x, t, 0, output_size=n) * 2, torch.repeat_interleave(t)
+
+    def whole(x, t, n):
+        return torch.repeat_interleave(x, t, output_size=n), t.repeat_interleave(t, output_size=n)
+
+    counted(f, [(t.float(), t, int(t.sum())) for t in data()], dynamic=dynamic)
+    compiled = oxyfuel.compile(whole, fullgraph=True, dynamic=dynamic)
+    t = torch.tensor([2, 0, 3])
+    for n in (5, 5):
+        assert all(map(torch.equal, compiled(t + 1.0, t, n), whole(t + 1.0, t, n)))
+    with pytest.raises(RuntimeError, match="does not match"):
+        compiled(t + 1.0, t, 6)
+
+
 # ---- numbers
 
 OF_NUMBER = {

@@ -159,7 +159,10 @@ LAYOUTS = {
     "aten.pixel_unshuffle.default": each(given(F.pixel_unshuffle, downscale_factor=2), images()),
     "aten.channel_shuffle.default": each(given(F.channel_shuffle, groups=2), images()[:-1]),
     "aten.resize_as.default": [
-        (torch.ops.aten.resize_as.default, x, y) for x in images() for y in images()
+        (given(torch.ops.aten.resize_as.default, memory_format=form), x, y)
+        for form in (None, torch.channels_last, torch.contiguous_format, torch.preserve_format)
+        for x in images()
+        for y in images()
     ],
     "aten._fft_r2c.default": [
         (given(torch.fft.rfftn, dim=d), x)

@@ -369,9 +369,12 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   }
   if (auto made = tensor_of_numbers(name, callable, args, kwargs)) return made;
   if (auto classes = one_hot(name, args, kwargs)) return classes;
-  if (!name.starts_with("torch._C._") || name.starts_with("torch._C._nn") ||
-      name.starts_with("torch._C._fft") || name.starts_with("torch._C._linalg") ||
-      name.starts_with("torch._C._special")) {
+  // With those that have a function in Python in front: torch._VF.
+  static constexpr std::array kFunctionsInC = {"torch._C._nn", "torch._C._fft", "torch._C._linalg",
+                                               "torch._C._special",
+                                               "torch._C._VariableFunctionsClass"};
+  if (!name.starts_with("torch._C._") ||
+      std::ranges::any_of(kFunctionsInC, [&](auto home) { return name.starts_with(home); })) {
     py::object result = numbers().record_with_numbers(
         ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args, kwargs);
     if (!PyCFunction_Check(p) && !PyFunction_Check(p)) graphs().note_op(result);
