@@ -12,6 +12,7 @@
 #include "pipeline/pipeline.h"
 #include "python/bindings.h"
 #include "python/compile_graph.h"
+#include "python/fake_implementations.h"
 #include "python/replay.h"
 #include "runtime/bandwidth.h"
 #include "schedule/cpu/pass_list.h"
@@ -149,6 +150,7 @@ bool keeps_tensors(torch::autograd::Node& node) {
 
 void bind_execution(py::module_& m) {
   bridge::set_keeps_tensors(keeps_tensors);
+  provide_fake_implementations();
   bridge::set_interrupt_poll([] {
     const py::gil_scoped_acquire gil;
     check(PyErr_CheckSignals());

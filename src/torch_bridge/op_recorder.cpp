@@ -175,17 +175,6 @@ std::optional<std::vector<PredictedReturn>> stand_in_of_sparse(const OpFacts& f,
   return {{{.is_list = false, .is_tensor = true, .tensors = {{true, type, -1}}, .data = {}}}};
 }
 
-std::vector<PredictedReturn> predict(const c10::OperatorHandle& op, const OpFacts& f,
-                                     c10::ArrayRef<c10::IValue> args) {
-  if (!f.dynamic_shape) return predict_on_meta(op, args);
-  try {
-    return predict_on_meta(op, args);
-  } catch (const std::exception&) {
-    throw DataDependent(cat(f.target, ": the shape of its result depends on data (data-dependent)"),
-                        false);
-  }
-}
-
 ir::Type type_of_data(const c10::IValue& v) {
   if (v.isInt()) return ir::Type::integer(v.toInt());
   if (v.isDouble()) return ir::Type{ir::Type::Kind::Float, {}, 0};
@@ -313,9 +302,9 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
       !is_loop) {
     const std::vector<sym::Expr> sizes = sizes_by_rule(f, args);
     if (!f.info || of_complex || !f.info->decomposition || !sizes.empty())
-      predicted = predict_by_probes(op, given, sizes, *r_.shapes->facts());
+      predicted = predict_by_probes({op, given, {}}, sizes, *r_.shapes->facts());
   }
-  if (!predicted) predicted = predict(op, f, given);
+  if (!predicted) predicted = predict_by_torch(op, f, given);
   require_sizes(f, *predicted, facts_of_sizes());
   if (f.only_tensor_returns && !predicted->empty() && !predicted->front().tensors.empty())
     refuse_as_eager(f.target, given, predicted->front().tensors[0].type, facts_of_sizes());

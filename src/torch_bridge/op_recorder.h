@@ -100,6 +100,8 @@ class OpRecorder {
                              size_t base);
   void index_by_masks(const c10::OperatorHandle& op, torch::jit::Stack& s, size_t base);
   Predicted predict_by_data(const OpFacts& f, c10::ArrayRef<c10::IValue> args);
+  Predicted predict_by_torch(const c10::OperatorHandle& op, const OpFacts& f,
+                             c10::ArrayRef<c10::IValue> args);
   sym::Expr count_in(const at::Tensor& mask);
   void add_workspace(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
                      Predicted& predicted) const;

@@ -42,11 +42,11 @@ double magnitude_at(const Point& p, Expr e) {
   return out;
 }
 
-// The expressions in the arguments.
+// The expressions in the arguments, and the sizes of data.
 class Sizes {
  public:
-  explicit Sizes(c10::ArrayRef<c10::IValue> args) {
-    for (const c10::IValue& v : args) {
+  explicit Sizes(const ProbedCall& call) {
+    for (const c10::IValue& v : call.args) {
       map_tensors(v, [&](const at::Tensor& t) {
         if (t.defined()) add(t);
         return t;
@@ -56,6 +56,7 @@ class Sizes {
         return sym::hint(e);
       });
     }
+    for (Expr e : call.of_data) add(e);
   }
 
   const std::vector<Expr>& all() const { return all_; }
@@ -266,8 +267,7 @@ std::optional<PredictedTensor> fitted(const Fits& arguments, const Answers& answ
 }
 
 // What the op gives at a place; nothing where it refuses the sizes.
-std::optional<Prediction> answer(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
-                                 const Point& p) {
+std::optional<Prediction> answer(const ProbedCall& call, const Point& p) {
   auto value = [&](Expr e) { return value_at(p, e); };
   auto tensor = [&](const at::Tensor& t) {
     if (!t.defined() || !is_symbolic(t)) return t;
@@ -279,22 +279,25 @@ std::optional<Prediction> answer(const c10::OperatorHandle& op, c10::ArrayRef<c1
   };
   try {
     std::vector<c10::IValue> concrete;
-    for (const c10::IValue& v : args)
+    for (const c10::IValue& v : call.args)
       concrete.push_back(with_values(map_tensors(v, tensor), value));
-    return predict_on_meta(op, concrete);
+    std::vector<int64_t> of_data;
+    for (Expr e : call.of_data) of_data.push_back(value(e));
+    return predict_on_meta(call.op, concrete, of_data);
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
 // Pins the sizes that the op refuses to see changed alone; false where there are none.
-bool pin_needed(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
-                const std::vector<Point>& points, const Sizes& sizes, sym::ShapeFacts& facts) {
+bool pin_needed(const ProbedCall& call, const std::vector<Point>& points, const Sizes& sizes,
+                sym::ShapeFacts& facts) {
   bool pinned = false;
   for (Expr s : sizes.symbols()) {
+    if (std::ranges::find(call.of_data, s) != call.of_data.end()) continue;
     Point p = points[0];
     p[s.symbol_index()] = points[1].at(s.symbol_index());
-    if (answer(op, args, p)) continue;
+    if (answer(call, p)) continue;
     facts.pin(s);
     pinned = true;
   }
@@ -362,8 +365,7 @@ std::vector<Point> far_places(const Point& hints, const sym::ShapeFacts& facts) 
 }
 
 // What is fitted holds wherever the op was asked.
-std::optional<Prediction> fit_everywhere(const c10::OperatorHandle& op,
-                                         c10::ArrayRef<c10::IValue> args, const Sizes& sizes,
+std::optional<Prediction> fit_everywhere(const ProbedCall& call, const Sizes& sizes,
                                          std::span<const Expr> likely, std::vector<Point> points,
                                          std::vector<Prediction> answers,
                                          const sym::ShapeFacts& facts) {
@@ -371,7 +373,7 @@ std::optional<Prediction> fit_everywhere(const c10::OperatorHandle& op,
   std::optional<Prediction> out = fit();
   for (const Point& p : far_places(points[0], facts)) {
     if (!out) return out;
-    auto found = answer(op, args, p);
+    auto found = answer(call, p);
     if (!found || agrees(*out, *found, p)) continue;
     points.push_back(p);
     answers.push_back(std::move(*found));
@@ -382,25 +384,24 @@ std::optional<Prediction> fit_everywhere(const c10::OperatorHandle& op,
 
 }  // namespace
 
-std::optional<Prediction> predict_by_probes(const c10::OperatorHandle& op,
-                                            c10::ArrayRef<c10::IValue> args,
-                                            std::span<const Expr> likely, sym::ShapeFacts& facts) {
+std::optional<Prediction> predict_by_probes(const ProbedCall& call, std::span<const Expr> likely,
+                                            sym::ShapeFacts& facts) {
   for (bool pinned = true; pinned;) {
     pinned = false;
-    const Sizes sizes(args);
-    if (sizes.symbols().empty()) return answer(op, args, {});  // facts have made them numbers
+    const Sizes sizes(call);
+    if (sizes.symbols().empty()) return answer(call, {});  // facts have made them numbers
     const auto points = places(sizes, facts);
     if (!points) return std::nullopt;
     std::vector<Prediction> answers;
     for (const Point& p : *points) {
-      auto a = answer(op, args, p);
+      auto a = answer(call, p);
       if (!a) break;
       answers.push_back(std::move(*a));
     }
     if (answers.size() == kProbes)
-      return fit_everywhere(op, args, sizes, likely, *points, std::move(answers), facts);
+      return fit_everywhere(call, sizes, likely, *points, std::move(answers), facts);
     // Where it fails at the hints, whoever asks next hears of it.
-    if (!answers.empty()) pinned = pin_needed(op, args, *points, sizes, facts);
+    if (!answers.empty()) pinned = pin_needed(call, *points, sizes, facts);
   }
   return std::nullopt;
 }

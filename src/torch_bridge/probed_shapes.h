@@ -16,9 +16,15 @@
 
 namespace oxy::bridge {
 
+// An op with its arguments; `of_data`: symbols for the sizes of data that it asks for.
+struct ProbedCall {
+  const c10::OperatorHandle& op;
+  c10::ArrayRef<c10::IValue> args;
+  std::span<const sym::Expr> of_data;
+};
+
 // Nothing where the op refuses its arguments, too. `likely`: expressions to try first.
-std::optional<std::vector<PredictedReturn>> predict_by_probes(const c10::OperatorHandle& op,
-                                                              c10::ArrayRef<c10::IValue> args,
+std::optional<std::vector<PredictedReturn>> predict_by_probes(const ProbedCall& call,
                                                               std::span<const sym::Expr> likely,
                                                               sym::ShapeFacts& facts);
 

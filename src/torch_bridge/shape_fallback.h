@@ -7,6 +7,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <span>
+
 #include "ir/types.h"
 
 namespace oxy::bridge {
@@ -26,9 +28,21 @@ struct PredictedReturn {
   c10::IValue data;
 };
 
-// `args`: as they came off the stack, fakes for tensors. They are not changed.
+// `args`: as they came off the stack, fakes for tensors. They are not changed. `sizes_of_data`:
+// what the op's fake implementation gets for those that it asks for, in order.
 std::vector<PredictedReturn> predict_on_meta(const c10::OperatorHandle& op,
-                                             c10::ArrayRef<c10::IValue> args);
+                                             c10::ArrayRef<c10::IValue> args,
+                                             std::span<const int64_t> sizes_of_data = {});
+
+// How many sizes of data (torch.library.get_ctx) the op's fake implementation asks for.
+size_t sizes_asked_for(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args);
+
+// Runs what torch.library.register_fake knows of an op on the meta tensors on the stack, and leaves
+// the results there. Gives how many sizes of data it asked for, each the next of these; more than
+// there are is an exception. 0 also where nothing is known, and then nothing runs.
+using RunFake = size_t (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                           std::span<const int64_t> sizes_of_data);
+void set_run_fake(RunFake run);
 
 // Where torch's shape rules, which speak of no device, differ from what its CPU kernels give:
 // corrects the predicted strides of an op's results. `args`: the fakes that it was called with.

@@ -1,6 +1,7 @@
 // Ops that give a number of data, or sizes that depend on it: symbols of their own (OfData). A mask
-// as an index is taken apart into its places, which then index as any numbers do. And a size that
-// only the library behind an op knows.
+// as an index is taken apart into its places, which then index as any numbers do. Sizes that the
+// fake implementation of an op from outside torch asks for. And a size that only the library behind
+// an op knows.
 #include <ATen/core/functional.h>
 #include <c10/core/GradMode.h>
 
@@ -8,6 +9,7 @@
 
 #include "support/check.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/probed_shapes.h"
 
 namespace oxy::bridge {
 namespace {
@@ -261,6 +263,35 @@ OpRecorder::Predicted OpRecorder::predict_by_data(const OpFacts& f,
   const int64_t d = dim.toInt() < 0 ? dim.toInt() + self.dim() : dim.toInt();
   if (d < 0 || d >= self.dim()) throw Unsupported("a dimension that a tensor does not have");
   return unique(self, d, true, true, true, new_size());
+}
+
+// Of an op whose fake implementation asks for sizes of data, each is the size of a result.
+OpRecorder::Predicted OpRecorder::predict_by_torch(const c10::OperatorHandle& op, const OpFacts& f,
+                                                   c10::ArrayRef<c10::IValue> args) {
+  try {
+    return predict_on_meta(op, args);
+  } catch (const std::exception&) {
+    const size_t asked = f.info == nullptr && !f.dynamic_shape ? sizes_asked_for(op, args) : 0;
+    if (asked == 0 && !f.dynamic_shape) throw;
+    const std::string what = cat(f.target,
+                                 ": the shape of its result depends on data "
+                                 "(data-dependent)");
+    const bool possible = asked > 0 && of_data_.sizes;
+    if (!possible || !r_.shapes) throw DataDependent(what, false, possible);
+    constexpr int64_t kGuess = 8;
+    std::vector<Expr> sizes;
+    for (size_t i = 0; i < asked; i++) sizes.push_back(r_.shapes->size_of_data(kGuess));
+    auto predicted = predict_by_probes({op, args, sizes}, {}, *r_.shapes->facts());
+    if (!predicted) throw DataDependent(what, false);
+    for (Expr size : sizes) {
+      bool is_result = false;
+      for (const PredictedReturn& r : *predicted)
+        for (const PredictedTensor& t : r.tensors)
+          is_result |= std::ranges::find(t.type.sizes, size) != t.type.sizes.end();
+      if (!is_result) throw DataDependent(what, false);
+    }
+    return std::move(*predicted);
+  }
 }
 
 // What oneDNN leaves for the gradient of a recurrent layer, which torch's shape rule calls empty.

@@ -256,6 +256,68 @@ def test_repeats_whose_sum_is_given(dynamic):
         compiled(t + 1.0, t, 6)
 
 
+@pytest.fixture
+def ops():
+    """Ops whose fake implementations ask for sizes of data."""
+
+    def positive(x, times=1):
+        return x[x > 0].view(-1, 1).repeat(1, times)
+
+    def positive_fake(x, times=1):
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size(), times)
+
+    def apart(x, times=1):
+        return x[x > 0], x[x <= 0].view(-1, 1).repeat(times, 3), x * times
+
+    def apart_fake(x, times=1):
+        ctx = torch.library.get_ctx()
+        some, others = ctx.new_dynamic_size(), ctx.new_dynamic_size(min=0, max=100)
+        return x.new_empty(some), x.new_empty(others, 3), torch.empty_like(x)
+
+    def spread(x, times=1):
+        return x.new_ones(times * 9).as_strided((2,), (int((x > 0).sum()),))
+
+    def spread_fake(x, times=1):
+        return x.new_empty_strided((2,), (torch.library.get_ctx().new_dynamic_size(),))
+
+    with torch.library._scoped_library("oxyfuel_unbacked", "FRAGMENT") as library:
+        for f, fake in ((positive, positive_fake), (apart, apart_fake), (spread, spread_fake)):
+            results = "Tensor, Tensor, Tensor" if f is apart else "Tensor"
+            library.define(f"{f.__name__}(Tensor x, *, int times=1) -> ({results})")
+            library.impl(f.__name__, f, "CPU")
+            torch.library.register_fake(f"oxyfuel_unbacked::{f.__name__}", fake, lib=library)
+        yield torch.ops.oxyfuel_unbacked
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_that_fake_implementations_ask_for(ops, dynamic):
+    calls = [(t - 2.0,) for t in data()] if dynamic else [(x,) for x in torch.randn(5, 9)]
+    counted(lambda x: ops.positive(x + 1, times=2).sum(0) * 2, calls, dynamic=dynamic)
+    oxyfuel.reset()
+    counted(lambda x: [r + 1 for r in ops.apart(x * 2)], calls, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_sizes_asked_for_that_are_a_break(ops, captured):
+    torch._dynamo.config.capture_dynamic_output_shape_ops = captured  # the fixture's patch ends it
+    f = (lambda x: ops.spread(x) + 1) if captured else (lambda x: ops.positive(x) + 1)
+    x = torch.ones(5)
+    same(oxyfuel.compile(f)(x), f(x))
+    with pytest.raises(oxyfuel.GraphBreak, match="depends on data"):
+        oxyfuel.compile(f, fullgraph=True)(x)
+
+
+def test_a_list_has_as_many_items_as_its_tensor():
+    def f(x, t):
+        return x.reshape(t.tolist()) + t.tolist()[-1]
+
+    compiled = oxyfuel.compile(f, fullgraph=True, dynamic=True)
+    for sizes in ([2, 12], [4, 6], [2, 3, 4], [3, 4, 2]):
+        x, t = torch.randn(24), torch.tensor(sizes)
+        same(compiled(x, t), f(x, t))
+    assert oxyfuel.stats()["graphs"] == 2
+
+
 # ---- numbers
 
 OF_NUMBER = {

@@ -105,14 +105,16 @@ py::object Sizes::number_in(const py::object& tensor) {
 }
 
 py::object Sizes::list_of(const py::object& tensor) {
-  constexpr int64_t kMost = 64;
+  constexpr int64_t kMost = 256;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (t.dim() == 0) return number_in(tensor);
-  if (bridge::is_symbolic(t) || t.numel() > kMost || !of_data().numbers ||
+  const sym::Expr count = bridge::expr_of(t.sym_size(0)), all = bridge::expr_of(t.sym_numel());
+  if (!of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted || sym::hint(all) > kMost ||
       !at::isIntegralType(t.scalar_type(), false))
     return {};
   py::list out;
-  for (int64_t i = 0; i < t.size(0); i++) {
+  const int64_t items = count.is_const() ? count.value() : graphs().recorder().facts()->pin(count);
+  for (int64_t i = 0; i < items; i++) {
     const py::object item =
         list_of(calls().call_method(tensor, "select", {py::int_(0), py::int_(i)}, {}));
     if (!item) return {};
