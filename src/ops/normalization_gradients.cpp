@@ -19,8 +19,10 @@ bool shape_softmax_backward(const Args& a, Types& out) {
   const TensorType *grad = a.tensor(0), *y = a.tensor(1);
   const auto dim = a.integer(2);
   if (!is_real(grad) || !y || !dim || !wrap_dim(*dim, grad->dim())) return false;
-  if (y->dtype != grad->dtype || a.dtype(3) != grad->dtype || !known_same(grad->sizes, y->sizes))
-    return false;
+  if (y->dtype != grad->dtype || !known_same(grad->sizes, y->sizes)) return false;
+  // The operand's dtype asks for nothing but one that eager refuses here.
+  const auto dtype = a.dtype(3);
+  if (!dtype || (*dtype == DType::F16 && grad->dtype == DType::F32)) return false;
   return give(out, fresh(*grad, grad->sizes));
 }
 
@@ -29,6 +31,7 @@ bool decompose_softmax_backward(Rewriter& r, const ir::Node& n, std::vector<Valu
   const TensorType result = r.type(n.outputs[0]);
   const auto dim = Args(r.graph(), n).dim(2, result.dim());
   if (!is_real(&result) || result.dim() == 0 || !dim || result.numel().is_const(0)) return false;
+  if (r.type(n.arg(0).value()).dtype != result.dtype) return false;
   const ValueId grad = r.widen(n.arg(0).value()), y = r.widen(n.arg(1).value());
   if (Log) {
     const ValueId sum = r.sum(grad, {*dim}, true);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -91,6 +92,8 @@ def softmax_cases() -> None:
         for grad, x in pairs():
             case(f"{name}.default", grad, x.softmax(-1), -1, F32)
         case(f"{name}.default", randn(3, 4), randn(3, 4), 2, F32)
+        for dtype, operand in itertools.permutations(FLOATS, 2):
+            case(f"{name}.default", randn(3, 4, dtype=dtype), randn(3, 4, dtype=dtype), 1, operand)
 
 
 MASKS = ([True, True, True], [True, False, False], [False, True, True], [False, False, True])
