@@ -164,6 +164,23 @@ bool shape_mv(const Args& a, Types& out) {
   return give(out, fresh(*x, {x->sizes.begin(), x->sizes.end() - 1}));
 }
 
+// Over the matrices, column by column.
+bool shape_geqrf(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  if (!t || t->dim() < 2 || (t->dtype != DType::F32 && t->dtype != DType::F64)) return false;
+  const size_t rows = t->sizes.size() - 2;
+  const Expr m = t->sizes[rows], n = t->sizes.back();
+  if (std::ranges::any_of(t->sizes, [](Expr e) { return sym::known_less(0, e) != true; }))
+    return false;
+  Sizes turned = t->sizes, factors(t->sizes.begin(), t->sizes.end() - 2);
+  std::swap(turned[rows], turned.back());
+  TensorType matrices = fresh(*t, turned);
+  std::swap(matrices.sizes[rows], matrices.sizes.back());
+  std::swap(matrices.strides[rows], matrices.strides.back());
+  factors.push_back(sym::min(m, n));
+  return give(out, std::move(matrices)) && give(out, fresh(*t, factors));
+}
+
 // The solutions are written over the right sides, column by column. The drivers that find singular
 // values leave out residuals where the values of a matrix say so.
 bool shape_lstsq(const Args& a, Types& out) {

@@ -423,6 +423,90 @@ bool shape_pairs(const Args& a, Types& out) {
   return give(out, fresh(*t, {sym::floordiv(rows * (rows - Expr(1)), Expr(2))}));
 }
 
+// ---- histograms: ATen's kernels ----
+
+// Argument `at`: nothing, or the weight of each element.
+bool weighs(const Args& a, size_t at, const TensorType& self, const Sizes& elements) {
+  const TensorType* weight = a.tensor(at);
+  return a.missing(at) ||
+         (weight && weight->dtype == self.dtype && known_same(weight->sizes, elements));
+}
+
+// Argument `at`: nothing, or the least and the largest value of each coordinate.
+bool bounds(const Args& a, size_t at, size_t coordinates) {
+  if (a.missing(at)) return true;
+  const auto* items = a[at].items();
+  if (!items || items->size() != 2 * coordinates) return false;
+  const Args ends = a.with(*items);
+  for (size_t i = 0; i < items->size(); i += 2) {
+    const auto least = ends.number(i), most = ends.number(i + 1);
+    if (!least || !most || !std::isfinite(*least) || !std::isfinite(*most) || *most < *least)
+      return false;
+  }
+  return true;
+}
+
+bool is_counted(const TensorType* t) {
+  return t && (t->dtype == DType::F32 || t->dtype == DType::F64);
+}
+
+bool shape_histogram(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto bins = a.integer(1, 100);
+  if (!is_counted(t) || !bins || *bins < 1 || !bounds(a, 2, 1) || !weighs(a, 3, *t, t->sizes))
+    return false;
+  return give(out, fresh(*t, {*bins})) && give(out, fresh(*t, {*bins + 1}));
+}
+
+bool shape_histogram_of_edges(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(0), *edges = a.tensor(1);
+  if (!is_counted(t) || !edges || edges->dtype != t->dtype || edges->dim() != 1 ||
+      sym::known_less(1, edges->sizes[0]) != true || !weighs(a, 2, *t, t->sizes))
+    return false;
+  return give(out, fresh(*t, {edges->sizes[0] - Expr(1)})) && give(out, fresh(*t, edges->sizes));
+}
+
+// How many bins each coordinate has, the last dimension being a point's; false for what eager
+// refuses.
+bool bins_of_points(const Args& a, std::vector<int64_t>& bins) {
+  const TensorType* t = a.tensor(0);
+  if (!is_counted(t) || t->dim() < 2 || !a.integers(1, bins) ||
+      !t->sizes.back().is_const(static_cast<int64_t>(bins.size())))
+    return false;
+  const Sizes points(t->sizes.begin(), t->sizes.end() - 1);
+  return std::ranges::all_of(bins, [](int64_t n) { return n > 0; }) && bounds(a, 2, bins.size()) &&
+         weighs(a, 3, *t, points);
+}
+
+bool shape_histogramdd(const Args& a, Types& out) {
+  std::vector<int64_t> bins;
+  if (!bins_of_points(a, bins)) return false;
+  return give(out, fresh(*a.tensor(0), Sizes(bins.begin(), bins.end())));
+}
+
+bool shape_histogramdd_edges(const Args& a, Types& out) {
+  std::vector<int64_t> bins;
+  if (!bins_of_points(a, bins)) return false;
+  for (const int64_t n : bins) give(out, fresh(*a.tensor(0), {n + 1}));
+  return true;
+}
+
+bool shape_histogramdd_of_edges(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  std::vector<const TensorType*> edges;
+  if (!is_counted(t) || t->dim() < 2 || !a.tensors(1, edges) ||
+      !t->sizes.back().is_const(static_cast<int64_t>(edges.size())) ||
+      !weighs(a, 2, *t, Sizes(t->sizes.begin(), t->sizes.end() - 1)))
+    return false;
+  Sizes bins;
+  for (const TensorType* e : edges) {
+    if (e->dtype != t->dtype || e->dim() != 1 || sym::known_less(1, e->sizes[0]) != true)
+      return false;
+    bins.push_back(e->sizes[0] - Expr(1));
+  }
+  return give(out, fresh(*t, bins));
+}
+
 template <size_t Dim>
 bool shape_sort(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);

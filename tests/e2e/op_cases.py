@@ -714,6 +714,24 @@ def extern_cases() -> None:
                     if batch:
                         right = randn(*batch, m, dtype=dtype)
                         case("linalg_lstsq.default", a, right, None, driver)
+            for batch in ((), (2,), (2, 3)):
+                case("geqrf.default", randn(*batch, m, n, dtype=dtype))
+        x, points = randn(3, 5, dtype=dtype), randn(7, 2, dtype=dtype)
+        edges = torch.linspace(-1, 1, 5, dtype=dtype)
+        for ends, weight, weights in ((None, None, None), ([-1.0, 1.0], x.abs(), points[:, 0])):
+            of_points = ([3, 2], ends and ends * 2, weights, ends is not None)
+            case("histogram.bin_ct", x, 4, ends, weight, ends is not None)
+            case("histogram.bins_tensor", x, edges, weight)
+            case("_histogramdd_bin_edges.default", points, *of_points)
+            case("_histogramdd_from_bin_cts.default", points, *of_points)
+            case("_histogramdd_from_bin_tensors.default", points, [edges, edges[1:]], weights)
+        case("histogram.bin_ct", x)
+        case("histogram.bin_ct", x, 0)
+        case("histogram.bin_ct", x, 4, [1.0, -1.0])
+        case("histogram.bin_ct", x.to(torch.int64), 4)
+        case("histogram.bins_tensor", x, edges.to(F64 if dtype == F32 else F32))
+        case("_histogramdd_from_bin_cts.default", points, [3, 2, 4])
+        case("_histogramdd_from_bin_cts.default", points, [3, 2], None, points)
     case("dot.default", randn(5), randn(5))
     for name in ("tril_indices.default", "triu_indices.default"):
         for rows, columns in ((4, 4), (3, 7), (6, 2), (1, 1)):

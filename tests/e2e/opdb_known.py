@@ -26,7 +26,6 @@ EAGER = by_name(
             narrow __getitem__ repeat_interleave nn.functional.ctc_loss bincount
             nn.functional.one_hot istft""",
         "an argument or a result is sparse": "sparse.sampled_addmm sparse.mm.reduce to_sparse",
-        "torch has no shape rule for the operator": "geqrf histogram histogramdd",
         "torch cannot functionalise the operator in place": """
             polygamma.polygamma_n_0 polygamma.polygamma_n_1 polygamma.polygamma_n_2
             polygamma.polygamma_n_3 polygamma.polygamma_n_4 lerp""",
