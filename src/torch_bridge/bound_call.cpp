@@ -3,6 +3,7 @@
 
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 
@@ -70,6 +71,12 @@ IValue ivalue_of(int64_t number, ArgKind kind) {
     default:
       throw Unsupported("an argument of a kind that has no size");
   }
+}
+
+// With the same strides, also where there are gaps.
+at::Tensor copy_of(const at::Tensor& t) {
+  if (t.is_non_overlapping_and_dense()) return t.clone();
+  return at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t);
 }
 
 }  // namespace
@@ -186,7 +193,7 @@ void BoundCall::call(const std::vector<at::Tensor>& tensors, std::span<const int
   std::vector<at::Tensor> copies;
   for (size_t position : written_)
     stack[position] = map_tensors(stack[position], [&](const at::Tensor& t) {
-      return t.defined() ? copies.emplace_back(t.clone()) : t;
+      return t.defined() ? copies.emplace_back(copy_of(t)) : t;
     });
   op_.callBoxed(&stack);
   for (at::Tensor& t : copies) stack.emplace_back(std::move(t));

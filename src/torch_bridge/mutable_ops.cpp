@@ -6,6 +6,10 @@
 // (bound_call.h), so that none may be part of another argument.
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <algorithm>
+#include <functional>
+#include <span>
+
 #include "support/check.h"
 #include "torch_bridge/op_recorder.h"
 
@@ -42,6 +46,36 @@ std::pair<int64_t, int64_t> bytes_of(const at::Tensor& t) {
   return {t.storage_offset() * size, (last + 1) * size};
 }
 
+// How far apart two elements of tensors with equal strides may be in a dimension: by `least` to
+// `most` steps of `stride`.
+struct Steps {
+  int64_t stride, least, most;
+};
+
+// Whether steps in these dimensions, the wide ones first, add up to a distance; true also where
+// that takes too long to find out.
+bool reaches(int64_t distance, std::span<const Steps> dims, int& tries) {
+  if (dims.empty() || --tries < 0) return distance == 0 || tries < 0;
+  const auto [stride, least, most] = dims[0];
+  int64_t rest = 0;  // what the others add at most
+  for (const Steps& s : dims.subspan(1)) rest += s.stride * std::max(-s.least, s.most);
+  for (int64_t k = least; k <= most; ++k)
+    if (std::abs(distance - k * stride) <= rest &&
+        reaches(distance - k * stride, dims.subspan(1), tries))
+      return true;
+  return false;
+}
+
+// Of tensors that differ in where they begin and in their sizes: interleaved ones do not overlap.
+bool overlap_by_steps(const at::Tensor& a, const at::Tensor& b) {
+  constexpr int kTries = 1000;
+  std::vector<Steps> dims;
+  for (int64_t d = 0; d < a.dim(); ++d) dims.push_back({a.stride(d), 1 - b.size(d), a.size(d) - 1});
+  std::ranges::sort(dims, std::greater<>(), &Steps::stride);
+  int tries = kTries;
+  return reaches(b.storage_offset() - a.storage_offset(), dims, tries);
+}
+
 bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_alias_of(b)) return false;
   if (a.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
@@ -50,7 +84,9 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   const auto [a_begin, a_end] = bytes_of(a);
   const auto [b_begin, b_end] = bytes_of(b);
-  return a_begin < b_end && b_begin < a_end;
+  if (a_end <= b_begin || b_end <= a_begin) return false;
+  const bool alike = a.dtype() == b.dtype() && a.strides() == b.strides();
+  return !alike || overlap_by_steps(a, b);
 }
 
 // Unsupported where the op would see in one argument what it writes to another one.

@@ -459,13 +459,15 @@ def library_ops(x):
 @call
 def lists_that_library_ops_write(x):
     y, z = x.clone(), torch.zeros(2, 4)
-    return Ops.raised(x, [y, z[0], z[1]]), y, z + 1
+    even, odd = z.view(2, 2, 2).unbind(1)
+    return Ops.raised(x, [y, z[0], z[1]]), Ops.raised(even, [odd]), y, z + 1
 
 
 @call
 def library_ops_that_write_what_is_another_argument(x):
     y, z = x.clone(), x.clone()
-    return Ops.raised(y, [y]), Ops.raised(z, [z[1:]]), Ops.raised(x, [z[0], z[:2]]), y, z
+    results = Ops.raised(y, [y]), Ops.raised(z, [z[1:]]), Ops.raised(x, [z[0], z[:2]])
+    return *results, Ops.raised(x, [z[:, :2], z[:, 1:3]]), y, z
 
 
 @call
