@@ -2,6 +2,7 @@
 calls, by whatever way captured code comes to them."""
 
 import functools
+import operator
 
 import pytest
 import torch
@@ -50,6 +51,10 @@ PATCHES = {
     "operator": (lambda x: x + 1, Tensor, "__add__", lambda s, o: s * 11),
     "reflected operator": (lambda x: 1 + x, Tensor, "__radd__", lambda s, o: s * 11),
     "operator of two": (lambda x: x + x.cos(), Tensor, "__add__", lambda s, o: s * 2 - o),
+    "operator beside one that changes in place": (
+        lambda x: (y := x * 1, operator.iadd(y, 1))[1], Tensor, "__add__", lambda s, o: s * 11),
+    "reflected operator that is not asked": (
+        lambda x: x + x.cos(), Tensor, "__radd__", lambda s, o: s * 11),
     "comparison": (lambda x: (x < 1) * x, Tensor, "__lt__", lambda s, o: s.gt(o)),
     "change in place": (
         lambda x: (y := x * 1, y.__iadd__(1))[1], Tensor, "__iadd__", lambda s, o: s.mul_(4)),
@@ -106,6 +111,20 @@ def test_a_patch_of_a_parameter(monkeypatch):
     torch.testing.assert_close(compiled(x), f(x))
     monkeypatch.setattr(nn.Parameter, "sin", lambda s: s * 5, raising=False)
     torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_an_optimizer_beside_a_patch(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda *args: None)
+    results = []
+    for f in (lambda step: step, oxyfuel.compile):
+        p = nn.Parameter(torch.linspace(-1, 2, 6))
+        optimizer = torch.optim.Adam([p], lr=0.1)
+        p.grad = p.detach() + 1
+        step = f(optimizer.step)
+        for _ in range(3):
+            step()
+        results.append(p.detach())
+    torch.testing.assert_close(*results)
 
 
 def test_what_a_patch_reads_is_guarded(monkeypatch):

@@ -70,8 +70,11 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   };
   if (!binary)
     return gives(method(0, cat("__", base, "__")), args) ? std::optional(out) : std::nullopt;
+  const bool taken = binary && heap().is_tensor(args[0]) && is_tensor_operand(args[1]);
   if (in_place) {
-    if (gives(method(0, cat("__", base, "__")), args)) return out;
+    PyObject* changes = method(0, cat("__", base, "__"));
+    if (gives(changes, args)) return out;
+    if (taken && changes == nullptr) return std::nullopt;
     if (!heap().is_tensor(args[0]))
       if (auto done = change_in_place(base, args)) return done;
     base = base.substr(1);
@@ -86,6 +89,7 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   const bool first = theirs != nullptr && is_derived_of(other, type) &&
                      (!mirror.empty() || effects().lookup(type, py::str(reflected)) != theirs);
   if (first && gives(theirs, swapped)) return out;
+  if (taken && mine == nullptr) return std::nullopt;
   // Of != there is what == says.
   if (name == "ne" && mine == nullptr && is_of_object(type, "__ne__"))
     if (gives(method(0, "__eq__"), args)) return py::bool_(!truth(out));
@@ -106,7 +110,8 @@ PyObject* Objects::user_method(py::handle tensor, const std::string& name) {
 // What a tensor's own operator takes beside it; of all else it says NotImplemented.
 bool Objects::is_tensor_operand(py::handle o) {
   PyObject* p = o.ptr();
-  return PyLong_Check(p) || PyFloat_Check(p) || PyComplex_Check(p) || has_torch_function(o);
+  return heap().is_tensor(o) || PyLong_Check(p) || PyFloat_Check(p) || PyComplex_Check(p) ||
+         numbers().is_graph_float(o) || has_torch_function(o);
 }
 
 // Whether the class is a user's that has a __torch_function__, other than that of a tensor.
