@@ -362,6 +362,46 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     return as_array(a)[(slice(None),) * (axis % dims) + (indices,)]
 
 
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    t, at = as_array(arr).tensor, as_array(indices).tensor
+    if axis is None:
+        t, axis = t.reshape(-1), 0
+    if at.dtype == torch.bool or at.is_floating_point() or at.dim() != t.dim() or t.dim() == 0:
+        raise Unsupported("indices of another kind")
+    at = at.to(torch.int64)
+    return Array(torch.take_along_dim(t, torch.where(at < 0, at + t.size(axis), at), axis))
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    if not copy or not xi:
+        raise Unsupported("an option of meshgrid")
+    order = list(range(len(xi)))
+    if indexing == "xy" and len(xi) > 1:
+        order[:2] = [1, 0]
+    made = []
+    for i, x in enumerate(xi):
+        shape = [1] * len(xi)
+        shape[order[i]] = -1
+        made.append(as_array(x).tensor.reshape(shape))
+    if not sparse:
+        made = torch.broadcast_tensors(*made)
+    return tuple([Array(t.clone(memory_format=torch.contiguous_format)) for t in made])
+
+
+def fftshift(x: Any, axes: Any = None) -> Any:
+    return shifted(x, axes, lambda n: n // 2)
+
+
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    return shifted(x, axes, lambda n: -(n // 2))
+
+
+def shifted(x: Any, axes: Any, by: Any) -> Any:
+    t = as_array(x).tensor
+    dims = tuple(range(t.dim())) if axes is None else shape_of(axes)
+    return Array(torch.roll(t, tuple([by(t.size(d)) for d in dims]), dims))
+
+
 def triu(m: Any, k: int = 0) -> Any:
     return Array(torch.triu(m.tensor, k))
 
@@ -407,6 +447,20 @@ def clip(
     if low is None and high is None:
         a = a.copy()
     return a if out is None else finish(a.tensor, a.tensor.dtype, out)
+
+
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    a = as_array(x)
+    for n in (nan, posinf, neginf):
+        if n is not None and (isinstance(n, bool) or not isinstance(n, (int, float))):
+            raise Unsupported("an option of nan_to_num")
+    if not copy:
+        raise Unsupported("an option of nan_to_num")
+    if not a.tensor.is_floating_point():
+        return a.copy()
+    return Array(torch.nan_to_num(a.tensor, nan, posinf, neginf), a.scalar)
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -545,13 +599,16 @@ def linspace(
     for n in (start, stop):
         if isinstance(n, (bool, Array)) or not isinstance(n, (int, float)):
             raise Unsupported("an end that is no number")
-    if retstep or dtype is not None or not endpoint or num < 2 or start == stop:
+    to = torch.float64 if dtype is None else torch_type(dtype)
+    if retstep or not to.is_floating_point or num < 2 or start == stop:
         raise Unsupported("an option of linspace")
-    step = (stop - start) / (num - 1)
+    step = (stop - start) / (num - 1 if endpoint else num)
     if step == 0:
         raise Unsupported("a step that vanishes")
-    numbers = torch.arange(num - 1, dtype=torch.float64) * step + start
-    return Array(torch.cat([numbers, torch.full((1,), stop, dtype=torch.float64)]))
+    numbers = torch.arange(num - 1 if endpoint else num, dtype=torch.float64) * step + start
+    if endpoint:
+        numbers = torch.cat([numbers, torch.full((1,), stop, dtype=torch.float64)])
+    return Array(numbers.to(to))
 
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
@@ -610,12 +667,13 @@ OVER_ARRAYS = {
         "isclose": isclose, "around": around, "round": around, "sort": sort, "dot": dot,
         "outer": outer, "einsum": einsum, "shape": shape, "ndim": ndim, "size": size,
         "zeros_like": zeros_like, "ones_like": ones_like, "empty_like": empty_like,
-        "full_like": full_like, "copy": copy,
+        "full_like": full_like, "copy": copy, "meshgrid": meshgrid, "nan_to_num": nan_to_num,
+        "take_along_axis": take_along_axis,
     }.items()
 }  # fmt: skip
 OVER_ARRAYS |= {
-    np.linalg.norm: norm, torch.from_numpy: from_numpy, torch.as_tensor: as_tensor,
-    torch.tensor: tensor,
+    np.linalg.norm: norm, np.fft.fftshift: fftshift, np.fft.ifftshift: ifftshift,
+    torch.from_numpy: from_numpy, torch.as_tensor: as_tensor, torch.tensor: tensor,
 }  # fmt: skip
 
 # Those that make arrays of anything, or of nothing.

@@ -330,6 +330,7 @@ class Array:
     itemsize = property(lambda self: self.tensor.element_size())
     nbytes = property(lambda self: self.tensor.element_size() * self.tensor.numel())
     T = property(lambda self: self.transpose())
+    real = property(lambda self: self)
 
     @property
     def strides(self) -> tuple[int, ...]:
