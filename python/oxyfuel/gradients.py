@@ -131,9 +131,17 @@ def register_hook(
 def register_with_handle(
     tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any], handle: HookHandle
 ) -> None:
-    """Registers a hook with a result of a graph."""
+    """Registers a hook with a result of a graph, or with one of its inputs."""
     handle.tensor = None
     handle.real = tensor.register_hook(hook)
+
+
+def register_behind_accumulation(
+    tensor: torch.Tensor, hook: Callable[[torch.Tensor], Any], handle: HookHandle
+) -> None:
+    """The same for `register_post_accumulate_grad_hook`, of a leaf."""
+    handle.tensor = None
+    handle.real = tensor.register_post_accumulate_grad_hook(hook)
 
 
 def register_with_node(

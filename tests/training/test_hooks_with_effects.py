@@ -373,3 +373,60 @@ def test_hooks_of_leaves_come_and_go():
         compiled(w)
         assert w.grad.tolist() == [2, 2, 2]
     assert heard == [(1, 6), (3, 6), (3, 6)]
+
+
+HOOKS_OF_INPUTS = {
+    "one": lambda x, heard: x.register_hook(lambda g: g * 2),
+    "kept": lambda x, heard: heard.append(x.register_hook(lambda g: g * 2)),
+    "with an effect": lambda x, heard: x.register_hook(lambda g: heard.append(g.sum())),
+    "replaced": lambda x, heard: (
+        x.register_hook(lambda g: g * 2).remove(),
+        x.register_hook(lambda g: g * 3),
+    ),
+    "behind": lambda x, heard: x.register_post_accumulate_grad_hook(
+        lambda p: heard.append(p.grad.clone())
+    ),
+}
+
+
+@pytest.mark.parametrize("leaf", [True, False], ids=["leaf", "no leaf"])
+@pytest.mark.parametrize("name", HOOKS_OF_INPUTS)
+def test_hooks_of_inputs_that_stay(name, leaf):
+    if name == "behind" and not leaf:
+        pytest.skip("torch has it for leaves alone")
+
+    def run(f):
+        out = []
+        for i in range(3):
+            w, heard = torch.full((3,), i + 1.0, requires_grad=True), []
+            x = w if leaf else w * 2
+            f(x, heard).sum().backward()
+            for handle in heard:
+                if not isinstance(handle, torch.Tensor):
+                    handle.remove()
+            (x.detach() * w).sum().backward()
+            out += [w.grad, [h for h in heard if isinstance(h, torch.Tensor)]]
+        return out
+
+    def f(x, heard):
+        y = x * x
+        HOOKS_OF_INPUTS[name](x, heard)
+        return y + x
+
+    assert not first_difference(run(oxyfuel.compile(f)), run(f))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["unsupported"] == stats["fallbacks"] == 0
+
+
+def test_a_hook_of_an_input_that_is_written():
+    def f(x):
+        x.register_hook(lambda g: g * 2)
+        x.mul_(2)
+        return x * x
+
+    def run(f):
+        w = torch.ones(3, requires_grad=True)
+        f(w * 3).sum().backward()
+        return w.grad
+
+    assert not first_difference(run(oxyfuel.compile(f)), run(f))

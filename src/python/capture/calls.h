@@ -103,7 +103,8 @@ class Calls : public Part {
   void rehearse_vmap(py::handle type, const Arguments& args);
   py::object call_differentiable(py::handle type, const Arguments& args, const Keywords& kwargs);
   py::object register_hook(const py::object& tensor, const py::object& hook);
-  py::object register_late_hook(const py::object& tensor, const py::object& hook);
+  py::object register_late_hook(const py::object& tensor, const py::object& hook,
+                                const char* function);
   py::object register_with_node(const py::object& tensor, const py::object& hook);
   py::object register_leaf_hook(const py::object& leaf, const py::object& hook, const char* kind);
   py::object retain_gradient(const py::object& tensor);

@@ -79,6 +79,11 @@ void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
       refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
     if (!f.late || f.done || f.removed) continue;
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
+    if (heap().tracked(f.hooked)->source.valid()) {  // it has its node already
+      if (torch::autograd::impl::gradient_edge(t).function != f.node)
+        refuse_function(f, BreakId::torch_call, "a hook of what is written");
+      continue;
+    }
     const at::Tensor taker = taker_of_gradients(t, outputs);
     if (!taker.defined() || !taker.is_same(t))
       refuse_function(f, BreakId::torch_call, "a hook of what shares memory");
@@ -137,6 +142,8 @@ Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
     if (from.empty()) from = histories_of(roots);
     if (!bridge::leads_to(from, *f.node)) continue;
     if (f.removed) refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
+    if (heap().tracked(f.hooked)->source.valid())
+      refuse_function(f, BreakId::torch_call, "a hook of an input");
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
     if (t._version() != *f.late || torch::autograd::impl::gradient_edge(t).function != f.node)
       refuse_function(f, BreakId::torch_call, "a hook of what is written");
@@ -242,14 +249,16 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
   graphs().refuse_hook_in_hook();
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (t.is_leaf()) return register_leaf_hook(tensor, hook, "_backward_hooks");
-  if (heap().tracked(tensor)->source.valid() || !t.requires_grad() || graphs().inner() != nullptr ||
+  const Tracked& k = *heap().tracked(tensor);
+  if ((k.source.valid() && !k.original) || !t.requires_grad() || graphs().inner() != nullptr ||
       is_transformed())
     throw Break(BreakId::torch_call, "Tensor.register_hook");
+  if (k.source.valid()) return register_late_hook(tensor, hook, "register_with_handle");
   // What a tensor retains is behind all its hooks.
   const bool retains = graphs().gradient_kept(tensor) != nullptr;
   if (graphs().hooks_late || retains || graphs().has_hooks_of_node(tensor) ||
       !PyFunction_Check(hook.ptr()))
-    return register_late_hook(tensor, hook);
+    return register_late_hook(tensor, hook, "register_with_handle");
   static const py::object& follow = *new py::object(of_gradients("hook_results"));
   const py::object gradient = call(member_of<"torch", "zeros_like">(), {tensor},
                                    {{py::str("requires_grad"), py::bool_(false)}});
@@ -273,12 +282,12 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
 
 // Of one that has effects, or is none of Python's functions: it is called as in eager, when
 // gradients arrive at the tensor, which the graph hands out.
-py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook) {
+py::object Calls::register_late_hook(const py::object& tensor, const py::object& hook,
+                                     const char* function) {
   graphs().refuse_hook_in_hook();
-  static const py::object& function = *new py::object(of_gradients("register_with_handle"));
   const py::object handle = call(hook_handle(), {tensor}, {});
   graphs().note_late_hook(tensor, hook, handle);
-  behind_.emplace_back(function, Arguments{tensor, hook, handle});
+  behind_.emplace_back(of_gradients(function), Arguments{tensor, hook, handle});
   return handle;
 }
 
@@ -292,15 +301,21 @@ py::object Calls::register_with_node(const py::object& tensor, const py::object&
   return handle;
 }
 
-// Of a leaf of before the call, in the dict that it has for hooks of this kind.
+// Of a leaf of before the call, in the dict that it has for hooks of this kind; with `hooks_late`
+// once the graph has run.
 py::object Calls::register_leaf_hook(const py::object& leaf, const py::object& hook,
                                      const char* kind) {
   graphs().refuse_hook_in_hook();
   const at::Tensor& t = THPVariable_Unpack(leaf.ptr());
   const Tracked& k = *heap().tracked(leaf);
   if (!k.source.valid() || !k.original || !t.requires_grad() || !t.is_leaf() ||
-      graphs().hooks_late || graphs().inner() != nullptr || is_transformed())
+      graphs().inner() != nullptr || is_transformed())
     throw Break(BreakId::torch_call, "a hook of a leaf");
+  if (graphs().hooks_late)
+    return register_late_hook(leaf, hook,
+                              std::string_view(kind) == "_backward_hooks"
+                                  ? "register_with_handle"
+                                  : "register_behind_accumulation");
   py::object hooks = graphs().hooks_of(leaf, kind);
   if (!hooks) {
     hooks = call(member_of<"collections", "OrderedDict">(), {});
