@@ -43,3 +43,62 @@ def test_answers(name, anew):
         if anew:
             oxyfuel.reset()
         assert compiled(x) == f(x)
+
+
+def counted(x):
+    x.count = getattr(x, "count", 0) + 1
+    return x * x.count
+
+
+def made(x):
+    y, z = x + 1, x * 2
+    y.title, y.parts, z.unseen = "y", [x, y, z], 3
+    z.gone = 1
+    del z.gone
+    return y, hasattr(z, "gone"), y.parts[2] * z.unseen
+
+
+def behind_a_break(x):
+    y = x + 1
+    y.scale = x * 3
+    torch._dynamo.graph_break()
+    return y * y.scale, y
+
+
+def deleted(x):
+    x.mark = 1
+    del x.mark
+    try:
+        return x.mark
+    except AttributeError as e:
+        return x + 1, str(e)
+
+
+@pytest.mark.parametrize("function", [counted, made, behind_a_break, deleted])
+def test_attributes_of_the_users(function):
+    """As eager leaves them with an input, and with a tensor that is given away."""
+
+    def run(f):
+        x, out = torch.arange(3.0), []
+        for _ in range(4):
+            result = f(x)
+            first = result[0] if isinstance(result, tuple) else result
+            out += [result, vars(x), vars(first)]
+        return str(out)
+
+    assert run(oxyfuel.compile(function)) == run(function)
+    assert oxyfuel.stats()["graph_breaks"] == (function is behind_a_break)
+
+
+def test_an_attribute_of_one_of_two_tensors():
+    def f(x, y):
+        x.mark = 1
+        return hasattr(y, "mark")
+
+    compiled = oxyfuel.compile(f)
+    x = torch.ones(2)
+    assert [compiled(torch.ones(2), x), compiled(x, x), compiled(x, torch.ones(2))] == [
+        False,
+        True,
+        False,
+    ]

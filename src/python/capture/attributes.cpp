@@ -604,7 +604,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   }
   if (heap().is_tensor(o)) {
     if (is_text(name.ptr(), "data")) return calls().set_data(o, value);
-    throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
+    return calls().set_tensor_attr(o, name, value);
   }
   if (is_array(o) && !arrays().in_array_code())
     throw Break(BreakId::numpy, "assignment to ", text(name));

@@ -53,6 +53,8 @@ class Calls : public Part {
   Done call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs);
   py::object tensor_attr(py::handle tensor, py::handle name);
   void set_data(py::handle tensor, py::handle value);
+  void set_tensor_attr(py::handle tensor, py::handle name, py::handle value);
+  py::object attributes_of_input(py::handle tensor);
   void set_gradient(py::handle tensor, py::handle value);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);

@@ -611,6 +611,7 @@ void Effects::guard_distinct() {
   };
   for (const py::object& w : written_) {
     if (PyType_Check(w.ptr()) || PyCell_Check(w.ptr())) continue;
+    if (!heap().tracked(w)->source.valid()) continue;  // a tensor that is made here
     const Source place = heap().sources[heap().tracked(w)->source];
     auto owner = heap().by_source().end();
     if (place.kind == SourceKind::InstanceDict) owner = heap().by_source().find(place.base);

@@ -332,9 +332,12 @@ void RebuildPlan::add_effects() {
     if (const Writes& w = capture_.effects.writes_of(o); w.advanced != 0 && !w.driven)
       add_effect({Write::Advance, place(o), {}, w.advanced});
   std::vector<py::object> last;
+  std::vector<py::object> made;  // tensors; their attributes matter where they leave
   for (const py::object& o : capture_.effects.all_written())
     if (Calls::is_state_of_warnings(o))
       last.push_back(o);
+    else if (capture_.heap.is_tensor(o) && !capture_.heap.tracked(o)->source.valid())
+      made.push_back(o);
     else
       add_effects_on(o);
   const auto& behind = capture_.calls.behind();
@@ -352,6 +355,13 @@ void RebuildPlan::add_effects() {
     if (args.size() == 3 && capture_.heap.is_tensor(args[0]) && !makes(args[0]))
       only_hooked.insert(THPVariable_Unpack(args[0].ptr()).unsafeGetTensorImpl());
     if (comes(args)) add_effect({Write::Call, constant(callable), place_all(tuple_of(args))});
+  }
+  while (true) {
+    const auto leaves = std::ranges::find_if(made, [&](const py::object& o) { return makes(o); });
+    if (leaves == made.end()) break;
+    const py::object o = *leaves;
+    made.erase(leaves);
+    add_effects_on(o);
   }
   for (const py::object& o : last) add_effects_on(o);
 }

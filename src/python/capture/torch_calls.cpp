@@ -143,18 +143,45 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr || Py_TYPE(found)->tp_descr_get == nullptr) {
-    // What the user has put there. The descriptor of `__dict__` makes one where there is none.
-    if (Tracked* k = heap().tracked(tensor); k->source.valid() && k->original) {
-      const py::object dict = k->original.attr("__dict__");
-      const SourceId source = heap().sources.attribute(k->source, names().dict_);
-      if (py::object own = effects().dict_get(objects().existing_dict(dict, source), name))
-        return own;
+    if (py::object dict = attributes_of_input(tensor)) {
+      if (py::object own = effects().dict_get(dict, name)) return own;
+    } else if (py::object own = effects().written(tensor, name); own) {
+      return own;
     }
     if (found != nullptr) return heap().wrap(found, classes().member_source(type, name));
     PyErr_Format(PyExc_AttributeError, "'Tensor' object has no attribute '%U'", name.ptr());
     throw py::error_already_set();
   }
   throw Break(BreakId::tensor_attribute, "Tensor.", n);
+}
+
+// What the user has put there. The descriptor of `__dict__` makes one where there is none. Null for
+// what the code has made.
+py::object Calls::attributes_of_input(py::handle tensor) {
+  const Tracked* k = heap().tracked(tensor);
+  if (!k->source.valid() || !k->original) return {};
+  const py::object dict = k->original.attr("__dict__");
+  return objects().existing_dict(dict, heap().sources.attribute(k->source, names().dict_));
+}
+
+// `value` is null where the attribute is deleted.
+void Calls::set_tensor_attr(py::handle tensor, py::handle name, py::handle value) {
+  PyTypeObject* type = as_type(objects().type_of(tensor));
+  const auto is_users = [&](PyObject* method) {
+    PyObject* found = _PyType_Lookup(type, method);
+    return found != nullptr && is_put_by_user(found);
+  };
+  static const py::str& deleter = *new py::str("__delattr__");
+  if (_PyType_Lookup(type, name.ptr()) != nullptr || is_users(names().setattr_) ||
+      is_users(deleter.ptr()) || graphs().inner() != nullptr)
+    throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
+  if (!value) tensor_attr(tensor, name);  // raises where there is none
+  if (py::object dict = attributes_of_input(tensor))
+    return value ? effects().dict_write(dict, name, value) : effects().dict_delete(dict, name);
+  if (heap().tracked(tensor)->source.valid())
+    throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
+  if (value) return effects().write_attribute(tensor, name, value);
+  effects().writes_of(tensor).items.attr("pop")(name);
 }
 
 // An input's fake is a leaf where the input is one, until a write makes it the result of an op.
@@ -458,9 +485,12 @@ py::object Calls::deep_copy(py::handle tensor, const py::object& table) {
   if (existing) {
     const py::object dict = k->original.attr("__dict__");
     if (!gradient(tensor, py::str("grad")).is_none()) refuse("with its gradient");
-    if (PyDict_Size(dict.ptr()) != 0) refuse("with attributes");
+    const Tracked* attributes = heap().tracked(dict);
+    if (PyDict_Size(dict.ptr()) != 0 || (attributes != nullptr && attributes->writes))
+      refuse("with attributes");
     heap().guard(GuardKind::Length, heap().sources.attribute(k->source, names().dict_), {}, 0);
   }
+  if (!existing && k->writes) refuse("with attributes");
   if (!storage_offset(tensor).equal(py::int_(0))) refuse("of a part of its memory");
   // Tensors that share memory have copies that share one.
   heap().hold(table);
