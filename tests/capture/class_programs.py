@@ -535,6 +535,19 @@ def main(x, n, items, table, thing):
         kept = e
     return kept.args, type(kept).__name__, x, [kept]
 """,
+    "a namedtuple": """
+def main(x, n, items, table, thing):
+    P = collections.namedtuple("P", "a b c", defaults=[n])
+    p, names = P(x, n), ["k", "class"]
+    q = p._replace(b=[P])
+    odd = collections.namedtuple("Odd", names, rename=True)(x, 2)
+    try:
+        collections.namedtuple("P", "1b")
+    except ValueError as e:
+        wrong = str(e)
+    return (p, q.b[0] is type(q) is P, P.__module__, p._asdict()["c"], P._make([1, 2, 3]).c, odd._1,
+            odd._fields, wrong, isinstance(p, tuple), P._field_defaults)
+""",
     "type of what is returned": """
 def main(x, n, items, table, thing):
     A = type("A", (), {"k": n})

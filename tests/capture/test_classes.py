@@ -278,3 +278,24 @@ def test_a_metaclass_whose_call_is_no_function(meta, monkeypatch):
         _Builtin: lambda x: made([x, x * 2]),
     }.get(meta, lambda x: made(x * 2))
     assert str(oxyfuel.compile(program)(torch.ones(2))) == str(program(torch.ones(2)))
+
+
+def test_a_namedtuple_class_that_leaves():
+    """Each call has its own class."""
+
+    def f(x, names):
+        made = collections.namedtuple("Made", names)
+        names.append("more")
+        torch._dynamo.graph_break() if x.dim() == 2 else None
+        return made(x + 1, [made]), made
+
+    compiled = oxyfuel.compile(f)
+    for x in (torch.ones(2), torch.ones(2, 1)):
+        for names in (["a", "b"], ["a", "b"], ["c", "d"]):
+            given = list(names)
+            pair, made = compiled(x, given)
+            assert given == [*names, "more"] and made._fields == tuple(names)
+            assert type(pair) is made is pair[1][0] and made.__module__ == __name__
+            assert torch.equal(getattr(pair, names[0]), x + 1)
+        assert oxyfuel.stats()["graph_breaks"] == 0 or x.dim() == 2
+    assert compiled(torch.ones(2), ["a", "b"])[1] is not compiled(torch.ones(2), ["a", "b"])[1]

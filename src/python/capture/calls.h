@@ -168,6 +168,13 @@ class Classes : public Part {
   py::object build_class(Arguments args, Keywords kwargs);
   py::object make_class(py::handle metaclass, const Arguments& args, const Keywords& kwargs);
   py::object make_dataclass(py::handle maker, const Arguments& args, const Keywords& kwargs);
+  std::optional<py::object> make_named_tuple(py::handle maker, const Arguments& args,
+                                             const Keywords& kwargs);
+  struct Again {
+    py::object function;
+    Arguments arguments;
+  };
+  const Again* made_again(py::handle type) const;  // null for what is no such class
   bool is_made_class(py::handle type) const { return made_classes_.contains(type.ptr()); }
   SourceId member_source(py::handle type, py::handle name);
   void guard_registrations(PyTypeObject* type, py::handle asked);
@@ -182,9 +189,11 @@ class Classes : public Part {
   struct MadeClass {
     std::vector<size_t> steps;  // where a capture may stop in front of it
     UserStack stack;
+    Again again;  // what makes it for a call that gives it away
   };
 
   void add_made_class(const py::object& made);
+  void add_made_methods(const py::object& made);
   void refuse_class_hooks(py::handle bases, py::handle names);
 
   std::unordered_map<PyObject*, MadeClass> made_classes_;

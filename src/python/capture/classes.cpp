@@ -2,10 +2,11 @@
 // CPython gives it its slots and its order of bases. A call that hits the graph makes none.
 //
 // So a class made here may be used but not leave the call: what is planned for afterwards refuses
-// it, and the capture stops in front of its statement. Of its own members nothing is guarded; those
-// that it has from classes that were there before are. Code that CPython would run while the class
-// is made (a metaclass, __init_subclass__, __set_name__) is a break, too. Of abstract classes what
-// isinstance and issubclass say is guarded, which a registration may change.
+// it, and the capture stops in front of its statement. One of collections.namedtuple may: each call
+// makes it again. Of its own members nothing is guarded; those that it has from classes that were
+// there before are. Code that CPython would run while the class is made (a metaclass,
+// __init_subclass__, __set_name__) is a break, too. Of abstract classes what isinstance and
+// issubclass say is guarded, which a registration may change.
 #include "python/capture/capture.h"
 #include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
@@ -231,7 +232,8 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
 
 void Classes::add_made_class(const py::object& made) {
   heap().hold(made);
-  made_classes_.emplace(made.ptr(), MadeClass{frames().places_to_stop(), frames().user_stack()});
+  made_classes_.emplace(made.ptr(),
+                        MadeClass{frames().places_to_stop(), frames().user_stack(), {}});
 }
 
 // What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases'
@@ -247,12 +249,50 @@ py::object Classes::make_dataclass(py::handle maker, const Arguments& args,
   }
   py::object made = calls().call_real(maker, args, kwargs);
   if (!is_made_class(made)) add_made_class(made);
-  for (auto [name, value] : py::dict(made.attr("__dict__"))) {
-    if (!PyFunction_Check(value.ptr()) || heap().tracked(value)) continue;
-    heap().entry(value.ptr());  // made here
-    heap().hold(borrow(value));
-  }
+  add_made_methods(made);
   return made;
+}
+
+void Classes::add_made_methods(const py::object& made) {
+  for (auto [name, value] : py::dict(made.attr("__dict__"))) {
+    PyObject* function = python_function(value.ptr());
+    if (function == nullptr || heap().tracked(function)) continue;
+    heap().entry(function);
+    heap().hold(borrow(function));
+  }
+}
+
+// collections.namedtuple of plain names and values runs as it is, and in each call that gives the
+// class away.
+std::optional<py::object> Classes::make_named_tuple(py::handle maker, const Arguments& args,
+                                                    const Keywords& kwargs) {
+  bool plain = true;
+  const auto read = [&](const py::object& a) -> py::object {
+    const bool items = PyList_CheckExact(a.ptr()) || PyTuple_CheckExact(a.ptr());
+    py::object out = items ? py::object(py::tuple(heap().contents(a))) : a;
+    plain &= is_plain_key(out.ptr());
+    return out;
+  };
+  Arguments names;
+  py::dict settings;
+  for (const py::object& a : args) names.push_back(read(a));
+  for (const auto& [key, value] : kwargs) settings[key] = read(value);
+  PyObject* module = PyDict_GetItemString(
+      as_function(frames().stack().back()->function)->func_globals, "__name__");
+  if (!settings.contains("module") && module != nullptr)  // CPython would ask the frame that runs
+    settings["module"] = py::handle(module);
+  if (!plain) return std::nullopt;
+  const py::object again = member_of<"functools", "partial">()(maker, **settings);
+  py::object made = again(*tuple_of(names));
+  add_made_class(made);
+  made_classes_.at(made.ptr()).again = Again{again, names};
+  add_made_methods(made);
+  return made;
+}
+
+const Classes::Again* Classes::made_again(py::handle type) const {
+  auto it = made_classes_.find(type.ptr());
+  return it == made_classes_.end() || !it->second.again.function ? nullptr : &it->second.again;
 }
 
 // Where a member of the class was found: nowhere for what the captured code has made. What stands
@@ -313,7 +353,7 @@ bool Classes::matches_as(py::handle o, unsigned long flag) {
   return (type->tp_flags & flag) != 0;
 }
 
-// Neither a class made here nor an object of one outlives the capture.
+// Neither a class made here nor an object of one outlives the capture, unless it can be made again.
 void Classes::refuse_made_class(py::handle o) const {
   if (made_classes_.empty()) return;
   auto it = made_classes_.find(o.ptr());
@@ -321,7 +361,7 @@ void Classes::refuse_made_class(py::handle o) const {
   if (it == made_classes_.end() &&
       (Py_TYPE(o.ptr()) == &PyMemberDescr_Type || Py_TYPE(o.ptr()) == &PyGetSetDescr_Type))
     it = made_classes_.find((PyObject*)PyDescr_TYPE(o.ptr()));
-  if (it == made_classes_.end()) return;
+  if (it == made_classes_.end() || it->second.again.function) return;
   Break out(BreakId::local_class, as_type(it->first)->tp_name);
   out.steps = it->second.steps;
   out.stack = it->second.stack.frames();

@@ -125,6 +125,8 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, type_object(type),
                       {borrow(PyMethod_GET_FUNCTION(p)), borrow(PyMethod_GET_SELF(p))});
   if (PyCell_Check(p)) return add_unfilled(o, {Kind::Cell, 0, {}, {}});
+  if (const auto* again = capture_.classes.made_again(o))
+    return place_call(o, again->function, again->arguments);
   if (is_polyfill(o)) refuse(o);  // of another class than the original
   if (PyFunction_Check(p)) return capture_.heap.tracked(o) ? place_function(o) : constant(o);
   if (PySlice_Check(p) && !capture_.heap.is_fixed(p)) {

@@ -227,6 +227,9 @@ uint32_t RebuildPlan::place_tuple(py::handle o) {
     if (const py::dict hidden = hidden_fields(o); !hidden.empty()) parts.push_back(hidden);
     return place_call(o, py::type::of(o), parts);
   }
+  if (capture_.classes.made_again(py::type::of(o)))
+    return place_call(o, type_object(&PyTuple_Type).attr("__new__"),
+                      {py::type::of(o), py::tuple(plain_list(o))});
   return add_instance(o, {Kind::Tuple, 0, py::type::of(o), place_all(plain_list(o))});
 }
 
