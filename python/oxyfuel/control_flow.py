@@ -84,6 +84,27 @@ def while_loop(
     return apart(carried, given)
 
 
+def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """As torch's prototype of that name, unrolled."""
+    flat, spec = torch.utils._pytree.tree_flatten(xs)
+    if not all(isinstance(x, torch.Tensor) for x in flat):
+        raise RuntimeError(f"Mapped xs can only consist of tensors. Got xs {flat}.")
+    shapes = [x.shape for x in flat]
+    if shapes[0][0] == 0:
+        raise RuntimeError("Leading dimensions of mapped xs cannot be 0.")
+    if any(shape[0] != shapes[0][0] for shape in shapes):
+        raise RuntimeError(
+            f"Leading dimensions of mapped xs must be consistent. Got shapes {shapes}."
+        )
+    parts = []
+    for i in range(shapes[0][0]):
+        made = f(torch.utils._pytree.tree_unflatten([x[i] for x in flat], spec), *args)
+        part, spec_of_result = torch.utils._pytree.tree_flatten(made)
+        parts.append(part)
+    stacked = [None if leaf[0] is None else torch.stack(leaf) for leaf in zip(*parts)]
+    return torch.utils._pytree.tree_unflatten(stacked, spec_of_result)
+
+
 def condition(pred: Any) -> Any:
     """What the condition of a loop may be."""
     if isinstance(pred, bool):

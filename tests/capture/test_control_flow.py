@@ -9,7 +9,9 @@ import weakref
 
 import pytest
 import torch
+from torch._higher_order_ops import map as mapped
 from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.wrap import wrap
 
 import oxyfuel
 from oxyfuel import _C, compiler
@@ -765,3 +767,30 @@ def test_an_int_that_varies_in_a_branch():
         for x in (torch.ones(9), -torch.ones(9)):
             same(compiled(x, n), plain(x, n))
     assert oxyfuel.stats()["graphs"] <= 3
+
+
+@pytest.mark.parametrize("k", [None, 3])
+def test_a_map_is_unrolled(k):
+    def f(x, y):
+        def step(row, k=2):
+            return {"a": row["x"] * k + row["y"], "b": (row["x"].sum(),)}
+
+        return mapped(step, {"x": x, "y": y}, *([] if k is None else [k]))
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for n in (3, 2):
+        x, y = torch.arange(4.0 * n).view(n, 4), torch.ones(n, 4)
+        rows = [x[i] * (k or 2) + y[i] for i in range(n)]
+        found = compiled(x, y)
+        assert torch.equal(found["a"], torch.stack(rows)) and torch.equal(found["b"][0], x.sum(1))
+    with pytest.raises(RuntimeError, match="must be consistent"):
+        compiled(torch.ones(3, 4), torch.ones(2, 4))
+
+
+def test_a_wrapped_call():
+    def f(x):
+        return wrap(lambda y, k, more=0: (y * k + more + x, y), x + 1, 2, more=5)
+
+    x = torch.arange(3.0)
+    out, y = oxyfuel.compile(f, fullgraph=True)(x)
+    assert torch.equal(out, (x + 1) * 2 + 5 + x) and torch.equal(y, x + 1)

@@ -377,6 +377,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     const RefusedFrames allowed(nullptr);  // NumPy's own, in Python
     return call_real(callable, args, kwargs);
   }
+  if (callable.is(member_of<"torch._higher_order_ops.wrap", "wrap">()) && !args.empty())
+    return call(args[0], {args.begin() + 1, args.end()}, std::move(kwargs));
   if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))
     throw Break(BreakId::control_flow, name_of(callable));
   if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() &&

@@ -275,12 +275,14 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
   return std::nullopt;
 }
 
-// Ours, in Python, for torch.cond and torch.while_loop; null for other functions.
+// Ours, in Python, for torch.cond, torch.while_loop and the like; null for other functions.
 py::object Calls::control_flow_of(PyFunctionObject* f) {
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
   if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
   if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
-  if (name != "cond" && name != "while_loop") return {};
+  const bool known = name == "cond" || name == "while_loop" ||
+                     (name == "map" && module == "torch._higher_order_ops.map");
+  if (!known) return {};
   return own_function("oxyfuel.control_flow", std::string(name).c_str());
 }
 
