@@ -70,3 +70,16 @@ def test_wrong_numbers_of_arguments_are_type_errors():
     compiled = oxyfuel.compile(run, backend="eager")
     for args, kwargs in (((), {}), ((3,), {}), ((3, 4), {}), ((3,), {"y": 1})):
         assert compiled(1, *args, **kwargs) == run(1, *args, **kwargs)
+
+
+def test_an_op_that_nobody_has_looked_up():
+    library = torch.library.Library("oxyfuel_tests_of_names", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+
+    def f(x):
+        return torch.ops.oxyfuel_tests_of_names.twice(x) + 1
+
+    x = torch.ones(2)
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    assert compiled(x).tolist() == compiled(x).tolist() == [3, 3]

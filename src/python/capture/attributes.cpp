@@ -191,6 +191,8 @@ py::object Objects::module_member(py::handle module, py::handle name) {
     return calls().call(computes, {borrow(module), borrow(name)});
   }
   if (is_method_wrapper(found.ptr())) return found;
+  if (module_of(type_object(type)) == "torch._ops")  // torch.ops and its parts keep what they find
+    if (py::object kept = effects().dict_get(members, name)) return kept;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, "the module attribute ", text(name));
   return found;
