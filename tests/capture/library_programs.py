@@ -9,6 +9,32 @@ BREAKS = {
 }
 
 PROGRAMS = {
+    "annotations": """
+import typing
+T = typing.TypeVar("T")
+def main(x, n, items, table, thing):
+    def call(f: typing.Callable[[T], T], *rest: typing.Union[T, typing.Tuple[T, ...]]
+             ) -> typing.Dict[str, typing.Optional[typing.List[T]]]:
+        return f(x) + len(rest)
+    return call(lambda v: v * n, 1, 2), [str(a) for a in call.__annotations__.values()]
+""",
+    "keys of mappings": """
+import inspect
+def main(x, n, items, table, thing):
+    parameters = inspect.signature(main).parameters
+    return sorted(set(parameters)), sorted(frozenset(table)), set(table) == set(table.keys()), x + n
+""",
+    "removal from a deque": """
+KEPT = collections.deque([3, 1, 2, 1])
+def main(x, n, items, table, thing):
+    KEPT.extend([1, 7])
+    KEPT.remove(1)
+    try:
+        KEPT.remove("no")
+    except ValueError as e:
+        KEPT.append(str(e)[:5])
+    return list(KEPT), x * len(KEPT)
+""",
     "sys.exception": """
 import sys
 def main(x, n, items, table, thing):

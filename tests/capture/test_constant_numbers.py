@@ -197,3 +197,13 @@ def test_arguments_are_not_read():
     for k in range(6):
         torch.testing.assert_close(compiled(x, torch.tensor(k)), f(x, torch.tensor(k)))
     assert oxyfuel.stats()["graph_breaks"] == 1
+
+
+def test_a_constant_is_an_index():
+    def f(x):
+        items = [x, x + 1, x + 2]
+        return items[torch.tensor(1)], items[torch.as_tensor(-1)], (4, 5)[torch.tensor(0)]
+
+    x = torch.ones(2)
+    out = oxyfuel.compile(f, fullgraph=True)(x)
+    assert [t.tolist() for t in out[:2]] == [[2, 2], [3, 3]] and out[2] == 4

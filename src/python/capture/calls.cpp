@@ -703,6 +703,9 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
       else if (heap().exists(a) && !(t == &PySlice_Type && is_derived_value(a.ptr())))
         a = heap().contents(a);
     }
+    for (py::object& a : args)  // of a mapping it takes the keys
+      if (of_set && (PyDict_Check(a.ptr()) || Py_TYPE(a.ptr()) == &PyDictProxy_Type))
+        a = iterators().list_of(a);
     if (PyType_IsSubtype(t, &PyDict_Type) || of_set)
       for (py::object& a : args) guard_filling(a);
     const bool container = t == &PyList_Type || t == &PyTuple_Type || t == &PyDict_Type ||

@@ -4,6 +4,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <functional>
+
 #include "python/capture/capture.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
@@ -111,6 +113,8 @@ struct CacheEntry {
 // The entry that a functools.lru_cache has for these arguments. Its cache is what the garbage
 // collector finds in it; results, which it may find as well, are no entries.
 CacheEntry cache_entry(py::handle cached, const Arguments& args, const Keywords& kwargs) {
+  std::optional<RefusedFrames> allowed;
+  if (module_of(cached) == "typing") allowed.emplace(nullptr);  // its keys compare their parts
   const py::object parameters = cached.attr("cache_parameters")();
   const bool typed = PyObject_IsTrue(py::object(parameters["typed"]).ptr()) == 1;
   CacheEntry found;
@@ -317,12 +321,18 @@ py::object Calls::call_once_for_all(py::handle callable, const Arguments& args,
   return out;
 }
 
-// An argument that is a part of a cache's key: plain, or an object whose identity is its equality.
+// An argument that is a part of a cache's key: plain, or an object whose identity is its equality,
+// or what typing makes (`Optional[T]`), which nobody changes.
 void Calls::require_key(const py::object& o, py::handle callable) {
   const PyTypeObject* type = Py_TYPE(o.ptr());
+  if (PyTuple_CheckExact(o.ptr())) {
+    for (py::handle item : o) require_key(borrow(item), callable);
+    return;
+  }
   const bool by_identity = type->tp_hash == PyBaseObject_Type.tp_hash &&
                            type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-  if (heap().exists(o) && by_identity && !heap().is_tensor(o) && !iterators().lazy(o)) {
+  const bool stays = by_identity || module_of(py::type::of(o)) == "typing";
+  if (heap().exists(o) && stays && !heap().is_tensor(o) && !iterators().lazy(o)) {
     arrays().as_key(o);
     heap().guard(GuardKind::IdIs, heap().source_of(o), o);
   } else {
@@ -381,7 +391,10 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   if (!entry.key && graphs().defers_what_torch_sees())
     throw Break(BreakId::builtin_call, "a function with a cache, behind what is not done yet");
   // What the function reads of an object, it reads now.
-  const auto is_old = [this](py::handle a) { return heap().exists(a); };
+  const std::function<bool(py::handle)> is_old = [&](py::handle a) {
+    if (!PyTuple_CheckExact(a.ptr())) return heap().exists(a);
+    return std::ranges::any_of(py::reinterpret_borrow<py::tuple>(a), is_old);
+  };
   const bool asks_object = std::ranges::any_of(args, is_old) ||
                            std::ranges::any_of(kwargs, is_old, &Keywords::value_type::second);
   if (!entry.key && asks_object && !effects().all_written().empty()) refuse();

@@ -320,6 +320,15 @@ py::object Effects::sequence_to_write(py::handle o) {
   return shadow;
 }
 
+namespace {
+
+void refuse_to_compare_tensors(py::handle items, const Arguments& args) {
+  if (mentions_tensor(items) || std::ranges::any_of(args, mentions_tensor))
+    throw Break(BreakId::data_dependent, "remove compares tensors");
+}
+
+}  // namespace
+
 Done Effects::list_method(py::handle list, const std::string& name, Arguments& args,
                           Keywords& kwargs) {
   Tracked& k = *heap().tracked(list);
@@ -355,9 +364,7 @@ Done Effects::list_method(py::handle list, const std::string& name, Arguments& a
     return py::none();
   }
   if (!(native_traits("builtins", "list", name) & native::Changes)) return std::nullopt;
-  if (name == "remove" &&
-      (mentions_tensor(heap().contents(list)) || any_argument(args, kwargs, mentions_tensor)))
-    throw Break(BreakId::data_dependent, "remove compares tensors");
+  if (name == "remove") refuse_to_compare_tensors(heap().contents(list), args);
   py::object out = calls().call_real(sequence_to_write(list).attr(name.c_str()), args, kwargs);
   return name == "__imul__" ? borrow(list) : out;
 }
@@ -371,6 +378,7 @@ Done Effects::deque_method(py::handle deque, const std::string& name, Arguments&
     return name == "__iadd__" ? borrow(deque) : py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
+  if (name == "remove") refuse_to_compare_tensors(heap().contents(deque), args);
   return calls().call_real(sequence_to_write(deque).attr(name.c_str()), args, kwargs);
 }
 

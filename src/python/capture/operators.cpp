@@ -298,8 +298,12 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   }
   // A dict finds tensors by their identity.
-  if (heap().is_tensor(key) && !PyDict_Check(p))
-    throw Break(BreakId::data_dependent, "a tensor as an index");
+  if (heap().is_tensor(key) && !PyDict_Check(p)) {
+    const py::object number = by_place ? numbers().use_number(key) : py::object();
+    if (!number || !PyLong_CheckExact(number.ptr()))
+      throw Break(BreakId::data_dependent, "a tensor as an index");
+    key = number;
+  }
   if (PyObject* own = special_method(o, names().getitem_); own != nullptr && !generic)
     return calls().call(own, {borrow(p), borrow(key)});
   if (heap().exists(o) && PyDict_Check(p)) {

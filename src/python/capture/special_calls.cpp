@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
@@ -228,6 +229,15 @@ Meant inverted(Capture& c, py::handle callable, const py::object& flag) {
 
 Meant hash(Capture& c, const py::object& o) {
   if (is_hashed_by_code(o.ptr())) return py::int_(py::hash(o));  // asks the captured code
+  const std::function<bool(py::handle)> is_old = [&](py::handle a) {
+    if (!PyTuple_CheckExact(a.ptr()) && !PyFrozenSet_CheckExact(a.ptr())) return c.heap.exists(a);
+    return std::ranges::any_of(a, is_old);
+  };
+  const bool of_items = PyTuple_CheckExact(o.ptr()) || PyFrozenSet_CheckExact(o.ptr());
+  if (of_items && is_old(o) && !mentions(o, is_symbolic, false)) {
+    for (py::handle item : o) c.calls.require_key(borrow(item), member_of<"builtins", "hash">());
+    return py::int_(py::hash(o));
+  }
   PyObject* own = c.objects.special_method(o, py::str("__hash__"));
   if (own == nullptr) return nothing;
   const py::object number = c.calls.call(own, {o});

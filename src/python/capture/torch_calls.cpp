@@ -372,6 +372,8 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (follows_tensors(name, args, kwargs) && any_argument(args, kwargs, is_of_symbols))
     return std::nullopt;
   if (auto done = draws().call_torch(name, callable, args, kwargs)) return done;
+  if (name == "torch._C._push_on_torch_function_stack")
+    throw Break(BreakId::torch_call, "a TorchFunctionMode is entered");
   if (PyCFunction_Check(p))
     if (auto done = ask_objects(capture_, callable, args, kwargs)) return done;
   refuse_objects(args, kwargs, name);
