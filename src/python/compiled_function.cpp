@@ -577,6 +577,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
   self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
                           dynamo_setting("capture_dynamic_output_shape_ops", false)};
+  self->shapes.lists = self->fullgraph;
   const WithoutDefaultDevice none;
   std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
   if (e && !hit.fits(*e, state, bound))

@@ -723,3 +723,22 @@ def test_branches_that_give_an_operand_back():
         assert (given is x) == (expected is x)
         assert given.data_ptr() == expected.data_ptr()
         same(given, expected)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=False)
+def test_lists_where_no_break_is_allowed():
+    """The numbers of tolist() are symbols then, whatever torch._dynamo.config says of item()."""
+
+    def f(x, n):
+        first, second = n.tolist()
+        return [i * 2 for i in n.tolist()], torch.split(x, [first, second]), n.sum().tolist() + 1
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for first in range(4):
+        x, n = torch.arange(5.0), torch.tensor([first, 5 - first])
+        assert str(compiled(x, n)) == str(f(x, n))
+    assert oxyfuel.stats()["recompiles"] == oxyfuel.stats()["fallbacks"] == 0
+    with pytest.raises(oxyfuel.GraphBreak):
+        oxyfuel.compile(lambda n: n.sum().item(), fullgraph=True)(n)
+    with pytest.raises(oxyfuel.GraphBreak):
+        oxyfuel.compile(lambda n: 1 if n.tolist()[0] > 2 else 3, fullgraph=True)(n)

@@ -96,10 +96,16 @@ bridge::OfData Sizes::of_data() const {
   return policy_ != nullptr && policy_->takes_data() ? policy_->of_data : bridge::OfData();
 }
 
-py::object Sizes::number_in(const py::object& tensor) {
+bridge::OfData Sizes::recorded_of_data() const {
+  bridge::OfData out = of_data();
+  out.numbers |= policy_ != nullptr && policy_->takes_data() && policy_->lists;
+  return out;
+}
+
+py::object Sizes::number_in(const py::object& tensor, bool of_list) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (!of_data().numbers || graphs().inner() != nullptr ||
-      !at::isIntegralType(t.scalar_type(), false))
+  const bool taken = of_list ? recorded_of_data().numbers : of_data().numbers;
+  if (!taken || graphs().inner() != nullptr || !at::isIntegralType(t.scalar_type(), false))
     return {};
   return graphs().record(ir::NodeKind::CallMethod, "item", {}, {tensor}, {});
 }
@@ -107,9 +113,10 @@ py::object Sizes::number_in(const py::object& tensor) {
 py::object Sizes::list_of(const py::object& tensor) {
   constexpr int64_t kMost = 256;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (t.dim() == 0) return number_in(tensor);
+  if (t.dim() == 0) return number_in(tensor, /*of_list=*/true);
   const sym::Expr count = bridge::expr_of(t.sym_size(0)), all = bridge::expr_of(t.sym_numel());
-  if (!of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted || sym::hint(all) > kMost ||
+  if (!recorded_of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted ||
+      sym::hint(all) > kMost ||
       !at::isIntegralType(t.scalar_type(), false))
     return {};
   py::list out;

@@ -49,6 +49,7 @@ struct DynamicShapes {
   bool marked = false;        // a tensor with marks was met
   bool refused = false;       // a capture with symbols could not be had
   bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
+  bool lists = false;         // what tolist() gives may be symbols: no break is allowed
   bool met_data = false;      // a size or number depends on data
   bool data_refused = false;  // a capture with such symbols could not be had
 
@@ -81,8 +82,9 @@ class Sizes : public Part {
   // Whether the recording may have symbols.
   bool symbolic() const { return symbolic_; }
   bool may_be_symbolic() const { return policy_ != nullptr && !policy_->off(); }
-  // What of data may be symbols.
+  // What of data may be symbols, where the code asks for it, and in a recording.
   bridge::OfData of_data() const;
+  bridge::OfData recorded_of_data() const;
   // Whether a number of data may be one that is only checked.
   bool takes_checks() const { return policy_ != nullptr && policy_->takes_data(); }
   // What of a tensor from before the call is symbols.
@@ -114,7 +116,7 @@ class Sizes : public Part {
   std::optional<bool> is_in_range(py::handle number, const Arguments& args);
   // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
   // them. Null where they are none.
-  py::object number_in(const py::object& tensor);
+  py::object number_in(const py::object& tensor, bool of_list = false);
   py::object list_of(const py::object& tensor);
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
