@@ -26,6 +26,9 @@ using at::functionalization::ViewMeta;
 
 constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kKey);
+// Of views: torch makes those of zeros without memory above its functionalisation, and would copy
+// the wrapper.
+constexpr c10::DispatchKeySet kBelowOfViews = kBelow.remove(c10::DispatchKey::ZeroTensor);
 
 thread_local ExactViews* current = nullptr;
 
@@ -189,7 +192,8 @@ at::Tensor as_strided(c10::DispatchKeySet keys, const at::Tensor& self, c10::Sym
   // Of the memory as it is now: refused here, not when the view is made again.
   if (current && at::functionalization::impl::isFunctionalTensor(self))
     at::functionalization::impl::sync(self);
-  at::Tensor view = at::_ops::as_strided::redispatch(keys & kBelow, self, size, stride, offset);
+  at::Tensor view =
+      at::_ops::as_strided::redispatch(keys & kBelowOfViews, self, size, stride, offset);
   if (!type_of(view).may_overlap_itself()) return view;
   set_inverse(view, [sizes = size.vec(), strides = stride.vec(), offset](
                         ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
@@ -525,7 +529,8 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   if (current && inside_write && answer_check_of_write(op, *stack)) return;
   if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
-  op.redispatchBoxed(keys & kBelow, stack);
+  const bool views = current && op.schema().hasAnyAliasInfo() && !op.schema().is_mutable();
+  op.redispatchBoxed(keys & (views ? kBelowOfViews : kBelow), stack);
 }
 
 void put_by_index(const c10::OperatorHandle& op, c10::DispatchKeySet keys,

@@ -436,3 +436,33 @@ def test_a_scaler_skips_steps(dtype, clips, infinite):
     stats = oxyfuel.stats()
     assert stats["graph_breaks"] == 0 and stats["graphs"] <= 3
     assert stats["unmet_checks"] == len(infinite)
+
+
+VIEWS_OF_ZEROS = {
+    "view": lambda x: x.view(2, 4).abs(),
+    "views": lambda x: (x.view(2, 4) * 2).view(8).abs(),
+    "transposed": lambda x: x.view(2, 4).sin().t().flatten().abs(),
+    "strided": lambda x: x.as_strided((4, 2), (1, 4)).abs(),
+    "linear": lambda x: nn.functional.linear(x, torch.ones(1, 8), torch.ones(1)).abs(),
+    "expanded": lambda x: x.view(8, 1).expand(8, 3).abs(),
+    "selected": lambda x: x.view(2, 4)[1].abs().unsqueeze(0),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OF_ZEROS)
+def test_second_gradients_that_are_zeros(name):
+    """Those of abs() have no memory in eager."""
+
+    def step(x):
+        (g,) = torch.autograd.grad(VIEWS_OF_ZEROS[name](x).sum(), x, create_graph=True)
+        return g + g * x
+
+    def run(f):
+        x = torch.linspace(-1, 2, 8).requires_grad_()
+        g = f(x)
+        g.square().sum().backward()
+        return g.detach(), x.grad
+
+    torch.testing.assert_close(run(oxyfuel.compile(step)), run(step))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["unsupported"] == stats["fallbacks"] == 0
