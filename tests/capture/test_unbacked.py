@@ -742,3 +742,43 @@ def test_lists_where_no_break_is_allowed():
         oxyfuel.compile(lambda n: n.sum().item(), fullgraph=True)(n)
     with pytest.raises(oxyfuel.GraphBreak):
         oxyfuel.compile(lambda n: 1 if n.tolist()[0] > 2 else 3, fullgraph=True)(n)
+
+
+def written(x, i):
+    y = x.clone()
+    y[i] = 7.0
+    y[0].add_(1)
+    return y
+
+
+INDEXED = {
+    "first": lambda x, i: x[i],
+    "in the middle": lambda x, i: x[:, i, None],
+    "slice": lambda x, i: x[i:] * 1,
+    "written": written,
+    "a view": lambda x, i: (y := x * 1, y[i].mul_(3))[0],
+    "of a mask": lambda x, i: x[i > 0],
+    "of bytes": lambda x, i: x[i.abs().to(torch.uint8)],
+}
+
+
+@pytest.mark.parametrize("setting", [True, False])
+@pytest.mark.parametrize("name", INDEXED)
+def test_a_tensor_of_one_integer_as_an_index(name, setting):
+    """A symbol, with the setting or where no break is allowed."""
+
+    def f(x, i):
+        return INDEXED[name](x, i)
+
+    def called(call, i):
+        try:
+            return call(torch.arange(12.0).view(3, 4), torch.tensor(i))
+        except IndexError:
+            return "out of range"
+
+    masks = name.startswith("of")
+    with torch._dynamo.config.patch(capture_scalar_outputs=setting):
+        compiled = oxyfuel.compile(f, fullgraph=not setting and not masks)
+        for i in (0, 1, -1, 2, -3, 5):
+            same(called(compiled, i), called(f, i))
+    assert masks or oxyfuel.stats()["graph_breaks"] == 0

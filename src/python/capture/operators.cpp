@@ -2,6 +2,7 @@
 #include "python/capture/plan_rebuild.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
+#include "python/transform_levels.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -269,6 +270,21 @@ py::object Objects::with_indices(const py::object& key) {
   return index;
 }
 
+// Of what a tensor is indexed with: a tensor of one integer is that number, where it is a constant
+// or may be a symbol. It selects, as in eager.
+py::object Objects::with_numbers_of_tensors(const py::object& key) {
+  if (PyTuple_CheckExact(key.ptr()) || PySlice_Check(key.ptr()))
+    return with_items(key, [this](const py::object& o) { return with_numbers_of_tensors(o); });
+  if (!heap().is_tensor(key)) return key;
+  const at::Tensor& t = THPVariable_Unpack(key.ptr());
+  if (t.dim() != 0 || !at::isIntegralType(t.scalar_type(), false) || t.scalar_type() == at::kByte ||
+      is_wrapped(t))  // of bytes it is a mask
+    return key;
+  py::object number = numbers().use_number(key);
+  if (!number) number = sizes().number_in(key, /*of_list=*/true);
+  return number ? number : key;
+}
+
 // What a defaultdict puts under a key that it does not have; null where it has no factory.
 py::object Objects::made_by_factory(py::handle o) {
   static PyTypeObject* const type = as_type(member_of<"collections", "defaultdict">());
@@ -292,7 +308,7 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(key);
+    key = sizes().with_index_tensors(with_numbers_of_tensors(key));
     if (const auto selected = sizes().select(borrow(o), borrow(key)))
       return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
@@ -352,7 +368,7 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(key);
+    key = sizes().with_index_tensors(with_numbers_of_tensors(key));
     py::object stored = borrow(value);
     if (is_symbolic_float(value)) {
       // Of what a mask of the same shape selects nobody has to know how much it is.
