@@ -1,6 +1,7 @@
 // Python's view of execution: plans, the callable of a compiled graph, the memory pool.
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 
 #include <algorithm>
@@ -146,9 +147,19 @@ bool keeps_tensors(torch::autograd::Node& node) {
   }
 }
 
+// The class of nodes that Python knows nothing of, ours among them, is one of nodes.
+void register_class_of_nodes() {
+  const auto node = c10::make_intrusive<torch::autograd::GraphRoot>(
+      torch::autograd::edge_list(), torch::autograd::variable_list());
+  const auto object = py::reinterpret_steal<py::object>(torch::autograd::functionToPyObject(node));
+  if (!object) throw py::error_already_set();
+  py::module_::import("torch.autograd.graph").attr("Node").attr("register")(py::type::of(object));
+}
+
 }  // namespace
 
 void bind_execution(py::module_& m) {
+  register_class_of_nodes();
   bridge::set_keeps_tensors(keeps_tensors);
   provide_fake_implementations();
   bridge::set_interrupt_poll([] {

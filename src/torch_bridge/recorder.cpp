@@ -5,6 +5,7 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/functional.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ class Recorder::ThreadState {
     }
     // They see what a call saves, not what the recording does.
     at::SavedTensorDefaultHooks::set_tracing(true);
+    at::enableRecordFunction(false);  // a profiler would look at the memory of fakes
     c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Functionalize, true);
     at::functionalization::impl::setFunctionalizationReapplyViewsTLS(true);
     c10::impl::TorchDispatchModeTLS::push_non_infra_mode_onto_stack(mode);

@@ -218,6 +218,7 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
     if (t.defined()) given.push_back(t);
   std::vector<at::Tensor> outside = given;
   for (const auto& [real, fake] : heap().fakes()) outside.push_back(THPVariable_Unpack(fake.ptr()));
+  for (const at::Tensor& t : outside) renew_history(t);
   size_t roots = 0;
   std::unordered_map<const Node*, size_t> reaching;  // roots
   for (const at::Tensor& t : outside) {

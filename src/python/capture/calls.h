@@ -39,6 +39,7 @@ class Calls : public Part {
   using Part::Part;
 
   Done text_of(py::handle o, bool repr);
+  void refuse_saved_hooks(BreakId reason, const char* what);
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
@@ -96,6 +97,7 @@ class Calls : public Part {
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   void leave_no_frame_in_level(bool enters);
   Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  bool is_none_of_hooks(const char* question, const py::tuple& given);
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   void follow_contexts(const py::object& function, bool reentrant);
@@ -155,7 +157,8 @@ class Calls : public Part {
   std::unordered_map<size_t, size_t> answered_;  // by step: how many of its calls
   // Of caches with a limit, by function: the keys of the entries that the capture relies on.
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
-  bool asked_for_hooks_ = false;  // of the caller's, on saved tensors
+  bool asked_for_hooks_ = false;     // of the caller's, on saved tensors
+  bool asked_why_no_hooks_ = false;  // the same
 };
 
 // Class statements, and the names of their bodies.

@@ -2,6 +2,7 @@
 #include "python/capture/capture.h"
 
 #include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
 
 #include "python/cpython/code_object.h"
 #include "python/cpython/thread_state.h"
@@ -151,6 +152,14 @@ static bool has_weak_references(PyObject* o) {
          *PyObject_GET_WEAKREFS_LISTPTR(o) != nullptr;
 }
 
+// What has hooks that something in torch knows weakly alone: a node in autograd's graph, by its leaf;
+// a module, by its hooks of the backward and their handles.
+static bool has_hooks_known_weakly(PyObject* o) {
+  PyObject* module = member_of<"torch.nn", "Module">().ptr();
+  return torch::autograd::THPCppFunction_Check(o) ||
+         PyType_IsSubtype(Py_TYPE(o), reinterpret_cast<PyTypeObject*>(module)) != 0;
+}
+
 // Whether a call of `weakref.ref` and the like comes next.
 bool Frames::makes_weak_reference() const {
   const auto is_reference_type = [](PyObject* o) {
@@ -213,7 +222,8 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
         shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
         (!is_tensor_object(o.ptr()) &&
          (weak ? PyType_SUPPORTS_WEAKREFS(Py_TYPE(o.ptr())) : has_weak_references(o.ptr()))) ||
-        ends_late(o.ptr()) || iterators().reaches_unfinished(o.ptr());
+        ends_late(o.ptr()) || has_hooks_known_weakly(o.ptr()) ||
+        iterators().reaches_unfinished(o.ptr());
     if (!lives && !finalizer) continue;
     if (finalizer) with_finalizer.push_back(slot);
     state.locals.push_back(slot);

@@ -1,6 +1,7 @@
 // torch.autograd.grad and backward() in captured code. Autograd's engine runs on the fakes, and the
 // recording hears the ops of the backward as any others; what backward() adds to a leaf's `grad` is
 // an effect on the real leaf.
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -125,8 +126,27 @@ bool Graphs::has_one_differentiable(const py::object& tensors) {
   return count == 1;
 }
 
+// A view whose memory was written since gets a new history, by ops.
+void Graphs::renew_history(const at::Tensor& t) {
+  const auto* view = engine::impl::get_view_autograd_meta(t);
+  if (view == nullptr || !view->has_bw_view() || view->get_attr_version() == t._version()) return;
+  recorder_now().enter();
+  const auto leave = c10::make_scope_exit([this] { recorder_now().leave(); });
+  try {
+    static_cast<void>(t.grad_fn());
+  } catch (const c10::Error&) {
+    throw Break(BreakId::torch_call, "the history of a view that was written");
+  }
+}
+
 // The tensors in one, or in a list, tuple or dict of them.
 std::vector<at::Tensor> Graphs::tensors_given(const py::object& o) {
+  std::vector<at::Tensor> out = tensors_in(o);
+  for (const at::Tensor& t : out) renew_history(t);
+  return out;
+}
+
+std::vector<at::Tensor> Graphs::tensors_in(const py::object& o) {
   if (heap().is_tensor(o)) return {THPVariable_Unpack(o.ptr())};
   std::vector<at::Tensor> out;
   const py::object inside = heap().contents(o);
@@ -169,7 +189,10 @@ py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object&
 // `hooks`: those of `inputs` are called as well.
 py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwargs, bool hooks) {
   inference().refuse_inside("torch.autograd.grad");
-  if (!is_transformed()) refuse_in_transform("torch.autograd.grad");
+  if (!is_transformed()) {
+    refuse_in_transform("torch.autograd.grad");
+    calls().refuse_saved_hooks(BreakId::torch_call, "torch.autograd.grad");
+  }
   const py::object& function = member_of<"torch.autograd", "grad">();
   auto flag = [&](size_t position, const char* name) {
     const py::object o = given(args, kwargs, position, name);
@@ -312,6 +335,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
     throw Break(BreakId::torch_call, "backward with create_graph");
   if (inner_ != nullptr) throw Break(BreakId::torch_call, "backward in a branch or loop");
   refuse_in_transform("backward");
+  calls().refuse_saved_hooks(BreakId::torch_call, "backward");
   const std::vector<at::Tensor> roots = tensors_given(tensors);
   std::vector<py::object> leaves = leaves_behind(roots);
   if (!is_none(inputs)) {

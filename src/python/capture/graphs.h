@@ -195,6 +195,8 @@ class Graphs : public Part {
 
   bridge::Recorder& recorder_now();
   std::vector<at::Tensor> tensors_given(const py::object& o);
+  std::vector<at::Tensor> tensors_in(const py::object& o);
+  void renew_history(const at::Tensor& t);
   Arguments items(const py::object& tensors);
   void spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
   std::vector<py::object> leaves_behind(const std::vector<at::Tensor>& roots);
@@ -207,7 +209,7 @@ class Graphs : public Part {
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
   void refuse_copies(const std::vector<at::Tensor>& outputs) const;
-  Arguments late_hooked(const std::vector<at::Tensor>& roots) const;
+  Arguments late_hooked(const std::vector<at::Tensor>& roots);
   py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient, bool runs);
   void end_late_hooks(const Arguments& tensors);

@@ -44,6 +44,7 @@ torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) 
 void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
   CustomFunction f;
   f.handle = handle;
+  renew_history(THPVariable_Unpack(tensor.ptr()));
   f.node = torch::autograd::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
   f.vanishes = vanishes;
   f.hooked = tensor;
@@ -55,6 +56,7 @@ void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
                             const py::object& handle, bool of_node) {
   CustomFunction f;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  renew_history(t);
   f.node = torch::autograd::impl::gradient_edge(t).function;
   for (const CustomFunction& other : custom_functions_)
     if (other.handle && other.hooked.is(tensor) && other.node == f.node) throw HooksLate();
@@ -79,6 +81,7 @@ void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
       refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
     if (!f.late || f.done || f.removed) continue;
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
+    renew_history(t);
     if (heap().tracked(f.hooked)->source.valid()) {  // it has its node already
       if (torch::autograd::impl::gradient_edge(t).function != f.node)
         refuse_function(f, BreakId::torch_call, "a hook of what is written");
@@ -134,7 +137,7 @@ void Graphs::refuse_copies(const std::vector<at::Tensor>& outputs) const {
 }
 
 // The tensors with hooks of this kind that a backward from `roots` comes by.
-Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
+Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) {
   Arguments out;
   torch::autograd::edge_list from;
   for (const CustomFunction& f : custom_functions_) {
@@ -145,6 +148,7 @@ Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) const {
     if (heap().tracked(f.hooked)->source.valid())
       refuse_function(f, BreakId::torch_call, "a hook of an input");
     const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
+    renew_history(t);
     if (t._version() != *f.late || torch::autograd::impl::gradient_edge(t).function != f.node)
       refuse_function(f, BreakId::torch_call, "a hook of what is written");
     if (std::ranges::none_of(out, [&](const py::object& o) { return o.is(f.hooked); }))

@@ -116,8 +116,7 @@ py::object Sizes::list_of(const py::object& tensor) {
   if (t.dim() == 0) return number_in(tensor, /*of_list=*/true);
   const sym::Expr count = bridge::expr_of(t.sym_size(0)), all = bridge::expr_of(t.sym_numel());
   if (!recorded_of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted ||
-      sym::hint(all) > kMost ||
-      !at::isIntegralType(t.scalar_type(), false))
+      sym::hint(all) > kMost || !at::isIntegralType(t.scalar_type(), false))
     return {};
   py::list out;
   const int64_t items = count.is_const() ? count.value() : graphs().recorder().facts()->pin(count);

@@ -77,6 +77,7 @@ void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::T
 std::optional<SpentResult> Graphs::spent_result(const py::object& of) {
   const at::Tensor& t = THPVariable_Unpack(of.ptr());
   if (spent_.empty() || !t.requires_grad()) return std::nullopt;
+  renew_history(t);
   const engine::Edge history = engine::impl::gradient_edge(t);
   if (!history.function) return std::nullopt;  // of a view made under no_grad
   std::unordered_set<Node*> live, behind_spent, freed;

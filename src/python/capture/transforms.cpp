@@ -153,23 +153,34 @@ py::object Graphs::differentiate_by(const py::object& wrapped) {
   return out;
 }
 
-// Under saved tensor hooks of the caller's transforms raise.
+// Whether torch's answer to a question about hooks of saved tensors is None, also in later calls.
+bool Calls::is_none_of_hooks(const char* question, const py::tuple& given) {
+  const py::object ask = py::module_::import(kAutograd).attr(question);
+  const py::object answer = ask(*given);
+  if (!answer.is_none()) return false;
+  const SourceId asking = heap().sources.pinned(ask, cat(kAutograd, ".", question));
+  heap().guard(GuardKind::Equals, heap().sources.answer(asking, given), answer);
+  return true;
+}
+
+// Such hooks of the caller's see what each op of eager's saves, and may give something else.
+void Calls::refuse_saved_hooks(BreakId reason, const char* what) {
+  if (!std::exchange(asked_for_hooks_, true) &&
+      !is_none_of_hooks("_top_saved_tensors_default_hooks", py::make_tuple(true)))
+    throw Break(reason, what, " under hooks of saved tensors");
+}
+
+// By torch.func alone: no frame is left until they are allowed again.
 py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
                                      const Keywords& kwargs) {
-  const bool asked = std::exchange(asked_for_hooks_, true);
-  if (!asked) {
-    const py::object top = member_of<"torch._C._autograd", "_top_saved_tensors_default_hooks">();
-    const py::object message =
-        member_of<"torch._C._autograd", "_saved_tensors_hooks_get_disabled_error_message">();
-    for (const auto& [ask, given] :
-         {std::pair(top, py::tuple(py::make_tuple(true))), std::pair(message, py::tuple())}) {
-      const py::object answer = ask(*given);
-      if (!answer.is_none())
-        throw Break(BreakId::functional_transform, "under hooks of saved tensors");
-      const SourceId asking = heap().sources.pinned(ask, cat("torch._C._autograd.", name_of(ask)));
-      heap().guard(GuardKind::Equals, heap().sources.answer(asking, given), answer);
-    }
-  }
+  const auto& stack = frames().stack();
+  if (std::ranges::none_of(stack,
+                           [](auto* f) { return is_of_transforms(as_function(f->function)); }))
+    throw Break(BreakId::torch_call, "hooks of saved tensors are allowed or not");
+  refuse_saved_hooks(BreakId::functional_transform, "one");
+  if (!std::exchange(asked_why_no_hooks_, true) &&
+      !is_none_of_hooks("_saved_tensors_hooks_get_disabled_error_message", py::tuple()))
+    throw Break(BreakId::functional_transform, "hooks of saved tensors are not allowed");
   return call_real(callable, args, kwargs);
 }
 
