@@ -170,6 +170,33 @@ bool shape_soft_margin(const Args& a, Types& out) {
   return true;
 }
 
+// A row of classes, or one for each target.
+bool is_margin_loss(const TensorType* x, const TensorType* target, const Sizes& targets) {
+  return x && target && x->dim() <= 2 && ir::is_floating(x->dtype) && target->dtype == DType::I64 &&
+         (target->dim() == 0 ? x->dim() < 2 : known_same(target->sizes, targets));
+}
+
+// self, target, p, margin, weight, reduction
+bool shape_multi_margin(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *target = a.tensor(1), *weight = a.tensor(4);
+  const auto reduction = a.integer(5, MeanLoss);
+  if (!x || !reduction || (!weight && !a.missing(4))) return false;
+  const Sizes classes{x->dim() == 0 ? Expr(1) : x->sizes.back()};
+  if (weight && (weight->dtype != x->dtype || !known_same(weight->sizes, classes))) return false;
+  if (!is_margin_loss(x, target, {x->dim() == 2 ? x->sizes[0] : Expr(1)})) return false;
+  return give(out, fresh(*x, reduction == EachLoss ? target->sizes : Sizes()));
+}
+
+// self, target, reduction
+bool shape_multilabel_margin(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *target = a.tensor(1);
+  const auto reduction = a.integer(2);
+  if (!x || !reduction || !is_margin_loss(x, target, x->sizes)) return false;
+  const bool each = reduction == EachLoss && target->dim() == 2;
+  return give(out, fresh(*x, each ? Sizes{x->sizes[0]} : Sizes())) &&
+         give(out, fresh(*x, target->sizes));
+}
+
 bool applies_to_elements(const ir::Graph& g, const ir::Node& n) {
   return Args(g, n).integer(2, MeanLoss) == EachLoss && applies_floating(g, n);
 }

@@ -95,6 +95,11 @@ at::Tensor laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
 
 }  // namespace
 
+at::Tensor within_batches(at::Tensor t) {
+  while (auto b = batch_of(t)) t = std::move(b->value);
+  return t;
+}
+
 // The new value of an input that is a view, as autograd's node for writes through views wants it:
 // nothing goes to the old value here (it is a primal), all goes to where the new one came from.
 class Written : public torch_autograd::Node {

@@ -19,7 +19,8 @@ using torch_autograd::variable_list;
 
 namespace {
 
-void add_edge(torch_autograd::edge_list& edges, const at::Tensor& t) {
+void add_edge(torch_autograd::edge_list& edges, const at::Tensor& gradient) {
+  const at::Tensor t = within_batches(gradient);
   if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
 }
 
@@ -31,8 +32,9 @@ void refuse_second_order(variable_list& gradients, torch_autograd::edge_list edg
       "torch.compile with aot_autograd does not currently support double backward",
       std::move(edges));
   // What requires gradients is a gradient as it arrived, with a history of its own.
-  for (at::Tensor& g : gradients)
-    if (g.defined() && !g.requires_grad()) torch_autograd::create_gradient_edge(g, error);
+  for (const at::Tensor& g : gradients)
+    if (at::Tensor t = within_batches(g); t.defined() && !t.requires_grad())
+      torch_autograd::create_gradient_edge(t, error);
 }
 
 // Whether the engine is to visit the node.

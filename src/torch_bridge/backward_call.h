@@ -13,6 +13,9 @@
 
 namespace oxy::bridge {
 
+// A gradient without the dimensions that vmap has batched, or as it is: the one with a history.
+at::Tensor within_batches(at::Tensor t);
+
 class Backward::Call {
  public:
   explicit Call(std::shared_ptr<Backward> backward);

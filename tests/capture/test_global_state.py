@@ -452,6 +452,19 @@ def test_jvp_over_a_compiled_function():
     assert torch.equal(torch.func.jacfwd(compiled)(x), torch.func.jacfwd(f)(x))
 
 
+@pytest.mark.parametrize("record_shapes", [False, True])
+def test_a_profiler_does_not_see_the_recording(record_shapes):
+    def names(f):
+        x = torch.ones(2, 3, requires_grad=True)
+        with torch.autograd.profiler.profile(record_shapes=record_shapes) as profile:
+            f(x).backward()
+        return [e.name for e in profile.function_events]
+
+    found = names(oxyfuel.compile(lambda x: x.sin().softmax(-1).sum()))
+    assert "aten::sin" not in found and "aten::softmax" not in found
+    assert names(lambda x: x.sin().sum()).count("aten::sin") == 1
+
+
 def test_the_default_device():
     def f(x):
         return x + torch.ones(3).sum(), torch.ones(2)

@@ -200,7 +200,13 @@ def library_cases() -> None:
                 target = ints(6, low=0, high=9)
                 rest = (x, target, 1, 1.0, None, reduction)
                 case("multi_margin_loss_backward.default", grad, *rest)
+                case("multi_margin_loss.default", *rest)
+                weight = randn(x.shape[1], dtype=dtype)
+                for one in (target[0], target[:1]):
+                    case("multi_margin_loss.default", x[0], one, 1, 1.0, weight, reduction)
                 labels = ints(6, 9, low=-1, high=9)
+                for i in ((), (0,)):
+                    case("multilabel_margin_loss_forward.default", x[i], labels[i], reduction)
                 _, marks = torch.ops.aten.multilabel_margin_loss_forward(x, labels, reduction)
                 rest = (x, labels, reduction, marks)
                 case("multilabel_margin_loss_backward.default", grad, *rest)

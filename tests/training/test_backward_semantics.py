@@ -69,9 +69,91 @@ def test_hooks_of_the_node():
         out.grad_fn.register_hook(lambda into, out_of: heard.append(out_of[0].clone()))
         out.grad_fn.register_prehook(lambda out_of: (out_of[0] * 2,))
         out.sum().backward()
-        return x.grad, heard
+        return x.grad, heard, isinstance(out.grad_fn, torch.autograd.graph.Node)
 
     compare(step, lambda x: x.sin())
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_of_a_leafs_node(inside):
+    # The leaf knows its node weakly: a local of the frame keeps it.
+    def fn(x):
+        node = x.view_as(x).grad_fn.next_functions[0][0]
+        node.register_prehook(lambda gradients: (gradients[0] / 5,))
+        out = x.sin().sum()
+        return out.backward() if inside else out
+
+    def step(f):
+        x = leaf(3)
+        out = f(x)
+        if not inside:
+            out.backward()
+        return x.grad
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_backward_hook"])
+def test_hooks_of_a_module_that_nobody_uses_any_more(register):
+    def fn(x):
+        module = nn.Sigmoid()
+        handle = getattr(module, register)(
+            lambda *given: tuple(g * 2 for g in given[1]) if "backward" in register else None
+        )
+        module(x).sum().backward()
+        print(end="")
+        handle.remove()
+        return handle.id in handle.hooks_dict_ref()
+
+    def step(f):
+        x = leaf(3)
+        return f(x), x.grad
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+
+
+def test_hooks_of_a_view_whose_memory_is_written():
+    def fn(x):
+        heard = []
+        base = x.clone()
+        first, second = base[:], base[:]
+        first.register_hook(lambda gradient: heard.append("old"))
+        second.register_hook(lambda gradient: heard.append("old"))
+        first.mul_(2)
+        second.register_hook(lambda gradient: heard.append(gradient.tolist()))
+        (first + second).sum().backward()
+        return heard
+
+    def step(f):
+        x = leaf(1)
+        return f(x), x.grad
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+
+
+def test_a_gradient_of_a_view_whose_memory_is_written():
+    def fn(x):
+        base = torch.ones(5)
+        view = base[1]
+        base.add_(x)
+        return torch.autograd.grad(view * 3, x)
+
+    compare(lambda f: f(leaf(1)), fn)
+
+
+@pytest.mark.parametrize("of", ["view", "view_of_view", "product"])
+def test_gradients_by_a_view_behind_a_break(of):
+    def fn(x):
+        view = x.view_as(x)
+        other = {"view": view * 2, "view_of_view": view.view(3, 1), "product": view * x}[of]
+        print(end="")
+        return torch.autograd.grad((other * 2).sum(), view, allow_unused=True)
+
+    expected, found = both(lambda f: f(leaf(3)), fn)
+    assert not first_difference(found, expected)
 
 
 def test_hook_inside():
@@ -459,6 +541,40 @@ def test_hooks_that_change_what_is_saved():
         return x.grad
 
     compare(step, lambda x: x.sin())
+
+
+@pytest.mark.parametrize("by", ["backward", "grad"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_of_what_a_backward_of_the_code_reads(by, inside):
+    def fn(x, factor, hooks):
+        with hooks if inside else nullcontext():
+            out = (x * factor).sum()
+            return out.backward() if by == "backward" else torch.autograd.grad(out, x)
+
+    def step(f):
+        x, counts = leaf(3), [0, 0]
+
+        def scaled(i, factor, t):
+            counts[i] += 1
+            return t * factor
+
+        hooks = saved_tensors_hooks(partial(scaled, 0, 2), partial(scaled, 1, 0.25))
+        with nullcontext() if inside else hooks:
+            found = f(x, torch.ones(3), hooks)
+        return found, counts, x.grad
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+
+
+def test_hooks_of_saved_tensors_that_are_not_allowed():
+    def fn(x):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            with saved_tensors_hooks(lambda t: t, lambda t: t):
+                return x.sin()
+
+    with pytest.raises(RuntimeError, match="not here"):
+        oxyfuel.compile(fn)(leaf(3))
 
 
 hears_nodes = pytest.mark.skipif(

@@ -257,6 +257,16 @@ def test_second_derivative_by_the_gradient():
         g.sum().backward()
 
 
+def test_second_derivatives_of_a_batch():
+    x = leaf(3)
+    out = oxyfuel.compile(lambda x: x.sin())(x)
+    (g,) = torch.autograd.grad(out, x, torch.eye(3), create_graph=True, is_grads_batched=True)
+    assert g.requires_grad
+    torch.testing.assert_close(g.detach(), x.detach().cos().diag())
+    with pytest.raises(RuntimeError, match=DOUBLE):
+        g.sum().backward()
+
+
 def test_create_graph_without_a_second_derivative():
     x = leaf(3)
     out = oxyfuel.compile(lambda x: x.sin())(x).sum()

@@ -12,6 +12,7 @@
 #include "python/capture/capture.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
+#include "torch_bridge/engine_order.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
@@ -194,6 +195,40 @@ at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
   for (const at::Tensor& t : outputs)
     if (t.requires_grad() && shares(t) && !base_of(t).is_same(base)) return {};
   return base;
+}
+
+void Graphs::note_view(const at::Tensor& t) {
+  if (inner_ == nullptr && !is_transformed() && t.is_view() && t.requires_grad())
+    views_.push_back({engine::impl::gradient_edge(t).function, frames().places_to_stop()});
+}
+
+// Behind a break somebody may ask for gradients by a view. The graph has those of its memory: where
+// others of its results are computed of the view, eager makes it, and it is an input.
+void Graphs::refuse_views(const std::vector<at::Tensor>& outputs) {
+  if (views_.empty()) return;
+  std::vector<at::Tensor> living;
+  auto lives = [&](const at::Tensor& t) {
+    if (!t.defined() || !t.requires_grad()) return;
+    renew_history(t);
+    if (!is_as_it_came(t)) living.push_back(t);
+  };
+  for (const at::Tensor& t : outputs) lives(t);
+  for (const auto& [real, fake] : heap().fakes()) lives(THPVariable_Unpack(fake.ptr()));
+  for (const at::Tensor& view : outputs) {
+    if (!view.defined() || !view.requires_grad() || !view.is_view() ||
+        taker_of_gradients(view, outputs).is_same(view))
+      continue;
+    const auto node = engine::impl::gradient_edge(view).function;
+    const auto made = std::ranges::find(views_, node, &View::node);
+    if (made == views_.end() || made->steps.empty()) continue;
+    for (const at::Tensor& t : living) {
+      const engine::Edge edge = engine::impl::gradient_edge(t);
+      if (edge.function == node || !bridge::leads_to({edge}, *node)) continue;
+      Break b(BreakId::torch_call, "a view lives on beside what is computed of it");
+      b.steps = made->steps;
+      throw b;
+    }
+  }
 }
 
 // What no graph can give: a view of which autograd knows other gradients than of its memory; a

@@ -152,8 +152,8 @@ static bool has_weak_references(PyObject* o) {
          *PyObject_GET_WEAKREFS_LISTPTR(o) != nullptr;
 }
 
-// What has hooks that something in torch knows weakly alone: a node in autograd's graph, by its leaf;
-// a module, by its hooks of the backward and their handles.
+// What has hooks, and is known weakly to something in torch: a node in autograd's graph to its leaf,
+// a module to its hooks of the backward and their handles.
 static bool has_hooks_known_weakly(PyObject* o) {
   PyObject* module = member_of<"torch.nn", "Module">().ptr();
   return torch::autograd::THPCppFunction_Check(o) ||

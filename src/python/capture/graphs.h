@@ -180,6 +180,12 @@ class Graphs : public Part {
     std::vector<size_t> steps;
   };
 
+  // A view with a history.
+  struct View {
+    c10::intrusive_ptr<torch::autograd::Node> node;
+    std::vector<size_t> steps;
+  };
+
   // A leaf of before the call whose `requires_grad` the code has changed.
   struct ChangedLeaf {
     py::object tensor;
@@ -208,6 +214,8 @@ class Graphs : public Part {
   void restore_leaves(const std::vector<at::Tensor>& outputs);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
+  void note_view(const at::Tensor& t);
+  void refuse_views(const std::vector<at::Tensor>& outputs);
   void refuse_copies(const std::vector<at::Tensor>& outputs) const;
   Arguments late_hooked(const std::vector<at::Tensor>& roots);
   py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
@@ -276,6 +284,7 @@ class Graphs : public Part {
   // Gradients of tensors that retain them, or None.
   std::unordered_map<PyObject*, py::object> retained_;
   std::vector<Copied> copied_;
+  std::vector<View> views_;
   std::vector<CustomFunction> custom_functions_;
   std::vector<CustomFunction> custom_ops_;    // of which only nodes and places are known
   std::vector<CustomFunction> sparse_calls_;  // of which only places are known

@@ -274,6 +274,7 @@ void Graphs::note_results(py::handle result, ir::ValueId value) {
     ir_now().graph.value(value).type = ir::Type::of(bridge::type_of(t));
     Tracked& k = heap().entry(p);
     if (!k.value) k.value = value, k.graph = inner_ ? inner_->number : 0;
+    note_view(t);
   } else if (PyTuple_Check(p) || PyList_Check(p)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(p); i++) {
       ir::Node& item =
