@@ -152,7 +152,7 @@ static bool has_weak_references(PyObject* o) {
          *PyObject_GET_WEAKREFS_LISTPTR(o) != nullptr;
 }
 
-// What has hooks, and is known weakly to something in torch: a node in autograd's graph to its leaf,
+// What has hooks and is known weakly to something in torch: a node of autograd's graph to its leaf,
 // a module to its hooks of the backward and their handles.
 static bool has_hooks_known_weakly(PyObject* o) {
   PyObject* module = member_of<"torch.nn", "Module">().ptr();
