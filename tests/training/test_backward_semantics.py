@@ -144,6 +144,20 @@ def test_a_gradient_of_a_view_whose_memory_is_written():
     compare(lambda f: f(leaf(1)), fn)
 
 
+def test_a_backward_behind_gradients_of_a_batch():
+    def fn(x):
+        rows = torch.eye(3)
+        (of_rows,) = torch.autograd.grad(x.exp(), x, rows, create_graph=True, is_grads_batched=True)
+        of_rows.sum().backward()
+
+    def step(f):
+        x = leaf(3)
+        f(x)
+        return x.grad
+
+    compare(step, fn)
+
+
 @pytest.mark.parametrize("of", ["view", "view_of_view", "product"])
 def test_gradients_by_a_view_behind_a_break(of):
     def fn(x):

@@ -367,7 +367,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
   std::unordered_set<const c10::StorageImpl*> seen;
   for (const py::object& held : heap().held())
     if (heap().is_tensor(held))
-      seen.insert(THPVariable_Unpack(held.ptr()).storage().unsafeGetStorageImpl());
+      seen.insert(innermost(THPVariable_Unpack(held.ptr())).storage().unsafeGetStorageImpl());
   const c10::AutoGradMode off(false);
   std::unordered_set<PyObject*> reached;
   // Behind its hooks, a gradient is the leaf's, or is added to what that has.
