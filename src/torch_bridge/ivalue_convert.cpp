@@ -197,6 +197,8 @@ ir::Arg to_arg(const c10::IValue& v, ArgKind kind,
     case DType:
       if (c10::isQIntType(v.toScalarType()))
         throw Unsupported("an op that makes quantized tensors");
+      if (!is_dtype(static_cast<int8_t>(v.toInt())))
+        throw Unsupported("an op that makes tensors of an unknown dtype");
       return static_cast<ir::DType>(v.toInt());
     case Layout:
       return ir::Layout{static_cast<int8_t>(v.toInt())};

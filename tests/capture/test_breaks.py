@@ -311,3 +311,13 @@ def test_quantized_tensors_are_made_in_eager(name):
         assert torch.equal(compiled(x), function(x).dequantize() + 1)
     assert oxyfuel.stats()["fallbacks"] == 0
     assert function(x).dtype == oxyfuel.compile(function)(x).dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz])
+def test_dtypes_that_no_graph_knows(dtype):
+    def f(x):
+        return torch.ones((), dtype=dtype).float() + x
+
+    x = torch.rand(3)
+    assert torch.equal(oxyfuel.compile(f)(x), f(x))
+    assert oxyfuel.stats()["fallbacks"] == 0

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import unittest
 import warnings
 
 import pytest
@@ -156,6 +157,37 @@ def test_recorded_warnings_are_counted(breaks):
         (ours, messages), (eagers, expected) = compiled(x), f(x)
         torch.testing.assert_close(ours, eagers)
         assert messages == expected == ["first", "second"]
+
+
+def test_warnings_that_are_recorded_around_a_break():
+    class Caught:
+        def __enter__(self):
+            oxyfuel.graph_break()
+            self.said = warnings.catch_warnings(record=True)
+            self.list = self.said.__enter__()
+            warnings.simplefilter("always")
+            oxyfuel.graph_break()
+            return self
+
+        def __exit__(self, *error):
+            self.said.__exit__(*error)
+            self.count = len(self.list)
+
+    def f(x):
+        with Caught() as caught:
+            warnings.warn("it", stacklevel=1)
+            y = x + 1
+        return y * caught.count
+
+    def of_unittest(x):
+        with unittest.TestCase().assertWarns(UserWarning):
+            warnings.warn("it", stacklevel=1)
+        return x + 1
+
+    x = torch.randn(3)
+    torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
+    torch.testing.assert_close(oxyfuel.compile(of_unittest)(x), of_unittest(x))
+    assert oxyfuel.stats()["fallbacks"] == 0
 
 
 class Told(UserWarning):

@@ -63,6 +63,7 @@ class Calls : public Part {
   void warn_behind(TorchWarning warning);
 
   const auto& behind() const { return behind_; }
+  bool is_told_late(PyObject* list) const { return list == told_late_.ptr(); }
   void call_behind(const py::object& function, const Arguments& args) {
     behind_.emplace_back(function, args);
   }
@@ -151,6 +152,7 @@ class Calls : public Part {
   Done call_logging_once(py::handle callable, Arguments& args, Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
+  py::object told_late_;  // a list of before the call that gets warnings then
   std::unordered_map<PyObject*, std::pair<py::object, Arguments>> made_of_texts_;
   std::set<std::pair<PyObject*, const c10::StorageImpl*>> deep_copied_;  // by copy.deepcopy's table
   bool in_context_function_ = false;                                     // of a checkpoint

@@ -206,7 +206,7 @@ std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments&
 }
 
 // No filter makes an exception of a warning, and nobody but Python shows it: captured code sees no
-// list that gets it.
+// list that gets it, or breaks in front of that.
 void Calls::require_harmless_warnings() {
   const py::module_ module = warnings();
   const py::object shows = objects().load_attr(module, py::str("showwarning"));
@@ -221,6 +221,7 @@ void Calls::require_harmless_warnings() {
   if ((now && (known == heap().by_source().end() || !now.is(known->second))) ||
       (heap().exists(list) && heap().root_of(heap().source_of(list)).kind == SourceKind::Local))
     throw Break(BreakId::builtin_call, "a warning that is recorded");
+  if (PyList_Check(list.ptr())) told_late_ = list;
   auto is_error = [](py::handle action) {
     return !PyUnicode_Check(action.ptr()) || action.cast<std::string>() == "error";
   };
