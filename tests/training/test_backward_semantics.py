@@ -144,6 +144,23 @@ def test_a_gradient_of_a_view_whose_memory_is_written():
     compare(lambda f: f(leaf(1)), fn)
 
 
+def test_views_without_grad_mode_are_written():
+    # Eager refuses to give one of them a history, and nobody asks for it.
+    def fn(x):
+        with torch.no_grad():
+            first, second = x.view(3, 1), x.view(1, 3)
+            first.mul_(2)
+            second.add_(1).mul_(3)
+        return x * 2
+
+    def step(f):
+        x = leaf(3)
+        f(x).sum().backward()
+        return x.detach(), x.grad
+
+    compare(step, fn)
+
+
 def test_a_backward_behind_gradients_of_a_batch():
     def fn(x):
         rows = torch.eye(3)

@@ -198,7 +198,8 @@ at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
 }
 
 void Graphs::note_view(const at::Tensor& t) {
-  if (inner_ == nullptr && !is_transformed() && t.is_view() && t.requires_grad())
+  if (inner_ == nullptr && !is_transformed() && t.is_view() && t.requires_grad() &&
+      !has_old_history(t))
     views_.push_back({engine::impl::gradient_edge(t).function, frames().places_to_stop()});
 }
 
@@ -208,14 +209,13 @@ void Graphs::refuse_views(const std::vector<at::Tensor>& outputs) {
   if (views_.empty()) return;
   std::vector<at::Tensor> living;
   auto lives = [&](const at::Tensor& t) {
-    if (!t.defined() || !t.requires_grad()) return;
-    renew_history(t);
-    if (!is_as_it_came(t)) living.push_back(t);
+    if (t.defined() && t.requires_grad() && !has_old_history(t) && !is_as_it_came(t))
+      living.push_back(t);
   };
   for (const at::Tensor& t : outputs) lives(t);
   for (const auto& [real, fake] : heap().fakes()) lives(THPVariable_Unpack(fake.ptr()));
   for (const at::Tensor& view : outputs) {
-    if (!view.defined() || !view.requires_grad() || !view.is_view() ||
+    if (!view.defined() || !view.requires_grad() || !view.is_view() || has_old_history(view) ||
         taker_of_gradients(view, outputs).is_same(view))
       continue;
     const auto node = engine::impl::gradient_edge(view).function;

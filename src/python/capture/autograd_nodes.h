@@ -15,4 +15,6 @@ inline bool is_entrance(const torch::autograd::Node& node) {
   return node.num_outputs() == 0 && !is_accumulation(node);
 }
 
+bool has_old_history(const at::Tensor& t);  // gradients.cpp
+
 }  // namespace oxy::python

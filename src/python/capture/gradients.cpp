@@ -126,10 +126,15 @@ bool Graphs::has_one_differentiable(const py::object& tensors) {
   return count == 1;
 }
 
-// A view whose memory was written since gets a new history, by ops.
-void Graphs::renew_history(const at::Tensor& t) {
+// Whether a tensor is a view whose memory was written since it got its history.
+bool has_old_history(const at::Tensor& t) {
   const auto* view = engine::impl::get_view_autograd_meta(t);
-  if (view == nullptr || !view->has_bw_view() || view->get_attr_version() == t._version()) return;
+  return view != nullptr && view->has_bw_view() && view->get_attr_version() != t._version();
+}
+
+// It gets a new one, by ops.
+void Graphs::renew_history(const at::Tensor& t) {
+  if (!has_old_history(t)) return;
   recorder_now().enter();
   const auto leave = c10::make_scope_exit([this] { recorder_now().leave(); });
   try {
