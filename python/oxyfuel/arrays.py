@@ -330,12 +330,17 @@ class Array:
     itemsize = property(lambda self: self.tensor.element_size())
     nbytes = property(lambda self: self.tensor.element_size() * self.tensor.numel())
     T = property(lambda self: self.transpose())
-    real = property(lambda self: self)
 
     @property
     def strides(self) -> tuple[int, ...]:
         size = self.tensor.element_size()
         return tuple([s * size for s in self.tensor.stride()])
+
+    @property
+    def real(self) -> Any:
+        if self.tensor.is_complex():
+            raise Unsupported("a part of complex numbers")
+        return self
 
     def __len__(self) -> int:
         if self.tensor.dim() == 0:
