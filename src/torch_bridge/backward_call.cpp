@@ -168,7 +168,7 @@ variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
   if (is_new) {
     at->second.left = count_to_visit(node);
     at->second.asked = asked_primals(node);
-    at->second.targets = targets(node, at->second.asked);
+    at->second.targets = targets(at->second.asked);
   }
   variable_list out;
   try {
@@ -210,8 +210,7 @@ std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
   return all ? std::vector<bool>() : out;
 }
 
-std::optional<GradientTargets> Backward::Call::targets(const Node& first,
-                                                       const std::vector<bool>& asked) const {
+std::optional<GradientTargets> Backward::Call::targets(const std::vector<bool>& asked) const {
   if (asked.empty()) return std::nullopt;
   GradientTargets out(asked.size(), results());
   for (uint32_t p = 0; p < asked.size(); p++)
@@ -229,7 +228,7 @@ std::optional<GradientTargets> Backward::Call::targets(const Node& first,
 // The only result of a backward that is not cut.
 variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   const std::vector<bool> asked = asked_primals(node);
-  const auto by = targets(node, asked);
+  const auto by = targets(asked);
   const Range all{0, 0};
   const std::vector<bool> begun{true};
   check_unused(by, all, begun);

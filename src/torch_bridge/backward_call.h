@@ -68,7 +68,7 @@ class Backward::Call {
   size_t count_to_visit(const Node& first) const;
   std::vector<bool> asked_primals(const Node& first) const;
   // What gradients are asked by, where those by all primals are not.
-  std::optional<GradientTargets> targets(const Node& first, const std::vector<bool>& asked) const;
+  std::optional<GradientTargets> targets(const std::vector<bool>& asked) const;
   torch::autograd::variable_list visit(Task& task, Node& node,
                                        torch::autograd::variable_list&& gradients);
   void add_tangent(Task& task, uint32_t result, at::Tensor gradient);

@@ -254,8 +254,10 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (t.is_leaf()) return register_leaf_hook(tensor, hook, "_backward_hooks");
   const Tracked& k = *heap().tracked(tensor);
-  if ((k.source.valid() && !k.original) || !t.requires_grad() || graphs().inner() != nullptr ||
-      is_transformed())
+  // A view has another node once its memory is written.
+  const bool keeps_node =
+      !k.source.valid() || (k.original && !THPVariable_Unpack(k.original.ptr()).is_view());
+  if (!keeps_node || !t.requires_grad() || graphs().inner() != nullptr || is_transformed())
     throw Break(BreakId::torch_call, "Tensor.register_hook");
   if (k.source.valid()) return register_late_hook(tensor, hook, "register_with_handle");
   // What a tensor retains is behind all its hooks.
