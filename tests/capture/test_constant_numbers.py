@@ -207,3 +207,27 @@ def test_a_constant_is_an_index():
     x = torch.ones(2)
     out = oxyfuel.compile(f, fullgraph=True)(x)
     assert [t.tolist() for t in out[:2]] == [[2, 2], [3, 3]] and out[2] == 4
+
+
+KEYS = {
+    "a list": lambda x, t: (x[[t]], x[[t, 0]], x[[t, None]]),
+    "a list in a tuple": lambda x, t: (x[0, [t, 0]], x[[0, t], [t, 0]]),
+    "a slice": lambda x, t: (x[t:], x[:t], x[0, t:]),
+    "a tuple": lambda x, t: (x[t, 0], x[0, t], x[t, ...], x[t, t]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize("name", KEYS)
+def test_a_constant_among_indices(name, dtype):
+    """A list of fewer than 32 with tensors is a tuple to torch, a byte is a mask."""
+    if name == "a list in a tuple" and not dtype.is_signed:
+        pytest.skip("eager refuses it")
+
+    def f(x):
+        y = x.clone()
+        y[torch.tensor(1, dtype=dtype), 0] = 9
+        return *KEYS[name](x, torch.tensor(1, dtype=dtype)), y
+
+    x = torch.arange(12.0).view(3, 4)
+    assert str(oxyfuel.compile(f)(x)) == str(f(x))

@@ -163,9 +163,7 @@ py::object Numbers::record_with_numbers(ir::NodeKind kind, const std::string& ta
   Keywords named = kwargs;
   const bool sizes = (target_traits(target) & native::TakesSizes) != 0;
   for (size_t i = 0; i < given.size(); i++)
-    if (sizes ? i > 0 || !heap().is_tensor(given[i])
-              : target == "operator.getitem" && i == 1 && !is_tensor_object(given[i].ptr()))
-      given[i] = with_constant_sizes(given[i]);
+    if (sizes && (i > 0 || !heap().is_tensor(given[i]))) given[i] = with_constant_sizes(given[i]);
   for (auto& [key, a] : named)
     if (sizes) a = with_constant_sizes(a);
   const ConstantNumber number = computed_number(target, callable, args, kwargs);

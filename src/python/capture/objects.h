@@ -58,7 +58,8 @@ class Objects : public Part {
   py::object call_getter(py::handle descriptor, py::handle o, py::handle type, py::handle name);
   void call_setter(PyObject* descriptor, py::handle o, py::handle name, py::handle value);
   bool is_tensor_operand(py::handle o);
-  py::object with_numbers_of_tensors(const py::object& key);
+  py::object as_index(const py::object& key);
+  py::object with_numbers_of_tensors(const py::object& key, bool selects = true);
   bool is_of_numpy_scalars(const std::string& name, const Arguments& args) const;
   Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
   std::optional<py::object> compare_items(const std::string& name, py::handle function,

@@ -270,15 +270,29 @@ py::object Objects::with_indices(const py::object& key) {
   return index;
 }
 
+// What torch indexes a tensor with: of a short list with tensors in it a tuple.
+py::object Objects::as_index(const py::object& key) {
+  constexpr size_t kFewest = 32;  // items of a list that is always one tensor
+  if (!PyList_CheckExact(key.ptr())) return with_numbers_of_tensors(key);
+  const py::tuple items(heap().contents(key));
+  const bool several =
+      items.size() < kFewest &&
+      std::ranges::any_of(items, [this](py::handle o) { return heap().is_tensor(o); });
+  return with_numbers_of_tensors(several ? items : key);
+}
+
 // Of what a tensor is indexed with: a tensor of one integer is that number, where it is a constant
-// or may be a symbol. It selects, as in eager.
-py::object Objects::with_numbers_of_tensors(const py::object& key) {
-  if (PyTuple_CheckExact(key.ptr()) || PySlice_Check(key.ptr()))
-    return with_items(key, [this](const py::object& o) { return with_numbers_of_tensors(o); });
+// or may be a symbol. It selects, as in eager; one of a byte is a mask, but as the end of a slice.
+py::object Objects::with_numbers_of_tensors(const py::object& key, bool selects) {
+  PyObject* p = key.ptr();
+  const bool slice = PySlice_Check(p);
+  if (slice || PyTuple_CheckExact(p) || (PyList_CheckExact(p) && !heap().exists(key)))
+    return with_items(
+        key, [&](const py::object& o) { return with_numbers_of_tensors(o, selects && !slice); });
   if (!heap().is_tensor(key)) return key;
-  const at::Tensor& t = THPVariable_Unpack(key.ptr());
-  if (t.dim() != 0 || !at::isIntegralType(t.scalar_type(), false) || t.scalar_type() == at::kByte ||
-      is_wrapped(t))  // of bytes it is a mask
+  const at::Tensor& t = THPVariable_Unpack(p);
+  if (t.dim() != 0 || !at::isIntegralType(t.scalar_type(), false) || is_wrapped(t) ||
+      (selects && t.scalar_type() == at::kByte))
     return key;
   py::object number = numbers().use_number(key);
   if (!number) number = sizes().number_in(key, /*of_list=*/true);
@@ -308,7 +322,7 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(with_numbers_of_tensors(key));
+    key = sizes().with_index_tensors(as_index(key));
     if (const auto selected = sizes().select(borrow(o), borrow(key)))
       return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
@@ -368,7 +382,7 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
   py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
   if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(with_numbers_of_tensors(key));
+    key = sizes().with_index_tensors(as_index(key));
     py::object stored = borrow(value);
     if (is_symbolic_float(value)) {
       // Of what a mask of the same shape selects nobody has to know how much it is.
