@@ -368,12 +368,19 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
         t, axis = t.reshape(-1), 0
     if at.dtype == torch.bool or at.is_floating_point() or at.dim() != t.dim() or t.dim() == 0:
         raise Unsupported("indices of another kind")
-    at = at.to(torch.int64)
-    return Array(torch.take_along_dim(t, torch.where(at < 0, at + t.size(axis), at), axis))
+    if not -t.dim() <= axis < t.dim():
+        raise Unsupported("an axis that is not there")
+    places = []
+    for d in range(t.dim()):
+        shape = [1] * t.dim()
+        shape[d] = -1
+        along = d == axis % t.dim()
+        places.append(at.to(torch.int64) if along else torch.arange(t.size(d)).reshape(shape))
+    return Array(t[tuple(places)])
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
-    if not copy or not xi:
+    if not copy or not xi or indexing not in ("xy", "ij"):
         raise Unsupported("an option of meshgrid")
     order = list(range(len(xi)))
     if indexing == "xy" and len(xi) > 1:
@@ -456,7 +463,7 @@ def nan_to_num(
     for n in (nan, posinf, neginf):
         if n is not None and (isinstance(n, bool) or not isinstance(n, (int, float))):
             raise Unsupported("an option of nan_to_num")
-    if not copy:
+    if not copy or a.tensor.is_complex():
         raise Unsupported("an option of nan_to_num")
     if not a.tensor.is_floating_point():
         return a.copy()

@@ -364,6 +364,8 @@ BREAKS = {
     "legacy_tensor_of_integers": lambda a: torch.LongTensor(a.astype(int)),
     "transformed": lambda a: np.abs(np.fft.rfft(a)) + np.fft.fft(a).real,
     "complex": lambda a: (a.astype(np.complex64) * 2).real,
+    "not_a_complex_number": lambda a: np.nan_to_num(a + 1j * np.inf),
+    "a_grid_of_no_kind": lambda a: np.meshgrid(a, a, indexing="zz"),
     "copied": lambda a: __import__("copy").deepcopy(a) + 1,
 }  # fmt: skip
 
@@ -474,6 +476,15 @@ def test_scalars_that_vary_are_inputs():
             compiled(np.ones(3, np.float32), np.float32(s)), np.ones(3, np.float32) * np.float32(s)
         )
     assert oxyfuel.stats()["graphs"] == 1
+
+
+def test_no_place_along_an_axis():
+    def f(a, at):
+        return np.take_along_axis(a, at, 1)
+
+    agree(f, values("float32"), np.array([[0, -4], [3, 1], [2, 2]]))
+    with pytest.raises(IndexError, match="4 is out of bounds"):
+        oxyfuel.compile(f)(values("float32"), np.array([[4]]))
 
 
 def test_options_that_only_numpy_takes():
