@@ -56,6 +56,7 @@ class Calls : public Part {
   void set_data(py::handle tensor, py::handle value);
   void set_tensor_attr(py::handle tensor, py::handle name, py::handle value);
   py::object attributes_of_input(py::handle tensor);
+  bool is_hidden(py::handle tensor, py::handle name);
   void set_gradient(py::handle tensor, py::handle value);
   py::object call_method(py::handle tensor, const std::string& name, const Arguments& args,
                          const Keywords& kwargs);
@@ -100,6 +101,7 @@ class Calls : public Part {
   Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
   bool is_none_of_hooks(const char* question, const py::tuple& given);
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  Done call_of_attributes(py::handle tensor, const std::string& name, const Arguments& args);
   Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   void follow_contexts(const py::object& function, bool reentrant);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);

@@ -117,6 +117,8 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   const py::object type = objects().type_of(tensor);
   if (n == "__class__") return type;
   PyObject* found = _PyType_Lookup(as_type(type), name.ptr());
+  if (found != nullptr && Py_TYPE(found)->tp_descr_set == nullptr && is_hidden(tensor, name))
+    return effects().dict_get(attributes_of_input(tensor), name);
   if (found != nullptr && is_put_by_user(found))
     return PyFunction_Check(found) ? steal(PyMethod_New(found, tensor.ptr()))
                                    : calls().call(py::handle(found).attr("fget"), {borrow(tensor)});
@@ -153,6 +155,15 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
     throw py::error_already_set();
   }
   throw Break(BreakId::tensor_attribute, "Tensor.", n);
+}
+
+// Whether the user has put something there that stands in front of a method. That there is nothing
+// is not guarded.
+bool Calls::is_hidden(py::handle tensor, py::handle name) {
+  const Tracked* k = heap().tracked(tensor);
+  if (!k->source.valid() || !k->original) return false;
+  PyObject** dict = _PyObject_GetDictPtr(k->original.ptr());  // makes none
+  return dict != nullptr && *dict != nullptr && PyDict_Contains(*dict, name.ptr()) == 1;
 }
 
 // What the user has put there. The descriptor of `__dict__` makes one where there is none. Null for
@@ -501,9 +512,19 @@ py::object Calls::deep_copy(py::handle tensor, const py::object& table) {
   return call_method(tensor, "clone", {}, {});
 }
 
+// object.__setattr__ and the like.
+Done Calls::call_of_attributes(py::handle tensor, const std::string& name, const Arguments& args) {
+  const bool sets = name == "__setattr__" && args.size() == 2;
+  if (name == "__getattribute__" && args.size() == 1) return objects().load_attr(tensor, args[0]);
+  if (!sets && !(name == "__delattr__" && args.size() == 1)) return std::nullopt;
+  objects().store_attr(tensor, args[0], sets ? args[1] : py::object());
+  return py::none();
+}
+
 py::object Calls::call_method(py::handle tensor, const std::string& name, const Arguments& args,
                               const Keywords& kwargs) {
   const uint32_t traits = tensor_traits(name);
+  if (auto done = call_of_attributes(tensor, name, args)) return *done;
   if (auto done = draws().fill(tensor, name, args, kwargs)) return *done;
   if (name == "__deepcopy__" && args.size() == 1 && kwargs.empty())
     return deep_copy(tensor, args[0]);
