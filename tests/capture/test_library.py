@@ -83,3 +83,14 @@ def test_an_op_that_nobody_has_looked_up():
     x = torch.ones(2)
     compiled = oxyfuel.compile(f, fullgraph=True)
     assert compiled(x).tolist() == compiled(x).tolist() == [3, 3]
+
+
+def test_an_op_that_is_registered_later():
+    def f(x):
+        return hasattr(torch.ops.oxyfuel_later, "twice"), x + 1
+
+    compiled = oxyfuel.compile(f)
+    assert not compiled(torch.ones(2))[0]
+    with torch.library._scoped_library("oxyfuel_later", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        assert compiled(torch.ones(2))[0]

@@ -183,7 +183,13 @@ py::object Objects::module_member(py::handle module, py::handle name) {
       raise(PyExc_AttributeError, "module '", text(module.attr("__name__")), "' has no attribute '",
             text(name), "'");
   }
-  py::object found = steal(PyObject_GetAttr(module.ptr(), name.ptr()));
+  const bool of_ops = module_of(type_object(type)) == "torch._ops";
+  PyObject* attribute = PyObject_GetAttr(module.ptr(), name.ptr());
+  if (attribute == nullptr && of_ops && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    throw Break(BreakId::attribute_protocol, "an op that nobody has registered, ", text(name));
+  }
+  py::object found = steal(attribute);
   PyObject* computes =
       is_constant(found.ptr()) ? special_method(module, names().getattr_) : nullptr;
   if (on_class == nullptr && computes != nullptr) {
@@ -191,7 +197,7 @@ py::object Objects::module_member(py::handle module, py::handle name) {
     return calls().call(computes, {borrow(module), borrow(name)});
   }
   if (is_method_wrapper(found.ptr())) return found;
-  if (module_of(type_object(type)) == "torch._ops")  // torch.ops and its parts keep what they find
+  if (of_ops)  // torch.ops and its parts keep what they find
     if (py::object kept = effects().dict_get(members, name)) return kept;
   if (!is_callable_constant(found.ptr()) && !is_constant(found.ptr()))
     throw Break(BreakId::attribute_protocol, "the module attribute ", text(name));
