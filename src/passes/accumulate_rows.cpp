@@ -14,14 +14,18 @@ bool is_gradient_of_embedding(const ir::Node& n) {
          n.arg(4) == ir::Arg(false);  // not scaled by how often a row is read
 }
 
-// The rows that are added; those of the padding's places are zeros.
+// The rows that are added: zeros at the padding's places, and at negative ones, which index_put
+// would count from the end.
 ValueId rows_of(ops::Rewriter& r, const ir::Node& n) {
   const ValueId rows = n.arg(0).value();
-  if (*integer(n.arg(3)) < 0) return rows;
-  ValueId is_padding = r.call("aten.eq.Scalar", {n.arg(1), n.arg(3)});
-  is_padding = r.call("aten.unsqueeze.default", {is_padding, -1});
+  ValueId is_place = r.call("aten.ge.Scalar", {n.arg(1), 0});
+  if (*integer(n.arg(3)) >= 0) {
+    const ValueId is_other = r.call("aten.ne.Scalar", {n.arg(1), n.arg(3)});
+    is_place = r.call("aten.logical_and.default", {is_place, is_other});
+  }
+  is_place = r.call("aten.unsqueeze.default", {is_place, -1});
   const ir::TensorType& t = r.type(rows);
-  return r.call("aten.where.self", {is_padding, r.full({}, 0.0, t.dtype, t.device), rows});
+  return r.call("aten.where.self", {is_place, rows, r.full({}, 0.0, t.dtype, t.device)});
 }
 
 }  // namespace
