@@ -146,11 +146,12 @@ BlockPool::Block* BlockPool::best_fit(const Free& free, size_t size) {
 void BlockPool::release(Block* block) {
   Segments evicted;
   std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
   stats_.live_bytes -= block->size;
   block->is_warm = true;
-  block->since = Clock::now();
+  block->since = now;
   enter(joined(block));
-  evict(block->since, evicted);
+  evict(now, evicted);
 }
 
 // What is behind `size` becomes a free block of its own.

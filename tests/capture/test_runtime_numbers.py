@@ -371,6 +371,7 @@ class Outer(torch.nn.Module):
 @pytest.mark.parametrize("kind", [Scaled, Outer])
 def test_modules(kind):
     """Arguments, attributes and counters; through the call of a module."""
+    torch.manual_seed(0)  # what cancels would be off by more than rounding
     theirs = kind()
     ours = kind()
     ours.load_state_dict(theirs.state_dict())
