@@ -404,7 +404,8 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
           b.stack);
   } catch (py::error_already_set& e) {
     if (e.matches(PyExc_KeyboardInterrupt)) throw;
-    if (!keeps_raising_call(self)) {
+    // Without a capture it could not begin: Python's stack is spent.
+    if (!capture || !keeps_raising_call(self)) {
       raised.what = cat("captured code raised what eager does not: ", e.what());
       return nullptr;
     }

@@ -172,6 +172,7 @@ py::object converted(Capture& c, py::object o, uint32_t conversion) {
 }
 
 py::object formatted(Capture& c, py::object o, const py::object& spec) {
+  o = c.arrays.with_scalars(o);
   if (py::object text = c.numbers.formatted(o, '\0', spec)) return text;
   o = with_numbers(c.numbers.carried(o));
   if (PyObject* own = c.objects.special_method(o, py::str("__format__")))

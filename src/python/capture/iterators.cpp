@@ -345,7 +345,8 @@ py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::obj
   returned_ = py::none();
   if (g.done || (!g.started && thrown)) {
     const bool of_code = !std::exchange(g.done, true);
-    if (thrown && of_code && PyErr_GivenExceptionMatches(thrown.ptr(), PyExc_StopIteration))
+    if (kReplacesEarlyStops && thrown && of_code &&
+        PyErr_GivenExceptionMatches(thrown.ptr(), PyExc_StopIteration))
       raise_instead_of_end(thrown);
     if (thrown) reraise_value(thrown);
     return {};

@@ -22,6 +22,9 @@ inline constexpr bool kHasLinesOnly = PY_VERSION_HEX < 0x030B0000;
 // A code object knows its qualified name; elsewhere MAKE_FUNCTION takes it.
 inline constexpr bool kHasQualifiedNames = PY_VERSION_HEX >= 0x030B0000;
 
+// A StopIteration thrown into a generator that has not begun becomes a RuntimeError.
+inline constexpr bool kReplacesEarlyStops = PY_VERSION_HEX < 0x030C0000;
+
 inline std::string_view bytes_view(PyObject* bytes) {
   return {PyBytes_AS_STRING(bytes), static_cast<size_t>(PyBytes_GET_SIZE(bytes))};
 }
