@@ -391,10 +391,7 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   if (!entry.key && graphs().defers_what_torch_sees())
     throw Break(BreakId::builtin_call, "a function with a cache, behind what is not done yet");
   // What the function reads of an object, it reads now.
-  const std::function<bool(py::handle)> is_old = [&](py::handle a) {
-    if (!PyTuple_CheckExact(a.ptr())) return heap().exists(a);
-    return std::ranges::any_of(py::reinterpret_borrow<py::tuple>(a), is_old);
-  };
+  const auto is_old = [this](py::handle a) { return heap().mentions_existing(a); };
   const bool asks_object = std::ranges::any_of(args, is_old) ||
                            std::ranges::any_of(kwargs, is_old, &Keywords::value_type::second);
   if (!entry.key && asks_object && !effects().all_written().empty()) refuse();

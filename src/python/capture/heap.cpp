@@ -226,6 +226,11 @@ bool Heap::exists(py::handle o) {
          !PySlice_Check(o.ptr());
 }
 
+bool Heap::mentions_existing(py::handle o) {
+  if (!PyTuple_CheckExact(o.ptr()) && !PyFrozenSet_CheckExact(o.ptr())) return exists(o);
+  return std::ranges::any_of(o, [this](py::handle item) { return mentions_existing(item); });
+}
+
 bool Heap::keeps_attributes(py::handle o) {
   return exists(o) || (is_enum_member(o) && !classes().is_made_class(py::type::of(o)));
 }

@@ -55,6 +55,7 @@ class Heap : public Part {
   bool is_view_of_normal_input(py::handle tensor);
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
+  bool mentions_existing(py::handle o);    // the same, or in tuples and frozensets
   bool keeps_attributes(py::handle o);     // of the time before the call
   // Pinned, by this name, where it has none: as functions, whose parts are reached by it.
   SourceId source_of(py::handle existing, const std::string& name = "");

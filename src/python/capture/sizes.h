@@ -114,9 +114,11 @@ class Sizes : public Part {
   py::object range_tensor(const Arguments& args);
   // Whether an int is in it, which becomes a fact; nothing where it is no int.
   std::optional<bool> is_in_range(py::handle number, const Arguments& args);
-  // The integer in a tensor of one element, as a symbol; those of a tensor as Tensor.tolist gives
-  // them. Null where they are none.
-  py::object number_in(const py::object& tensor, bool of_list = false);
+  // The integer in a tensor of one element, as a symbol where the settings have it: what item()
+  // gives, and an index, which fullgraph=True makes one too. Those of a tensor, as tolist() gives
+  // them, are like indices. Null where they are none.
+  py::object number_in(const py::object& tensor);
+  py::object index_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
@@ -158,6 +160,7 @@ class Sizes : public Part {
   };
   // range(*args) of sizes; nothing where it is another one.
   std::optional<Range> range_of(const Arguments& args);
+  py::object recorded_item(const py::object& tensor);  // null where it holds no integers
   // A number of each call becomes an input of the graph.
   py::object add_number(py::handle real, SourceId source, std::string what);
 

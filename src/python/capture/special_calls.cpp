@@ -229,12 +229,8 @@ Meant inverted(Capture& c, py::handle callable, const py::object& flag) {
 
 Meant hash(Capture& c, const py::object& o) {
   if (is_hashed_by_code(o.ptr())) return py::int_(py::hash(o));  // asks the captured code
-  const std::function<bool(py::handle)> is_old = [&](py::handle a) {
-    if (!PyTuple_CheckExact(a.ptr()) && !PyFrozenSet_CheckExact(a.ptr())) return c.heap.exists(a);
-    return std::ranges::any_of(a, is_old);
-  };
   const bool of_items = PyTuple_CheckExact(o.ptr()) || PyFrozenSet_CheckExact(o.ptr());
-  if (of_items && is_old(o) && !mentions(o, is_symbolic, false)) {
+  if (of_items && c.heap.mentions_existing(o) && !mentions(o, is_symbolic, false)) {
     for (py::handle item : o) c.calls.require_key(borrow(item), member_of<"builtins", "hash">());
     return py::int_(py::hash(o));
   }
