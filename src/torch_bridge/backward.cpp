@@ -130,7 +130,8 @@ class HandsOver : public torch_autograd::Node {
 };
 
 Backward::Backward(autograd::Partition partition, Gradients gradients,
-                   const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make)
+                   const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make,
+                   std::unique_ptr<GradientFunction> with_history)
     : backward_(std::move(partition.backward)),
       saved_(std::move(partition.saved)),
       results_(partition.results),
@@ -139,7 +140,8 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       read_as_is_(std::move(gradients.read)),
       behind_(gradients.reached.to_results),
       strict_(strict),
-      make_(std::move(make)) {
+      make_(std::move(make)),
+      with_history_(std::move(with_history)) {
   for (const uint32_t m : gradients.mutations)
     written_.push_back(partition.forward.mutations[m].input);
   const ReachedResults& reached = gradients.reached;
@@ -154,8 +156,14 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
     primals.push_back(of.primals);
     for (const uint32_t i : of.saved) read[i] = true;
   }
-  for (uint32_t i = 0; i < read.size(); i++)
-    if (read[i]) read_.push_back(i);
+  std::vector<bool> is_saved(backward_.outputs.size());
+  for (uint32_t i = 0; i < read.size(); i++) {
+    if (!read[i]) continue;
+    read_.push_back(i);
+    if (saved_[i].kind == Kind::Primal) is_saved[saved_[i].index] = true;
+  }
+  for (uint32_t p = 0; p < is_saved.size(); p++)
+    if (!is_saved[p]) unsaved_.push_back(p);
   for (uint32_t t = 0; t < rooted_.size(); t++)
     if (std::ranges::find(gradients.shown, rooted_[t]) != gradients.shown.end() &&
         !reached.to_results[t].empty() && !cut_->shows_arriving(t))
@@ -211,6 +219,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
         break;
     }
   }
+  for (const uint32_t p : unsaved_) call.remember(p, inputs[p]);
 }
 
 // Where eager keeps the tensor itself, so do the nodes that gradients come to it from: what it
@@ -246,8 +255,10 @@ void Backward::add_edges(Node& node, const std::vector<uint32_t>& primals,
   }
 }
 
-torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Outputs& outputs) {
+torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Outputs& outputs,
+                                           runtime::DeviceApi::GeneratorState generator) {
   const auto call = std::make_shared<Call>(shared_from_this());
+  call->set_generator(std::move(generator));
   c10::SmallVector<c10::intrusive_ptr<Node>, 4> nodes;
   torch_autograd::edge_list written(written_.size());
   for (uint32_t i = 0; i < nodes_.nodes.size(); i++) {

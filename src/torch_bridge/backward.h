@@ -23,6 +23,7 @@
 #include "autograd/partition.h"
 #include "torch_bridge/backward_nodes.h"
 #include "torch_bridge/execute.h"
+#include "torch_bridge/gradient_function.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::bridge {
@@ -33,14 +34,17 @@ class Backward : public std::enable_shared_from_this<Backward> {
   using Make = std::function<std::unique_ptr<Executable>(
       const ir::Graph& graph, std::span<const Input> example, bool by_ops)>;
   Backward(autograd::Partition partition, Gradients gradients,
-           const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make);
+           const std::optional<autograd::GradientBuckets>& buckets, bool strict, Make make,
+           std::unique_ptr<GradientFunction> with_history);
 
   // Before the forward: raises what eager raises where an input is written that must not be.
   void check_inputs(std::span<const Input> inputs) const;
   // Between the steps of the forward and its commit point: the nodes of a call, as the history of
   // the outputs that require gradients. Lets go of the outputs that were only for the backward.
   // What `rebase` makes the history of inputs whose new values require gradients.
-  torch::autograd::edge_list attach(std::span<const Input> inputs, Outputs& outputs);
+  // `generator`: as it was in front of a forward that draws random numbers.
+  torch::autograd::edge_list attach(std::span<const Input> inputs, Outputs& outputs,
+                                    runtime::DeviceApi::GeneratorState generator);
   // Behind the commit point.
   void rebase(const torch::autograd::edge_list& edges, std::span<const Input> inputs) const;
 
@@ -126,6 +130,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   std::vector<uint32_t> read_;  // inputs of the backward that some piece reads
   const bool strict_;
   const Make make_;
+  const std::unique_ptr<GradientFunction> with_history_;  // for create_graph
+  std::vector<uint32_t> unsaved_;                         // primals that only it may read
   ForkMutex mutex_;
   // Held while graphs are cut or compiled, which share one pool of symbols: for so long that no
   // fork waits for it. Another one in a forked process.

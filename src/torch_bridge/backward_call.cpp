@@ -24,12 +24,13 @@ void add_edge(torch_autograd::edge_list& edges, const at::Tensor& gradient) {
   if (t.defined() && t.requires_grad()) edges.push_back(torch_autograd::impl::gradient_edge(t));
 }
 
-// Gradients with create_graph: no graph of ours has a second derivative. `edges`: of what they were
-// computed of.
-void refuse_second_order(variable_list& gradients, torch_autograd::edge_list edges) {
+// Gradients with create_graph that have no second derivative. `edges`: of what they were computed
+// of.
+void refuse_second_order(variable_list& gradients, torch_autograd::edge_list edges,
+                         const std::string& why) {
   if (edges.empty()) return;
   auto error = c10::make_intrusive<torch_autograd::Error>(
-      "torch.compile with aot_autograd does not currently support double backward",
+      cat("torch.compile with aot_autograd does not currently support double backward (", why, ")"),
       std::move(edges));
   // What requires gradients is a gradient as it arrived, with a history of its own.
   for (const at::Tensor& g : gradients)
@@ -235,6 +236,17 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   const bool create_graph = c10::GradMode::is_enabled();
   torch_autograd::edge_list read;
   variable_list out;
+  const auto take = [&](Tensors found) {
+    out.reserve(node.num_outputs());
+    for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
+  };
+  if (create_graph) {
+    if (auto found = with_history(node, asked, {gradient})) {
+      if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
+      take(*std::move(found));
+      return out;
+    }
+  }
   {
     const c10::AutoGradMode off(false);
     if (create_graph) add_edge(read, gradient);
@@ -243,11 +255,9 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     given.strides = strides_;
     if (create_graph) add_edges_of_saved(read, node, given);
     if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
-    Tensors found = backward_->run(which, std::move(given));
-    out.reserve(node.num_outputs());
-    for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
+    take(backward_->run(which, std::move(given)));
   }
-  if (create_graph) refuse_second_order(out, std::move(read));
+  if (create_graph) refuse_second_order(out, std::move(read), why_not_);
   return out;
 }
 
@@ -272,7 +282,7 @@ variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& grad
         out.push_back(task.gradients.empty() ? at::Tensor() : std::move(task.gradients[p]));
     }
   }
-  if (task.creates_graph) refuse_second_order(out, task.read);
+  if (task.lacks_history) refuse_second_order(out, task.read, why_not_);
   out.resize(node.num_outputs());
   return out;
 }
@@ -322,6 +332,20 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   check_unused(task.targets, all, s.begun);
   const bool lets_go = !torch_autograd::get_current_graph_task_keep_graph();
   const size_t count = cut().size();
+  task.gradients.resize(backward_->backward_.outputs.size());
+  if (task.creates_graph) {
+    why_not_ = "a hook or a gradient by what lies between its results";
+    std::optional<Tensors> found;
+    if (s.next == 0 && end == count) found = with_history(node, task.asked, s.tangents);
+    if (found) {
+      const c10::AutoGradMode on(true);
+      for (size_t p = 0; p < found->size(); p++) add_to(task.gradients[p], std::move((*found)[p]));
+      if (lets_go) release(task.targets, node, all, s.begun);
+      s.next = end;
+      return;
+    }
+    task.lacks_history = true;
+  }
   while (s.next < end && !has_some(s))
     if (++s.next < count) s.carried.assign(backward_->piece({s.next, s.next}).carried, {});
   if (s.next == end) {
@@ -346,7 +370,6 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   Tensors found = backward_->run(which, std::move(given));
   s.next = end;
   auto next = found.begin();
-  task.gradients.resize(backward_->backward_.outputs.size());
   for (at::Tensor& sum : task.gradients) add_to(sum, std::move(*next++));
   if (end == count) return;
   const auto& of_next = cut().tangents(end);
@@ -355,6 +378,55 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
                    std::make_move_iterator(found.end() - static_cast<ptrdiff_t>(arriving)));
   next = found.end() - static_cast<ptrdiff_t>(arriving);
   for (size_t i = 0; i < arriving; i++) s.arrived[of_next[i]] = std::move(*next++);
+}
+
+void Backward::Call::remember(uint32_t primal, const Input& input) {
+  Remembered& r = remembered_.emplace_back(Remembered{.primal = primal, .number = input.number});
+  if (input.tensor == nullptr || !input.tensor->defined()) return;
+  r.tensor.emplace(input.tensor->getIntrusivePtr());
+  if (!input.tensor->is_inference()) r.version = input.tensor->_version();
+}
+
+Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool>& reads) {
+  Tensors out(reads.size());
+  for (const uint32_t i : backward_->read_) {
+    const autograd::Saved& s = backward_->saved_[i];
+    if (s.kind == autograd::Saved::Kind::Primal && reads[s.index] && s.type.is_tensor())
+      out[s.index] = saved_[i].unpack(node.itself());
+  }
+  for (const Remembered& r : remembered_) {
+    if (!reads[r.primal] || !r.tensor) continue;
+    const at::Tensor t(r.tensor->lock());
+    if (!t.defined()) throw Unsupported("an input that nobody holds any more");
+    TORCH_CHECK(t.is_inference() || t._version() == r.version,
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: ",
+                t.toString(), " is at version ", t._version(), "; expected version ", r.version,
+                " instead");
+    out[r.primal] = t;
+  }
+  return out;
+}
+
+std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
+                                                              const std::vector<bool>& asked,
+                                                              const Tensors& tangents) {
+  try {
+    Tensors primals = primals_for(node, backward_->with_history_->reads());
+    std::vector<Input> inputs(primals.size());
+    for (size_t p = 0; p < primals.size(); p++)
+      if (primals[p].defined()) inputs[p].tensor = &primals[p];
+    for (const Remembered& r : remembered_) inputs[r.primal].number = r.number;
+    for (const uint32_t i : backward_->read_) {
+      const autograd::Saved& s = backward_->saved_[i];
+      if (s.kind == autograd::Saved::Kind::Primal && !s.type.is_tensor())
+        inputs[s.index].number = numbers_[i];
+    }
+    return (*backward_->with_history_)(inputs, tangents, asked, generator_);
+  } catch (const Unsupported& e) {
+    why_not_ = e.what();
+    return std::nullopt;
+  }
 }
 
 Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors tangents) {

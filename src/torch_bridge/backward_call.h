@@ -33,6 +33,9 @@ class Backward::Call {
     numbers_.resize(saved_.size());
     numbers_[input] = n;
   }
+  // A primal that is not saved: a backward with create_graph may read it, while others hold it.
+  void remember(uint32_t primal, const Input& input);
+  void set_generator(runtime::DeviceApi::GeneratorState s) { generator_ = std::move(s); }
   void set_strides(uint32_t result, c10::IntArrayRef strides) {
     strides_[result].assign(strides.begin(), strides.end());
   }
@@ -59,8 +62,10 @@ class Backward::Call {
     std::optional<GradientTargets> targets;  // where not all gradients are asked for
     Tensors gradients;                       // by primal
     bool creates_graph = false;
-    torch::autograd::edge_list read;  // with create_graph, of all that they depend on
-    size_t left = 0;                  // nodes that the engine is to visit
+    // With create_graph, of all that gradients without a history of their own depend on.
+    torch::autograd::edge_list read;
+    bool lacks_history = false;
+    size_t left = 0;  // nodes that the engine is to visit
   };
 
   const autograd::BackwardCut& cut() const { return *backward_->cut_; }
@@ -78,6 +83,11 @@ class Backward::Call {
   at::Tensor tangent_of(Stream& s, uint32_t result) const;
   torch::autograd::variable_list visit_alone(Node& node, at::Tensor gradient);
   Given gather(Node& node, const Which& which, Tensors tangents);
+  // The gradients by all results, as autograd differentiates them; nothing where it cannot, for
+  // `why_not_`. `tangents`: by result.
+  std::optional<Tensors> with_history(Node& node, const std::vector<bool>& asked,
+                                      const Tensors& tangents);
+  Tensors primals_for(Node& node, const std::vector<bool>& reads);
   void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,
                           const Given& given) const;
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
@@ -115,6 +125,15 @@ class Backward::Call {
   std::map<int, Task> tasks_;            // by the engine's task
   std::vector<std::vector<bool>> used_;  // by piece and Backward::kept_: let go of, if anything is
   Tensors emptied_;                      // by input: without memory, where sizes vary
+  struct Remembered {
+    uint32_t primal = 0;
+    int64_t number = 0;
+    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensor;
+    uint32_t version = 0;
+  };
+  std::vector<Remembered> remembered_;
+  runtime::DeviceApi::GeneratorState generator_;  // in front of the forward, if that draws
+  std::string why_not_;
 };
 
 class Backward::Node : public torch::autograd::Node {

@@ -395,6 +395,12 @@ struct InsideWrite {
   const bool before = inside_write;
 };
 
+// The history of what is written without grad mode stays that of the old value.
+bool keeps_old_history(const at::Tensor& t) {
+  return !c10::GradMode::is_enabled() && recording().graph.stage != ir::Stage::Joint &&
+         (t.requires_grad() || (t.is_view() && t._base().requires_grad()));
+}
+
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
@@ -406,6 +412,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for_each_written(op, args, [&](const at::Tensor& t) {
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
+    if (keeps_old_history(t)) recording().no_second_order = "a write without grad mode";
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());

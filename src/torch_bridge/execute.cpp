@@ -136,7 +136,8 @@ struct Executable::Call {
   std::vector<double>* seconds = nullptr;
   // Tensors and the room for copies of them, to be filled when the steps are over.
   std::vector<std::pair<at::Tensor, at::Tensor>> late = {};
-  std::span<at::Tensor* const> given_up = {};  // by input
+  std::span<at::Tensor* const> given_up = {};         // by input
+  runtime::DeviceApi::GeneratorState generator = {};  // in front of the run, if that draws
   const c10::impl::LocalDispatchKeySet outside = c10::impl::tls_local_dispatch_key_set();
   torch::autograd::edge_list histories = {};  // of written inputs
 };
@@ -268,6 +269,7 @@ bool Executable::run_plan(std::span<const Input> inputs, Outputs& outputs, std::
     prepare_lease(lease, inputs);
     Call call{inputs, *lease, *lease->sizes, device_.queue(), outputs, written, {}, seconds};
     call.given_up = given_up;
+    call.generator = generator;
     execute(call);
     ok = true;
   } catch (const Interrupted&) {
@@ -479,14 +481,14 @@ void Executable::prepare_results(Call& c, size_t next) const {
   }
   prepare_values(c);
   if (!dispatches_) {
-    if (backward_) c.histories = backward_->attach(c.inputs, c.outputs);
+    if (backward_) c.histories = backward_->attach(c.inputs, c.outputs, c.generator);
     return;
   }
   prepare_writes(c);
   const c10::impl::ForceDispatchKeyGuard as_the_user(c.outside);
   if (backward_) {
     make_views_with_gradients(c);
-    c.histories = backward_->attach(c.inputs, c.outputs);
+    c.histories = backward_->attach(c.inputs, c.outputs, c.generator);
   }
   bump_versions(c, false);
   make_views(c, /*late=*/false);

@@ -164,6 +164,23 @@ void look_for_vectors(const Recording& r, const engine::edge_list& from) {
   }
 }
 
+// Whether its op, called again, gives the node: not a function with a formula of its own, and
+// nobody's hook changes what arrives. Of torch's nodes the names end in a number.
+bool is_of_op(engine::Node& n) {
+  constexpr std::string_view kNames[] = {"torch::autograd::CopyBackwards",
+                                         "torch::autograd::CopySlices",
+                                         "torch::autograd::AccumulateGrad"};
+  const std::string name = n.name();
+  std::string_view stem = name;
+  if (stem.ends_with("_copy")) stem.remove_suffix(5);
+  const std::string_view unnumbered = stem.substr(0, stem.find_last_not_of("0123456789") + 1);
+  const bool has_hooks = !n.tensor_pre_hooks().empty() || !n.retains_grad_hooks().empty() ||
+                         !n.pre_hooks().empty() || !n.post_hooks().empty();
+  return !has_hooks && ((unnumbered != stem && unnumbered.ends_with("Backward")) ||
+                        dynamic_cast<Entrance*>(&n) != nullptr ||
+                        std::ranges::find(kNames, name) != std::end(kNames));
+}
+
 // A result may depend on nothing but leaves that are no inputs: views made under no_grad, of what
 // requires gradients. What such a backward saves, checks and lets go of is no part of a graph.
 void look_for_unreached(const ReachedResults& reached) {
@@ -341,11 +358,14 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
     if (r.inputs[i].edge.is_valid()) to.push_back(r.inputs[i].edge);
   }
   r.graph.stage = ir::Stage::Joint;
-  const size_t of_forward = r.graph.order().size();
+  const size_t of_forward = gradients.forward_nodes = r.graph.order().size();
   r.begin_backward();
   gradients.reached = reached_results(start.from, of_inputs);
   look_for_unreached(gradients.reached);
   gradients.order = order_of_arrival(start.from, of_inputs);
+  for (engine::Node* node : in_engine_order(start.from))
+    if (!is_of_op(*node))
+      gradients.no_second_order = cat("a hook or a function of autograd: ", node->name());
   start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
   const auto formulas = watch_formulas(r.graph, of_outputs);

@@ -225,9 +225,12 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
       {parts.forward, recorded.attributes, recorded.example, recorded.module_state, recorded.passes,
        recorded.restart, recorded.facts, recorded.names_places, recorded.gradients},
       plain, trace);
-  made.executable->set_backward(std::make_shared<Backward>(std::move(parts), recorded.gradients,
-                                                           recorded.buckets, settings.strict,
-                                                           backward_maker(recorded, plain)));
+  Gradients gradients = recorded.gradients;
+  if (!recorded.passes.empty()) gradients.no_second_order = "a pass of the user's";
+  auto with_history = std::make_unique<GradientFunction>(joint, gradients, recorded.attributes);
+  made.executable->set_backward(std::make_shared<Backward>(
+      std::move(parts), std::move(gradients), recorded.buckets, settings.strict,
+      backward_maker(recorded, plain), std::move(with_history)));
   return made;
 }
 

@@ -183,6 +183,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
   if (recording_.inference || !(recording_.grad || ops_.grad_mode_seen())) gradients = nullptr;
   if (gradients) gradients->turns_grad_on = !recording_.grad;
   std::vector<at::Tensor> roots, written;
+  const size_t without_grad = recording_.without_grad.size();
   {
     // Rebuilding views runs ops on fakes; autograd has nothing to add there.
     c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView);
@@ -200,6 +201,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     recording_.simplify_sizes();
     casts_.finish(recording_.graph);
   }
+  recording_.without_grad.resize(without_grad);
   for (ir::OutputSpec& o : recording_.graph.outputs) {
     if (gradients) gradients->required.push_back(o.type.requires_grad);
     o.type.requires_grad = false;
@@ -209,6 +211,9 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     c10::impl::ExcludeDispatchKeyGuard casts(c10::autocast_dispatch_keyset);
     add_backward(recording_, ops_, roots, written, *gradients);
     recording_.simplify_sizes();
+    gradients->without_grad = std::move(recording_.without_grad);
+    if (!recording_.no_second_order.empty())
+      gradients->no_second_order = std::move(recording_.no_second_order);
   }
   recording_.check_written_splits();
   leave();

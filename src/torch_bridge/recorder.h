@@ -41,6 +41,11 @@ struct Gradients {
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
   std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen
+  size_t forward_nodes = 0;     // of the graph, in front of the backward's
+  // Those of them that were recorded without grad mode: what they give has no history.
+  std::vector<ir::NodeId> without_grad;
+  // Why autograd's graph of the gradients is not that of the joint graph's ops; empty: it is.
+  std::string no_second_order;
   // Of a caller without grad mode whose graph has switched it on: what was recorded without it says
   // so, and results are made in it.
   bool turns_grad_on = false;

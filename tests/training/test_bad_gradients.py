@@ -224,56 +224,6 @@ def test_no_nan_under_anomaly_mode():
     assert torch.equal(x.grad, torch.full((3,), 0.5))
 
 
-DOUBLE = "torch.compile with aot_autograd does not currently support double backward"
-
-
-def test_second_derivative():
-    x = leaf(3)
-    out = oxyfuel.compile(lambda x: x.sin())(x).sum()
-    (g,) = torch.autograd.grad(out, x, create_graph=True)
-    assert g.requires_grad
-    torch.testing.assert_close(g.detach(), x.detach().cos())
-    with pytest.raises(RuntimeError, match=DOUBLE):
-        g.sum().backward()
-
-
-def test_second_derivative_with_more_in_the_loss():
-    layer = torch.nn.Linear(4, 4)
-    x = leaf(2, 4)
-    out = oxyfuel.compile(lambda x: layer(x).tanh())(x)
-    (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
-    loss = out.sum() + g.square().sum()
-    with pytest.raises(RuntimeError, match=DOUBLE):
-        loss.backward()
-
-
-def test_second_derivative_by_the_gradient():
-    # The gradient is linear in the tangent, which alone requires gradients here.
-    x, v = leaf(3), leaf(3)
-    out = oxyfuel.compile(lambda x: x * 2)(x)
-    (g,) = torch.autograd.grad(out, x, v, create_graph=True)
-    assert g.requires_grad
-    with pytest.raises(RuntimeError, match=DOUBLE):
-        g.sum().backward()
-
-
-def test_second_derivatives_of_a_batch():
-    x = leaf(3)
-    out = oxyfuel.compile(lambda x: x.sin())(x)
-    (g,) = torch.autograd.grad(out, x, torch.eye(3), create_graph=True, is_grads_batched=True)
-    assert g.requires_grad
-    torch.testing.assert_close(g.detach(), x.detach().cos().diag())
-    with pytest.raises(RuntimeError, match=DOUBLE):
-        g.sum().backward()
-
-
-def test_create_graph_without_a_second_derivative():
-    x = leaf(3)
-    out = oxyfuel.compile(lambda x: x.sin())(x).sum()
-    out.backward(create_graph=True)
-    torch.testing.assert_close(x.grad.detach(), x.detach().cos())
-
-
 def test_hook_that_raises():
     class Stop(Exception):
         pass

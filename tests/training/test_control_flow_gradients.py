@@ -255,13 +255,6 @@ def test_an_operand_that_is_written_behind_it_is_eagers_error():
             out.sum().backward()
 
 
-def test_a_second_derivative_is_an_error():
-    compiled = oxyfuel.compile(one_operand)
-    (g,) = torch.autograd.grad(compiled(torch.tensor(True)).sum(), W, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        g.sum().backward()
-
-
 def test_behind_torch_compile():
     torch._dynamo.reset()
     compiled = torch.compile(one_behind_the_other, backend="oxyfuel", fullgraph=True)

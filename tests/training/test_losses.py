@@ -1,5 +1,5 @@
 """Every loss of torch.nn in each of its reductions and forms, CTC loss, embeddings with dense and
-sparse gradients, and what a second derivative is."""
+sparse gradients."""
 
 import itertools
 
@@ -396,68 +396,3 @@ def test_embedding_bag(mode, last, weighted, padding, sparse):
         else:
             torch.testing.assert_close(found, wanted)
     assert oxyfuel.stats()["grad_fallbacks"] == oxyfuel.stats()["fallbacks"] == 0
-
-
-SECOND = {
-    "product": lambda x: x * x * x,
-    "linear": lambda x: F.linear(x, torch.ones(3, 3)) * x,
-    "softmax": lambda x: x.softmax(-1),
-    "norm": lambda x: F.layer_norm(x, (3,)),
-    "a view": lambda x: x.t() * x.t(),
-    "a sum of squares": lambda x: x.square().sum(),
-    "of an intermediate": lambda x: x.exp().sum(),
-    "of several": lambda x: ((x * 2).tanh() * x.sigmoid()).mean(-1),
-}
-
-
-@pytest.mark.parametrize("name", SECOND)
-def test_a_second_derivative_is_torchs_error_and_never_a_number(name):
-    f = SECOND[name]
-    x = leaf(3, 3)
-    weights = torch.randn_like(f(x))
-    compiled = oxyfuel.compile(f)
-    first, wanted = (
-        torch.autograd.grad((g(x) * weights).sum(), x, create_graph=True)[0] for g in (compiled, f)
-    )
-    torch.testing.assert_close(first, wanted)
-    assert first.requires_grad
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        torch.autograd.grad(first.sum(), x)
-    # Also by way of backward(), of a parameter's gradient, and of the tangent.
-    compiled(x).sum().backward(create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        x.grad.sum().backward()
-    tangent = torch.ones_like(weights).requires_grad_()
-    (by_tangent,) = torch.autograd.grad(compiled(x), x, tangent, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        torch.autograd.grad(by_tangent.sum(), tangent)
-
-
-def test_a_first_derivative_that_needs_no_second():
-    """A function that is linear: the gradient does not depend on x in eager either."""
-    x = leaf(3)
-    for f in (lambda x: x * 2, oxyfuel.compile(lambda x: x * 2)):
-        (g,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
-        assert torch.equal(g, torch.full((3,), 2.0))
-        assert not g.requires_grad
-
-
-def test_gradient_penalty():
-    """The penalty of a compiled critic raises; of one that is compiled with its gradient it is a
-    graph break, and right."""
-    critic = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-    x = torch.randn(4, 3).requires_grad_()
-
-    def penalty(x, call):
-        (g,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
-        return (g.norm(dim=1) - 1).square().mean()
-
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        penalty(x, oxyfuel.compile(critic)).backward()
-    critic.zero_grad()
-    oxyfuel.compile(lambda x: penalty(x, critic))(x).backward()
-    found = [p.grad.clone() for p in critic[:2].parameters()]
-    critic.zero_grad()
-    penalty(x, critic).backward()
-    for a, p in zip(found, critic[:2].parameters()):
-        torch.testing.assert_close(a, p.grad)

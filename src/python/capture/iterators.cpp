@@ -8,6 +8,7 @@
 #include "python/capture/instructions.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/capture/question.h"
+#include "python/cpython/code_object.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"

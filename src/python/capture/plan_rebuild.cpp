@@ -3,6 +3,8 @@
 
 #include <c10/util/ScopeExit.h>
 
+#include "python/capture/natives.h"
+
 namespace oxy::python {
 namespace {
 
