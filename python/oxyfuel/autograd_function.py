@@ -18,6 +18,7 @@ class Context:
         self.needs_input_grad = (False,) * count
         self.saved_tensors: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
+        self.materializes = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keeps them for whoever reads `saved_tensors`."""
@@ -34,7 +35,8 @@ class Context:
         """Nothing is differentiated."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Nothing is differentiated."""
+        """Whether the backward gets zeros for undefined gradients."""
+        self.materializes = value
 
     if hasattr(torch.autograd.function.FunctionCtx, "set_output_grad_dtype"):
 
@@ -171,12 +173,12 @@ def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
             out = function.forward(ctx, *args, **kwargs)
         results = out if isinstance(out, tuple) else (out,)
         gradients = [torch.zeros_like(o) if isinstance(o, torch.Tensor) else None for o in results]
-        return ctx, gradients
+        return ctx, gradients, ctx.materializes
 
 
 def rehearse_backward(function: Any, made: Any) -> Any:
     """Follows the backward of `function` for what it relies on; its results."""
-    ctx, gradients = made
+    ctx, gradients, _ = made
     with torch.no_grad():
         found = function.backward(ctx, *gradients)
         return found if isinstance(found, tuple) else (found,)

@@ -72,6 +72,7 @@ std::string print(const std::vector<Saved>& saved);
 // inputs are those of `backward` without these tangents. A backward is linear in its tangents:
 // what depends on undefined ones alone is undefined, and gradients that become so are None; a sum
 // with an undefined operand is the other one. Where an op needs a value it gets zeros of the type.
+// ops::kMaterialize is done and goes, also where all tangents are defined.
 // `defined`: by tangent. `gradients`: outputs behind so many are read by other graphs, in their
 // layouts.
 ir::Graph without_tangents(const ir::Graph& backward, size_t tangents,

@@ -1,9 +1,10 @@
 // One walk in order: each node that reads something undefined goes, is its other operand, or reads
-// zeros.
+// zeros. What says which nodes of autograd run then goes too.
 #include <algorithm>
 #include <numeric>
 
 #include "autograd/partition.h"
+#include "ops/op_table.h"
 #include "ops/rewriter.h"
 #include "passes/pass_list.h"
 #include "passes/rewrite.h"
@@ -23,11 +24,17 @@ bool is_sum(const Node& n) {
   return n.target == "aten.add.Tensor" || n.target == "aten.sub.Tensor";
 }
 
+// A gradient of 0, of the size of what arrives.
+bool makes_zeros(const Node& n) {
+  return n.target == "aten.zeros_like.default" || n.target == "aten.new_zeros.default";
+}
+
 // It is not linear in what is undefined: it has an effect, gives no real numbers (a comparison),
 // looks at sizes alone, or adds what is no gradient.
 bool needs_values(const Graph& g, const Node& n, const auto& is_undefined) {
   const ops::OpInfo* info = ops::find(n);
-  if (!passes::is_removable(n) || (info && info->has(ops::Creation))) return true;
+  if (!passes::is_removable(n) || (info && info->has(ops::Creation) && !makes_zeros(n)))
+    return true;
   if (is_sum(n))
     for (size_t i = 0; i < 2; ++i)
       if (!n.arg(i).is_value() || !is_undefined(n.arg(i).value())) return true;
@@ -60,6 +67,9 @@ class Remover {
       Node& n = g_.node(id);
       if (!n.dead && (n.kind == ir::NodeKind::CallOp || n.kind == ir::NodeKind::Region)) visit(n);
     }
+    for (NodeId id : order)
+      if (const Node& n = g_.node(id); !n.dead && n.target == ops::kMaterialize)
+        replace(n, n.args[0].value());
     // Sums have gone to their operands.
     g_.replace_uses([&](ValueId v) { return resolve(v); });
     for (ir::OutputSpec& o : g_.outputs) finish(o);
@@ -81,9 +91,28 @@ class Remover {
     return v;
   }
 
+  void replace(const Node& n, ValueId by) {
+    stands_for_.resize(g_.value_count());
+    stands_for_[n.outputs[0].index] = by;
+    g_.kill(n.id);
+  }
+
+  // It stays until all is marked: what it is of depends on tangents, whatever its operand does.
+  void materialize(Node& n) {
+    const ValueId self = n.args[0].value();
+    bool runs = false;
+    for_each_value(n.args[1], [&](ValueId v) { runs |= !is_undefined(v); });
+    mark(n.outputs[0], runs);
+    if (!runs)
+      g_.kill(n.id);
+    else if (is_undefined(self))
+      n.args[0] = zeros(self, n.id);
+  }
+
   void visit(Node& n) {
     const auto is_undefined = [this](ValueId v) { return this->is_undefined(v); };
     for (ir::Arg& a : n.args) a = map_values(a, [&](ValueId v) { return resolve(v); });
+    if (n.target == ops::kMaterialize) return materialize(n);
     bool undefined = false, of_tangents = false;
     for_each_value(n, [&](ValueId v) {
       undefined |= is_undefined(v);
@@ -119,9 +148,7 @@ class Remover {
       if (of_tangents_.size() <= other.index) of_tangents_.resize(other.index + 1);
       of_tangents_[other.index] = true;
     }
-    stands_for_.resize(g_.value_count());
-    stands_for_[n.outputs[0].index] = other;
-    g_.kill(n.id);
+    replace(n, other);
     return true;
   }
 

@@ -37,6 +37,10 @@ enum Trait : uint32_t {
 // number in a tensor.
 inline constexpr std::string_view kNumber = "oxyfuel.number.default";
 inline constexpr std::string_view kReadNumber = "aten._local_scalar_dense.default";
+// In joint graphs, and backwards before they are compiled, (Tensor self, Tensor[] tangents) ->
+// Tensor: what a node of autograd that runs if one of these is defined gets or gives. Undefined if
+// none is; else `self`, or zeros where that is undefined (autograd/without_tangents.cpp).
+inline constexpr std::string_view kMaterialize = "oxyfuel.materialize.default";
 
 // Shape rule: types of the outputs from the argument list. False: does not know (the bridge asks
 // torch). Sizes stay symbolic. Errors of the user are left to torch: return false.

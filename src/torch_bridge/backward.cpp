@@ -255,6 +255,14 @@ void Backward::add_edges(Node& node, const std::vector<uint32_t>& primals,
   }
 }
 
+// A view whose gradients are not those of its place may not be written, as in eager.
+static void set_history(const at::Tensor& result, const torch_autograd::Edge& edge) {
+  torch_autograd::impl::set_gradient_edge(result, edge);
+  auto* view = torch_autograd::impl::get_view_autograd_meta(result);
+  if (view != nullptr && view->has_bw_view())
+    view->set_creation_meta(torch_autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+}
+
 torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Outputs& outputs,
                                            runtime::DeviceApi::GeneratorState generator) {
   const auto call = std::make_shared<Call>(shared_from_this());
@@ -282,7 +290,7 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
       call->set_strides(t, c10::contiguous_strides(of.sizes()));
     const torch_autograd::Edge edge(nodes[i], node.add_input_metadata(of));
     if (is_result)
-      torch_autograd::impl::set_gradient_edge(of, edge);
+      set_history(of, edge);
     else
       written[t - rooted_.size()] = edge;
   }
@@ -329,9 +337,7 @@ Backward::Which Backward::which(Range pieces, const Tensors& tangents,
 
 ir::Graph Backward::graph_for(const Which& which, const autograd::Piece& of) const {
   const size_t gradients = backward_.outputs.size();
-  ir::Graph out = std::ranges::count(which.defined, false) == 0
-                      ? of.graph
-                      : autograd::without_tangents(of.graph, of.tangents, which.defined, gradients);
+  ir::Graph out = autograd::without_tangents(of.graph, of.tangents, which.defined, gradients);
   if (which.asked.empty()) return out;
   for (size_t p = 0; p < gradients; p++)
     if (!which.asked[p]) out.outputs[p] = {.kind = ir::OutputSpec::Kind::None};
@@ -355,6 +361,9 @@ const std::vector<bool>& Backward::reads_of(const Which& which) {
   const std::vector<uint32_t> uses = graph.use_counts();
   for (size_t i = 0; i < of.saved.size(); i++)
     reads[of.saved[i]] = uses[graph.inputs()[i].index] > 0;
+  for (const ir::OutputSpec& o : graph.outputs)  // a formula of the user's may give what it kept
+    if (o.kind == ir::OutputSpec::Kind::Input && o.index < of.saved.size())
+      reads[of.saved[o.index]] = true;
   return *known(std::move(reads));
 }
 

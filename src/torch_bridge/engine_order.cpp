@@ -31,6 +31,10 @@ std::unordered_map<const Node*, size_t> gradients_awaited(const torch::autograd:
 
 }  // namespace
 
+bool is_of_python(const Node& node) {
+  return std::string_view(typeid(node).name()) == "N5torch8autograd6PyNodeE";
+}
+
 bool leads_to(const torch::autograd::edge_list& from, const Node& node) {
   return gradients_awaited(from).contains(&node);
 }

@@ -741,7 +741,8 @@ bool Executable::is_detached(size_t output, const at::Tensor& base) const {
 // Views to which the backward hands gradients, and not what they are views of.
 void Executable::make_views_with_gradients(Call& c) const {
   for (const uint32_t i : backward_->rooted()) {
-    if (plan_.outputs[i].kind != OutputKind::ViewOfInput) continue;
+    const OutputKind kind = plan_.outputs[i].kind;
+    if (kind != OutputKind::ViewOfInput && kind != OutputKind::ViewOfOutput) continue;
     const auto [base, offset] = base_of(c, plan_.outputs[i]);
     at::Tensor& t = c.outputs[i];
     t = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);

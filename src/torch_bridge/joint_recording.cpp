@@ -264,6 +264,82 @@ std::vector<bool> find_read(const ir::Graph& g, size_t primals, size_t from,
   return out;
 }
 
+// What the node of an autograd.Function gets and gives. It runs as soon as one of the results that
+// lead to it has a gradient, and has zeros in the place of gradients that do not arrive. Which do
+// is known when the graph runs.
+class Materializes {
+ public:
+  // `tangents`: of these results.
+  Materializes(Recording& r, OpRecorder& ops, std::vector<ir::Arg> tangents)
+      : r_(r), ops_(ops), tangents_{std::move(tangents)} {}
+
+  engine::variable_list operator()(engine::variable_list gradients) const {
+    for (at::Tensor& t : gradients)
+      if (t.defined()) t = materialized(t);
+    return gradients;
+  }
+
+ private:
+  at::Tensor materialized(const at::Tensor& t) const {
+    functional::sync(t);
+    auto* w = wrapper_of(t);
+    if (!w) throw Unsupported("a gradient that the recording did not make");
+    const ir::ValueId v = r_.value_of(ops_.with_marks(w->value(), {}));
+    if (r_.sparse.contains(v)) return t;  // no other op takes it
+    ir::Type type = r_.graph.value(v).type;
+    type.tensor.requires_grad = false;
+    const ir::Node& n =
+        r_.add_call(ir::NodeKind::CallOp, std::string(ops::kMaterialize), {v, tangents_}, {type});
+    at::Tensor out = functional::to_functional_tensor(r_.another_fake(n.outputs[0]));
+    forbid_data(out);
+    return out;
+  }
+
+  Recording& r_;
+  OpRecorder& ops_;
+  const ir::List tangents_;
+};
+
+class MaterializesBefore : public engine::FunctionPreHook, Materializes {
+ public:
+  using Materializes::Materializes;
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    return Materializes::operator()(gradients);
+  }
+};
+
+class MaterializesBehind : public engine::FunctionPostHook, Materializes {
+ public:
+  using Materializes::Materializes;
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    return Materializes::operator()(outputs);
+  }
+};
+
+// Formulas of torch's own are linear in what arrives, as autograd/without_tangents takes all to be.
+void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_list& from) {
+  if (from.size() < 2) return;  // the one result has its gradient
+  const std::vector<engine::Node*> order = in_engine_order(from);
+  if (std::ranges::none_of(order, [](const auto* node) { return is_of_python(*node); })) return;
+  std::unordered_map<const engine::Node*, std::vector<bool>> leading;  // results, by node
+  for (const engine::Node* node : order) leading[node].resize(from.size());
+  for (size_t t = 0; t < from.size(); ++t) leading[from[t].function.get()][t] = true;
+  const size_t first = r.graph.inputs().size() - from.size();
+  for (engine::Node* node : order) {
+    const std::vector<bool>& here = leading[node];
+    std::vector<ir::Arg> tangents;
+    for (size_t t = 0; t < from.size(); ++t)
+      if (here[t]) tangents.emplace_back(r.graph.inputs()[first + t]);
+    for (const engine::Edge& e : node->next_edges())
+      for (size_t t = 0; e.function && t < from.size(); ++t)
+        if (here[t]) leading[e.function.get()][t] = true;
+    if (!is_of_python(*node)) continue;
+    node->add_pre_hook(std::make_unique<MaterializesBefore>(r, ops, tangents));
+    node->add_post_hook(std::make_unique<MaterializesBehind>(r, ops, tangents));
+  }
+}
+
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
 engine::variable_list run_engine(const engine::edge_list& from,
@@ -362,6 +438,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   r.begin_backward();
   gradients.reached = reached_results(start.from, of_inputs);
   look_for_unreached(gradients.reached);
+  materialize_gradients(r, ops, start.from);
   gradients.order = order_of_arrival(start.from, of_inputs);
   for (engine::Node* node : in_engine_order(start.from))
     if (!is_of_op(*node))

@@ -7,6 +7,7 @@
 #include "ops/rewriter.h"
 #include "support/check.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/view_replay.h"
 
 namespace oxy::bridge {
 namespace {
@@ -374,9 +375,10 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
       out.piece = piece && out.is_view();
       out.type.requires_grad = needs_grad;
       // Several elements lie in one place: autograd's views of real tensors, which go by places,
-      // would mix their gradients. Or it is a detached one, written with what has gradients.
+      // would mix their gradients. Or it is a detached one, written with what has gradients, or has
+      // gradients of a Function's.
       if (needs_grad && out.is_view() &&
-          (type_of(r.inputs[*input].real).may_overlap_itself() ||
+          (type_of(r.inputs[*input].real).may_overlap_itself() || is_view_of_function(t) ||
            !is_seen_as(t, r.inputs[*input].wrapper)))
         roots[i] = t;
       continue;
@@ -404,6 +406,7 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     out.kind = ir::OutputSpec::Kind::ViewOfOutput;
     out.no_grad = no_grad;
     out.piece = piece;
+    if (needs_grad && is_view_of_function(t)) roots[i] = t;
     auto seen = std::ranges::find(hidden_storage, storage);
     out.index = static_cast<uint32_t>(results.size() + (seen - hidden_storage.begin()));
     if (seen == hidden_storage.end()) {

@@ -231,6 +231,12 @@ at::Tensor plain_view(const at::Tensor& base, const ViewPlace& place) {
 
 }  // namespace
 
+bool is_view_of_function(const at::Tensor& t) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
+  return view != nullptr && view->has_bw_view() &&
+         view->get_creation_meta() == torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
+}
+
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
   // Without a gradient one op is the cheapest.
   if (base.requires_grad() && c10::GradMode::is_enabled()) {

@@ -18,6 +18,10 @@ struct ViewPlace {
   int64_t offset = 0;
 };
 
+// Whether it is a view that an autograd.Function has given, or one of that: its gradient is not
+// that of its place.
+bool is_view_of_function(const at::Tensor& t);
+
 // `base` seen so.
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place);
 

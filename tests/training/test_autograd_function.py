@@ -1,5 +1,7 @@
 """Custom autograd functions in captured code, forward and backward, against eager."""
 
+import itertools
+
 import pytest
 import torch
 from model_check import first_difference
@@ -409,12 +411,16 @@ class Same(Function):
 @pytest.mark.parametrize("function", [Reversed, Same])
 def test_a_view_with_a_gradient_of_its_own(function):
     """It is what autograd makes of the forward's result, also where it is a view of an input."""
-    compare(lambda x: function.apply(x), leaf(4), fullgraph=False)
-    compare(lambda x: function.apply(x)[0], leaf(4), fullgraph=False)
+    compare(lambda x: function.apply(x), leaf(4))
+    compare(lambda x: function.apply(x)[0], leaf(4))
     compare(lambda x: function.apply(x * 2), leaf(4))
     compare(lambda x: function.apply(x).sin(), leaf(4))
     x = leaf(4)
-    assert oxyfuel.compile(lambda x: function.apply(x))(x).data_ptr() == x.data_ptr()
+    for run in (function.apply, oxyfuel.compile(lambda x: function.apply(x), fullgraph=True)):
+        y = run(x)
+        assert y.data_ptr() == x.data_ptr()
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            y.mul_(2)
 
 
 def test_a_view_beside_what_it_is_a_view_of():
@@ -465,6 +471,62 @@ def test_results_without_gradients(f, used):
     for a, b in zip(*results, strict=True):
         if a is not None:
             torch.testing.assert_close(b, a)
+
+
+class Kept(Function):
+    """Its gradient is what it has kept, whatever arrives."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2, x + 1
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return ctx.saved_tensors[0]
+
+
+class First(Function):
+    """One argument has no gradient, although the engine goes on to what it was computed by."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y, x - y
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * (1 - b), None
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: (Affine.apply(x), y.sin()),
+        lambda x, y: (Affine.apply(Affine.apply(x) * y), y.sin(), x * 2),
+        lambda x, y: (*Kept.apply(x), y * 2),
+        lambda x, y: Kept.apply(x * y)[0],
+        lambda x, y: (*First.apply(x, Affine.apply(y)), x * y),
+        lambda x, y: First.apply(First.apply(x, y)[0].sin(), y),
+        lambda x, y: (lambda h: (h, Affine.apply(h), Kept.apply(h)[1]))(Affine.apply(x) + y),
+        lambda x, y: (x.round(), y * 2),
+    ],
+)
+def test_which_gradients_arrive(f):
+    """A node of autograd runs where a result that leads to it has a gradient, with zeros for
+    others."""
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    x, y = leaf(4), leaf(4)
+    out = f(x, y)
+    count = len(out) if isinstance(out, tuple) else 1
+    for used in itertools.chain.from_iterable(
+        itertools.combinations(range(count), n) for n in range(1, count + 1)
+    ):
+        found, expected = (gradients_by(run, used, x, y, inputs=(0, 1)) for run in (compiled, f))
+        torch.testing.assert_close(found[0], expected[0])
+        assert [g is None for g in found[1]] == [g is None for g in expected[1]]
+        for a, b in zip(found[1], expected[1], strict=True):
+            if b is not None:
+                torch.testing.assert_close(a, b)
 
 
 class WithNone(Function):

@@ -14,6 +14,7 @@
 #include "python/transform_levels.h"
 #include "torch_bridge/engine_order.h"
 #include "torch_bridge/recorder.h"
+#include "torch_bridge/view_replay.h"
 
 namespace oxy::python {
 namespace {
@@ -21,10 +22,7 @@ namespace {
 namespace engine = torch::autograd;
 using engine::Node;
 
-// Of an autograd.Function. Torch does not export what a dynamic_cast needs.
-bool is_of_python(const Node& node) {
-  return std::string_view(typeid(node).name()) == "N5torch8autograd6PyNodeE";
-}
+using bridge::is_of_python;
 
 py::object autograd_member(const char* name) {
   return own_function("oxyfuel.autograd_function", name);
@@ -94,12 +92,12 @@ bool is_own_of_checkpoint(const py::object& name) {
 
 }  // namespace
 
-// `results`: of an autograd.Function. `vanishes`: what its backward gives is undefined where all it
-// gets is.
-void Graphs::note_custom_function(const py::object& results, bool vanishes) {
+// `results`: of an autograd.Function. `materializes`: its backward gets zeros for undefined
+// gradients.
+void Graphs::note_custom_function(const py::object& results, bool materializes) {
   if (inner_ != nullptr) return;
   CustomFunction f;
-  f.vanishes = vanishes;
+  f.materializes = materializes;
   size_t differentiable = 0;
   const bool one = heap().is_tensor(results);
   for (py::handle r : one ? py::object(py::make_tuple(results)) : heap().contents(results)) {
@@ -182,6 +180,7 @@ at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
     return t.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
   };
   auto base_of = [](const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; };
+  if (output.requires_grad() && bridge::is_view_of_function(output)) return output;
   const at::Tensor base = base_of(output);
   bool is_of_input = false;
   for (const auto& [real, fake] : heap().fakes()) {
@@ -271,13 +270,13 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
     for (const Node* node : customs_behind(t))
       if (std::ranges::find(kept, node) == kept.end()) lost.insert(node);
   }
-  // Where all of one result arrives, so does what eager's backward gets. Of several results it gets
-  // some, and zeros or None in the place of the others.
+  // A hook is called where something arrives; code that gets None in the place of what does not
+  // arrive may do anything there. All else the graph has (bridge::add_backward).
   auto why_not = [&](const CustomFunction& f, const Node* node, bool several) -> const char* {
     if (lost.contains(node)) return "what it gives shares memory with what has another gradient";
     const auto found = reaching.find(node);
     const size_t count = found == reaching.end() ? 0 : found->second;
-    if ((!f.vanishes && count > 0 && count < roots) || (several && count > 1))
+    if ((!f.vanishes && count > 0 && count < roots) || (several && !f.materializes && count > 1))
       return "its gradients depend on which of the results have some";
     return nullptr;
   };
@@ -484,14 +483,15 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   static const py::object& backward = *new py::object(autograd_member("rehearse_backward"));
   Arguments with_type{borrow(type)};
   with_type.insert(with_type.end(), args.begin(), args.end());
-  const bool vanishes =
-      rehearse(as_type(type)->tp_name, args, functions_of(type), [&](size_t& draws) {
-        const py::object made = call(forward, with_type, kwargs);
-        if (is_transformed()) rehearse_vmap(type, args);
-        draws = bridge::heard().draws;
-        const py::object found = call(backward, {borrow(type), made}, {});
-        return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
-      });
+  bool materializes = true;
+  rehearse(as_type(type)->tp_name, args, functions_of(type), [&](size_t& draws) {
+    const py::object made = call(forward, with_type, kwargs);
+    if (is_transformed()) rehearse_vmap(type, args);
+    draws = bridge::heard().draws;
+    const py::object found = call(backward, {borrow(type), made}, {});
+    materializes = objects().truth(borrow(PyTuple_GET_ITEM(made.ptr(), 2)));
+    return std::pair(borrow(PyTuple_GET_ITEM(made.ptr(), 1)), found);
+  });
   const py::object apply = steal(PyObject_GetAttrString(type.ptr(), "apply"));
   py::list places;
   Arguments given = args;
@@ -510,7 +510,7 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
     out = graphs().record(ir::NodeKind::CallFunction, "", with_numbers, given, kwargs);
   }
   graphs().recorder().note_grad_mode();  // its ops ran without it
-  graphs().note_custom_function(out, vanishes);
+  graphs().note_custom_function(out, materializes);
   return out;
 }
 

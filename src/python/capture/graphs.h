@@ -65,7 +65,7 @@ class Graphs : public Part {
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_kept(py::handle tensor);
   void give_data(const py::object& tensor, const py::object& value);
-  void note_custom_function(const py::object& results, bool vanishes);
+  void note_custom_function(const py::object& results, bool materializes);
   void note_op(const py::object& results);
   // `handle`: what the code has of it.
   void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
@@ -166,7 +166,8 @@ class Graphs : public Part {
     bool of_node = false;
     bool done = false;  // a backward of the code has called it, and used its graph up
     bool removed = false;
-    bool vanishes = true;      // what it gives is undefined where all it gets is
+    bool vanishes = true;      // of a hook: what it gives is undefined where what it gets is
+    bool materializes = true;  // its backward gets zeros for undefined gradients
     bool has_several = false;  // results with gradients
     std::vector<ir::Frame> stack;
     std::vector<size_t> steps;  // in front of which a capture may stop instead
