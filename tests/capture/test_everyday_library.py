@@ -2,6 +2,7 @@
 
 import bisect
 import copy
+import dataclasses
 import decimal
 import enum
 import functools
@@ -296,8 +297,35 @@ def of_mapping(x, items):
     )
 
 
+@dataclasses.dataclass
+class Shown:
+    a: int
+    b: object = None
+
+
+def texts_of_dataclasses(x, shown):
+    made = Shown(1)
+    made.b = made
+    return x * 2, repr(made), f"{shown}", str(shown), repr(Shown(2, shown))
+
+
+def sorted_with_tensors(x, names):
+    items = dict.fromkeys(names, x)
+    pairs = [[2, x], [1, x + 1]]
+    pairs.sort(reverse=True)
+    return sorted(items.items()), sorted(items.items(), key=lambda kv: (-len(kv[0]), kv)), pairs
+
+
+def among_tensors(x):
+    y = x + 1
+    return x in (x, y), y not in [y], 1 in [0, 1, y], "a" in ("a", x)
+
+
 X = torch.tensor([1.0, 2.0, 3.0])
 CALLS = {
+    texts_of_dataclasses: [lambda: (Shown(1),), lambda: (Shown(1),), lambda: (Shown(2, "b"),)],
+    sorted_with_tensors: [(("b", "a"),), (("b", "a"),), (("bc", "a", "d"),)],
+    among_tensors: [()] * 2,
     heap_of_tensors: [()] * 3,
     heap_of_before: [(2,), (2,), (9,)],
     empty_heap: [()] * 2,

@@ -84,6 +84,12 @@ PROGRAMS = {
     "as_argument": lambda x, t: (lambda y, a: y * a + a)(x, t.item()),
     "type": lambda x, t: isinstance(t.item(), float),
     "truth": lambda x, t: ((t > 0).item(), (x > 0).all().item()),
+    "truth_of_a_comparison": lambda x, t: (t.item() > 2.0, x * 2, x.max().item() <= t.item()),
+    "truths_kept": lambda x, t: {
+        "zero": t.item() == 0,
+        "same": t.item() != t.item() * 1,
+        "x": x + 1,
+    },
     "nothing": lambda x, t: unused(x, t),
     "list": lambda x, t: [t.item(), x + 1, t.item() * 2],
     "dict": lambda x, t: {"loss": t.item(), "x": x + 1, "positive": (t > 0).item()},

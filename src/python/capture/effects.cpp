@@ -409,8 +409,9 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   bool compares = static_cast<bool>(function);
   for (py::handle item : items) {
     py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
-    const bool own =
-        is_symbolic(made) || objects().special_method(made, py::str("__lt__")) != nullptr;
+    const bool sequence = PyTuple_CheckExact(made.ptr()) || PyList_CheckExact(made.ptr());
+    const bool own = is_symbolic(made) || (sequence && mentions_tensor(heap().contents(made))) ||
+                     objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own) made = with_numbers(made);
     keys.append(made);
     const bool fixed = PyLong_Check(made.ptr()) && is_enum_member(made);  // compares as its int

@@ -283,7 +283,11 @@ py::object Numbers::compare(const py::object& a, const py::object& b, int operat
   const py::object both[] = {a, b};
   if (takes_runtime_numbers(kComparisons.at(operation), both, {}))
     return objects().compare(a, b, operation);
-  refuse_comparison(a, b, operation);
+  auto is_number_now = [this](const py::object& o) { return is_of_data(o) || is_number(o.ptr()); };
+  if ((is_of_data(a) || is_of_data(b)) && is_number_now(a) && is_number_now(b)) {
+    const std::string name(kComparisons.at(static_cast<size_t>(operation)));
+    return defer(py::bool_(true), {}, py::module_::import("operator").attr(name.c_str()), {a, b});
+  }
   return objects().compare(read(a), read(b), operation);
 }
 

@@ -166,7 +166,6 @@ class Numbers : public Part, private FloatOwner {
   bool is_graph_number(const py::object& o) const;
   std::string data_text(const py::object& o) const;
   [[noreturn]] static void refuse_branch(const std::string& question);
-  void refuse_comparison(const py::object& a, const py::object& b, int operation) const;
   void refuse_truth(const py::object& o) const;
   bool builds_result(const TracedFrame& frame) const;
   py::object graph_number(const py::object& o);

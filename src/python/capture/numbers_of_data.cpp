@@ -64,6 +64,8 @@ bool Numbers::assume_truth(const py::object& tensor, bool truth) {
   return PyBool_Check(holds.ptr()) ? holds.is(py::bool_(true)) : sizes().assume(holds);
 }
 
+constexpr const char* kSigns[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};  // by Py_LT ...
+
 // As torch writes what it cannot decide: `2.0*zuf0 + 1.0`.
 std::string Numbers::data_text(const py::object& o) const {
   const Deferred* found = find(o);
@@ -72,6 +74,9 @@ std::string Numbers::data_text(const py::object& o) const {
   if (found->parts.size() == 1) return cat("-", data_text(found->parts[0]));
   if (found->parts.size() != 2) return text(py::repr(found->real));
   const std::string name = text(found->function.attr("__name__"));
+  if (const auto it = std::ranges::find(kComparisons, name); it != kComparisons.end())
+    return cat(data_text(found->parts[0]), kSigns[it - kComparisons.begin()],
+               data_text(found->parts[1]));
   const bool sum = name.ends_with("add") || name.ends_with("sub");
   const char* sign = name.ends_with("add")   ? " + "
                      : name.ends_with("sub") ? " - "
@@ -91,15 +96,9 @@ void Numbers::refuse_branch(const std::string& question) {
                                       " (unhinted: ", question, ")"));
 }
 
-void Numbers::refuse_comparison(const py::object& a, const py::object& b, int operation) const {
-  auto number = [&](const py::object& o) { return is_of_data(o) || is_number(o.ptr()); };
-  if ((!is_of_data(a) && !is_of_data(b)) || !number(a) || !number(b)) return;
-  constexpr const char* kSigns[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};  // by Py_LT ...
-  refuse_branch(cat(data_text(a), kSigns[operation], data_text(b)));
-}
-
 void Numbers::refuse_truth(const py::object& o) const {
   if (!is_of_data(o)) return;
+  if (find(o)->parts.size() == 2 && PyBool_Check(find(o)->real.ptr())) refuse_branch(data_text(o));
   const bool truth = PyBool_Check(find(o)->real.ptr());
   refuse_branch(truth ? cat("Eq(", data_text(o), ", 1)") : cat("Ne(", data_text(o), ", 0.0)"));
 }

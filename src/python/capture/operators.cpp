@@ -459,8 +459,16 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   // Tensors are hashed and found by their identity.
   const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
   const bool by_identity = hashes && heap().is_tensor(item);
-  if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside))))
+  if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside)))) {
+    // One that is found in front of where tensors' contents would tell.
+    if (PyTuple_Check(inside.ptr()) || PyList_Check(inside.ptr()))
+      for (py::handle found : inside) {
+        if (heap().is_same(found, item)) return py::bool_(true);
+        if (mentions_tensor(item) || mentions_tensor(found)) break;
+        if (truth(compare(found, item, Py_EQ))) return py::bool_(true);
+      }
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
+  }
   if (PyIter_Check(inside.ptr()) == 0 && numbers().may_share_nan(inside, item))
     return contains(numbers().with_plain_floats(inside), numbers().with_plain_floats(item),
                     generic);
@@ -507,8 +515,13 @@ std::optional<py::object> Objects::compare_items(const std::string& name, py::ha
   for (size_t i = 0; i < std::min(a.size(), b.size()); i++) {
     const py::object x = a[i], y = b[i];
     if (heap().is_same(x, y)) continue;
-    if (mentions_tensor(x) || mentions_tensor(y)) return std::nullopt;
-    if (truth(compare(x, y, Py_EQ))) continue;
+    if (mentions_tensor(x) || mentions_tensor(y)) {
+      const auto equal = compare_items("eq", member_of<"operator", "eq">(), {x, y});
+      if (!equal) return std::nullopt;
+      if (truth(*equal)) continue;
+    } else if (truth(compare(x, y, Py_EQ))) {
+      continue;
+    }
     return equality ? py::bool_(name == "ne") : operate(function, {x, y});
   }
   return operate(function, {py::int_(a.size()), py::int_(b.size())});

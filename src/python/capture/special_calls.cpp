@@ -662,6 +662,36 @@ Meant super(Capture& c, py::handle callable) {
   raise(PyExc_RuntimeError, "super(): __class__ cell not found");
 }
 
+// Of the functions around `__repr__` that see to it that no object is shown inside of itself, those
+// of dataclasses among them.
+bool is_around_repr(PyCodeObject* code) {
+  static const py::set& codes = *[] {
+    auto* out = new py::set();
+    const std::function<void(const py::object&)> add = [&](const py::object& code) {
+      if (view_of(py::object(code.attr("co_name")).ptr()) == "wrapper") out->add(code);
+      for (py::handle constant : code.attr("co_consts"))
+        if (PyCode_Check(constant.ptr())) add(borrow(constant));
+    };
+    add(py::module_::import("reprlib").attr("recursive_repr").attr("__code__"));
+    const py::object own =
+        py::getattr(py::module_::import("dataclasses"), "_recursive_repr", py::none());
+    if (!own.is_none()) add(own.attr("__code__"));
+    return out;
+  }();
+  return codes.contains(borrow(reinterpret_cast<PyObject*>(code)));
+}
+
+// What they know an object and a thread by while it is shown: nobody else sees it.
+Meant number_of_shown(Capture& c, const py::object& o) {
+  if (!is_around_repr(c.frames.stack().back()->code)) return nothing;
+  return py::int_(reinterpret_cast<uintptr_t>(o.ptr()));
+}
+
+Meant number_of_showing_thread(Capture& c) {
+  if (!is_around_repr(c.frames.stack().back()->code)) return nothing;
+  return py::int_(PyThread_get_thread_ident());
+}
+
 // min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
 // Of numbers of the graph.
 const py::object& own_extreme() {
