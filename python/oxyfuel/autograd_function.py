@@ -54,7 +54,8 @@ def forward(function: Any, *args: Any) -> Any:
             args = _with_defaults(function.forward, args)
             out = function.forward(*args)
             function.setup_context(ctx, args, out)
-            if any(a is s for a in args for s in ctx.saved_tensors if _is_among(a, out)):
+            returned = [a for a in args if _is_among(a, out) and not _is_among(a, ctx.dirty)]
+            if any(a is s for a in returned for s in ctx.saved_tensors):
                 raise RuntimeError("an argument that is the result is saved: eager says so as well")
         if isinstance(out, tuple):
             return tuple([_as_result(o, args, ctx) for o in out])

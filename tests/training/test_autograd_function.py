@@ -235,6 +235,28 @@ def test_a_dirty_argument():
     compare(f, leaf(3), fullgraph=False)
 
 
+class DirtyAndSaved(Function):
+    @staticmethod
+    def forward(x):
+        return x.mul_(2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_dirty(*inputs)
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("f", [DirtyAndSaved.apply, lambda x: DirtyAndSaved.apply(x.clone())])
+def test_a_dirty_argument_that_is_saved(f):
+    x, other = torch.ones(3), torch.ones(3)
+    torch.testing.assert_close(oxyfuel.compile(lambda x: f(x))(x), f(other))
+    torch.testing.assert_close(x, other)
+
+
 class WithNoise(Function):
     @staticmethod
     def forward(ctx, x):
