@@ -220,5 +220,5 @@ def _as_result(out: Any, args: tuple[Any, ...], ctx: Context) -> Any:
             return out
     for a in args:
         if out is a:
-            return out.view_as(out)
+            return out.detach()
     return out

@@ -136,10 +136,15 @@ void BackwardCut::find_sums() {
   std::vector<size_t> reader(g_.value_count());
   std::vector<uint32_t> piece(g_.value_count(), kNever);
   for (size_t i = 0; i < calls_.size(); ++i) {
-    for_each_value(g_.node(calls_[i]), [&](ValueId v) {
+    const Node& n = g_.node(calls_[i]);
+    auto read = [&](ValueId v) {
       ++reads[v.index];
       reader[v.index] = i;
-    });
+    };
+    if (n.target == ops::kMaterialize)  // of tangents it wants to know whether they are there
+      for_each_value(n.args[0], read);
+    else
+      for_each_value(n, read);
     for (ValueId v : g_.node(calls_[i]).outputs) piece[v.index] = piece_of_call_[i];
   }
   for (const OutputSpec& o : g_.outputs)

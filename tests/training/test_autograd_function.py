@@ -445,6 +445,38 @@ def test_a_view_with_a_gradient_of_its_own(function):
             y.mul_(2)
 
 
+@pytest.mark.parametrize("function", [Reversed, Same])
+def test_hooks_of_a_view_see_what_comes_by_others(function):
+    def f(x):
+        y = function.apply(x)
+        return y, y.sin(), x * 2
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for used in ((0,), (1,), (0, 1), (2,)):
+        seen = []
+        for run in (f, compiled):
+            x = torch.ones(3, requires_grad=True)
+            out = run(x)
+            out[0].register_hook(lambda g: seen.append(g))
+            sum(out[i].sum() for i in used).backward()
+            seen.append(x.grad)
+        mine, expected = seen[len(seen) // 2 :], seen[: len(seen) // 2]
+        torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("function", [Reversed, Same])
+def test_a_view_without_gradients(function):
+    @torch.no_grad()
+    def f(x):
+        return function.apply(x)
+
+    x = leaf(3)
+    found, expected = oxyfuel.compile(f, fullgraph=True)(x), f(x)
+    assert found.data_ptr() == expected.data_ptr()
+    assert found.requires_grad == expected.requires_grad
+    assert found._is_view() == expected._is_view()
+
+
 def test_a_view_beside_what_it_is_a_view_of():
     def f(x):
         h = x * 2
