@@ -2,9 +2,11 @@
 eager; keeps JSON lines and writes docs/sweep.md.
 
 usage: sweep.py [--share PART] [--budget SECONDS] [--only WORD]... [--inductor PART] [--step]
-                [--threads N] [--realtime] [--out FILE] [--write FILE] [--list] [ROW ...]
+                [--seed TEXT] [--threads N] [--realtime] [--out FILE] [--write FILE] [--list]
+                [ROW ...]
 
---share: the part of the rows that is drawn (by a hash of the name: the same ones each time);
+--share: the part of the rows that is drawn (by a hash of the name and the seed: the same ones each
+time);
 --only: rows whose names have the word (a regular expression); ROW: these rows; --step: forward and
 backward. Rows that FILE has are not run again; --write makes a page of all rows in it.
 """
@@ -50,8 +52,10 @@ def wanted(a: argparse.Namespace) -> list[str]:
     if a.rows:
         return a.rows
     words = [re.compile(word) for word in a.only]
-    names = [n for n in all_names() if all(w.search(n) for w in words) and drawn(n, a.share)]
-    names.sort(key=lambda n: hashlib.sha256(n.encode()).digest())
+    names = [
+        n for n in all_names() if all(w.search(n) for w in words) and drawn(n, a.share, a.seed)
+    ]
+    names.sort(key=lambda n: hashlib.sha256((a.seed + n).encode()).digest())
     return [n + "/step" for n in names] if a.step else names
 
 
@@ -141,6 +145,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="WORD")
     parser.add_argument("--inductor", type=float, default=0.0, help="its share of the rows")
     parser.add_argument("--step", action="store_true")
+    parser.add_argument("--seed", default="", help="draws other rows")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/sweep.jsonl"))

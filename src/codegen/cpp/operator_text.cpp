@@ -19,10 +19,11 @@ namespace {
 bool is_inlined(LoopOp op, DType dtype) {
   if (schedule::is_any(op, LoopOp::Exp, LoopOp::Log, LoopOp::Log2, LoopOp::Log10, LoopOp::Log1p,
                        LoopOp::Sin, LoopOp::Cos, LoopOp::Tan, LoopOp::Asin, LoopOp::Acos,
-                       LoopOp::Atan, LoopOp::Tanh, LoopOp::Erf, LoopOp::Erfc)) {
+                       LoopOp::Atan, LoopOp::Atanh, LoopOp::Tanh, LoopOp::Erf, LoopOp::Erfc,
+                       LoopOp::Expm1)) {
     return dtype == DType::F32 || dtype == DType::F64;
   }
-  return dtype == DType::F32 && schedule::is_any(op, LoopOp::Expm1, LoopOp::OnePlusErf);
+  return dtype == DType::F32 && op == LoopOp::OnePlusErf;
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {

@@ -244,9 +244,10 @@ constexpr Piece kMathPieces[] = {
     // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took. With
     // y = 2^e m and m = 1 + r, 1 / m is (1 - r) (1 + r^2) up to r^4, of which c's last bits see
     // nothing.
-    {"log1p", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+    // `rest` is added to x.
+    {"log1p_parts", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, $T rest) {
   $T y = x + @splat(1.0f);
-  $T c = x - (y - @splat(1.0f));
+  $T c = x - (y - @splat(1.0f)) + rest;
   $i32 bits = __builtin_bit_cast($i32, y);
   $i32 e = (bits - 0x3f3504f3) >> 23;
   $T m = __builtin_bit_cast($T, bits - (e << 23));
@@ -255,8 +256,28 @@ constexpr Piece kMathPieces[] = {
   $T r = m - @splat(1.0f);
   $T inverse = @splat(1.0f) - r;
   inverse = @fma(inverse, r * r, inverse);
-  $T result = @log_reduced(r, @f32_of_i32(e), c * inverse);
-  return @copysign(@log_special(y, result), x);
+  return @log_special(y, @log_reduced(r, @f32_of_i32(e), c * inverse));
+}
+)"},
+    {"log1p", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  return @copysign(@log1p_parts(x, @splat(0.0f)), x);
+}
+)"},
+    // q = 2 x / (1 - x), of 0 <= x < 1, with 1 / (1 - x) about `one_by`; what q has been rounded by
+    {"twice_over_complement", "f", 0, 0, R"(OXY_INLINE $T @@($T x, $T one_by, $T* q) {
+  $T one = @splat(1), bottom = one - x, top = x + x;
+  $T bottom_low = one - bottom - x;
+  $T estimate = top * one_by;
+  *q = @fma(@fma(-estimate, bottom, top), one_by, estimate);
+  return @fma(-*q, bottom_low, @fma(-*q, bottom, top)) * one_by;
+}
+)"},
+    // log1p(q) / 2, q = 2 |x| / (1 - |x|) in two parts
+    {"atanh", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
+  $T size = @abs(x), one = @splat(1.0f);
+  $T q, rest = @twice_over_complement(size, one / (one - size), &q);
+  $T y = @splat(0.5f) * @log1p_parts(q, rest);
+  return @copysign(size == one ? @splat(__builtin_inff()) : y, x);
 }
 )"},
     {"i32_of_f32", "f32", 1, 0, "OXY_INLINE i32 @@(f32 x) { return (i32)x; }\n"},

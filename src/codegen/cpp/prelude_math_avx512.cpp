@@ -78,24 +78,28 @@ constexpr Piece kMathOfAvx512[] = {
 )"},
     // n has four bits behind the point, which are the place of a power in the table. `rests`: what
     // they have been rounded by, over them.
-    {"exp_reduced", "f64", 2, 64, R"(static const f64 @@_powers[16] = {
+    {"exp_powers", "f64", 2, 64, R"(static const f64 @@_table[16] = {
     1.0, 1.0442737824274138, 1.0905077326652577, 1.1387886347566916, 1.189207115002721,
     1.241857812073484, 1.2968395546510096, 1.3542555469368927, 1.4142135623730951,
     1.4768261459394993, 1.5422108254079407, 1.6104903319492543, 1.681792830507429,
     1.7562521603732995, 1.8340080864093424, 1.9152065613971474};
-static const f64 @@_rests[16] = {
+OXY_INLINE const f64* @@() { return @@_table; }
+)"},
+    {"exp_rests", "f64", 2, 64, R"(static const f64 @@_table[16] = {
     0.0, 8.189317638195514e-17, -2.7939114859515733e-17, 7.826573258636075e-17,
     3.3484623336251524e-17, 3.7508542013031266e-17, 1.9572585293112036e-17, 5.68648095791174e-17,
     -6.835808657661923e-17, -2.3591094770850053e-17, 5.1548301170786783e-17, 1.5341410053603723e-17,
     4.875160526227061e-17, 1.685487290628973e-17, 1.790126907604513e-17, -5.5450656186394274e-17};
-OXY_INLINE $T @@($T r, $u64 at) {
-  $T power = @pick16(@@_powers, at);
+OXY_INLINE const f64* @@() { return @@_table; }
+)"},
+    {"exp_reduced", "f64", 2, 64, R"(OXY_INLINE $T @@($T r, $u64 at) {
+  $T power = @pick16(@exp_powers(), at);
   $T q = @splat(0.0013889279877805304);
   q = @fma(q, r, @splat(0.008333472340770205));
   q = @fma(q, r, @splat(0.04166666665210944));
   q = @fma(q, r, @splat(0.16666666664404278));
   q = @fma(q, r, @splat(0.5000000000000013));
-  $T p = @fma(q, r * r, r) + @pick16(@@_rests, at);
+  $T p = @fma(q, r * r, r) + @pick16(@exp_rests(), at);
   return @fma(power, p, power);
 }
 )"},
@@ -108,6 +112,89 @@ OXY_INLINE $T @@($T r, $u64 at) {
   r = @fma(n, @splat(-2.3190468138462996e-17), r);
   $T p = @exp_reduced(r, __builtin_bit_cast($u64, t));
   return @scale(x < @splat(-746.0) ? @splat(0.0) : p, n);
+}
+)"},
+    // T (1 + r + r^2 q) - 1, T = 2^n: what T r adds to T - 1 is rounded once, and the rounding is
+    // added with what is small. -1 below -40, e^x above 700.
+    {"expm1", "f64", 2, 64, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T high = @splat(700.0), low = @splat(-40.0), one = @splat(1.0), magic = @splat(422212465065984.0);
+  $T c = x > high ? high : x;
+  c = c < low ? low : c;
+  $T t = @fma(c, @splat(1.4426950408889634), magic);
+  $T n = t - magic;
+  $u64 at = __builtin_bit_cast($u64, t);
+  $T r = @fma(n, @splat(-0.6931471805599453), c);
+  $T rest = n * @splat(-2.3190468138462996e-17);
+  $T q = @splat(0.00019841496157214185);
+  q = @fma(q, r, @splat(0.001388909257346841));
+  q = @fma(q, r, @splat(0.008333333332802298));
+  q = @fma(q, r, @splat(0.04166666666188734));
+  q = @fma(q, r, @splat(0.16666666666666669));
+  q = @fma(q, r, @splat(0.5000000000000003));
+  $T power = @scale(@pick16(@exp_powers(), at), n);
+  $T less = power - one;
+  $T sum = @fma(power, r, less);
+  $T rounding = @fma(power, r, less - sum);
+  q = @fma(q, r * r, @pick16(@exp_rests(), at)) + @fma(rest, r, rest);
+  $T y = @copysign(sum + @fma(power, q, rounding), x);
+  if (__builtin_expect(@any_not(c < high), 0)) return @expm1_large(x, y);
+  return y;
+}
+)"},
+    {"expm1_large", "f64", 2, 64, R"(static __attribute__((noinline)) $T @@($T x, $T y) {
+  $T large = @exp(x, nullptr);
+  y = x < @splat(700.0) ? y : large;
+  return y;
+}
+)"},
+    {"inverse28", "f64", 2, 64, R"(OXY_INLINE $T @@($T x) {
+  $T y = __builtin_ia32_rcp14pd512_mask(x, x, -1);
+  return @fma(@fma(-x, y, @splat(1.0)), y, y);
+}
+)"},
+    // As the ones of all targets; the root in two parts, from an estimate of 14 bits, 0 of 0. `rest`
+    // is what lies behind z.
+    {"asin_root", "f64", 2, 64, R"(OXY_INLINE $T @@($T x, $T* low) {
+  $T half = @splat(0.5), estimate = @rsqrt14(x + @splat(1e-300));
+  $T y = x * estimate, h = estimate * half;
+  $T r = @fma(-y, h, half);
+  y = @fma(y, r, y);
+  h = @fma(h, r, h);
+  y = @fma(@fma(-y, y, x), h, y);
+  *low = @fma(-y, y, x) * h;
+  return y;
+}
+)"},
+    {"asin", "f64", 2, 64, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), turn = @splat(1.5707963267948966), root_low;
+  auto beyond = size > @splat(0.5);
+  $T half = @fma(size, @splat(-0.5), @splat(0.5));
+  $T root = @asin_root(half, &root_low);
+  $T s = beyond ? half : size * size, z = beyond ? root : size;
+  $T rest = @asin_rest(z, s);
+  $T high = @fma(z, @splat(-2.0), turn);
+  $T lost = @fma(rest + root_low, @splat(-2.0), @splat(6.123233995736766e-17));
+  $T low = @fma(z, @splat(-2.0), turn - high) + lost;
+  $T y = beyond ? high + low : z + rest;
+  return @copysign(y, x);
+}
+)"},
+    // A turn and m (z + rest): a quarter turn - asin x, or half a turn or none and 2 asin z.
+    {"acos", "f64", 2, 64, R"(OXY_INLINE $T @@($T x, void*) {
+  $T size = @abs(x), zero = @splat(0.0), root_low;
+  auto beyond = size > @splat(0.5);
+  auto negative = x < zero;
+  $T half = @fma(size, @splat(-0.5), @splat(0.5));
+  $T root = @asin_root(half, &root_low);
+  $T s = beyond ? half : x * x, z = beyond ? root : x;
+  $T rest = @asin_rest(z, s) + (beyond ? root_low : zero);
+  $T turn = negative ? @splat(3.141592653589793) : zero;
+  $T m = negative ? @splat(-2.0) : @splat(2.0);
+  turn = beyond ? turn : @splat(1.5707963267948966);
+  m = beyond ? m : @splat(-1.0);
+  $T high = @fma(m, z, turn);
+  $T low = @fma(m, z, turn - high) + @fma(m, rest, turn * @splat(3.8981718325193755e-17));
+  return high + low;
 }
 )"},
     // q of log1p(r) = r + r^2 q, r from -1/32 to 1/16

@@ -125,30 +125,49 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
     {"log", "f64", 0, 0, kLogOfF64, "@log_sum"},
     {"log2", "f64", 0, 0, kLogOfF64, "@log2_sum"},
     {"log10", "f64", 0, 0, kLogOfF64, "@log10_sum"},
-    // log1p x = log y + c / y, where y is 1 + x rounded and c what the rounding took; above 2^52
-    // the quotient is below what is seen.
+    // log1p(x + rest) = log y + c / y, where y is 1 + x rounded and c what the rounding took; above
+    // 2^52 the quotient is below what is seen.
+    {"log1p_parts", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, $T rest) {
+  $T y = x + @splat(1.0);
+  auto large = x > @splat(1.0);
+  $T c = (large ? @splat(1.0) - (y - x) : x - (y - @splat(1.0))) + rest;
+  $T e, low, high = @log_parts(y, &e, &low);
+  return @log_sum(high, low + c / y, e);
+}
+)"},
     {"log1p", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
   $T y = x + @splat(1.0);
   auto usual = (y > @splat(1e-300)) & (y < @splat(1e300));
   if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
-  auto large = x > @splat(1.0);
-  $T c = large ? @splat(1.0) - (y - x) : x - (y - @splat(1.0));
-  $T e, low, high = @log_parts(y, &e, &low);
-  return @copysign(@log_sum(high, low + c / y, e), x);
+  return @copysign(@log1p_parts(x, @splat(0.0)), x);
+}
+)"},
+    // log1p(q) / 2, q = 2 |x| / (1 - |x|) in two parts
+    {"atanh", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x), one = @splat(1.0);
+  if (__builtin_expect(@any_not(size < one), 0)) return @call1(x, far);
+  $T q, rest = @twice_over_complement(size, @inverse28(one - size), &q);
+  return @copysign(@splat(0.5) * @log1p_parts(q, rest), x);
 }
 )"},
 
     // A quarter turn is eight steps: x = n pi / 16 + r + low, exact but for low's last bits while n
-    // has 32 bits. Of r, sin(r) - r and cos(r) - 1.
-    {"turn", "f64", 0, 0, R"(OXY_INLINE $T @@($T size, $u64* at, $T* sine, $T* cosine) {
+    // has 32 bits; n is `at`'s last bits.
+    {"sixteenths", "f64", 0, 0, R"(OXY_INLINE $T @@($T size, $u64* at, $T* low) {
   $T magic = @splat(6755399441055744.0);
   $T t = @fma(size, @splat(5.092958178940651), magic);
   $T n = t - magic;
   *at = __builtin_bit_cast($u64, t);
   $T near = @fma(n, @splat(-0.19634954084936207), size);
   $T r = @fma(n, @splat(-7.654042494670958e-18), near);
-  $T low = @fma(n, @splat(-7.654042494670958e-18), near - r);
-  low = @fma(n, @splat(1.8717311310739623e-34), low);
+  *low = @fma(n, @splat(-7.654042494670958e-18), near - r);
+  *low = @fma(n, @splat(1.8717311310739623e-34), *low);
+  return r;
+}
+)"},
+    // Of r, sin(r) - r and cos(r) - 1.
+    {"turn", "f64", 0, 0, R"(OXY_INLINE $T @@($T size, $u64* at, $T* sine, $T* cosine) {
+  $T low, r = @sixteenths(size, at, &low);
   $T s = r * r;
   $T p = @splat(2.755142874055035e-06);
   p = @fma(p, s, @splat(-0.00019841269363824176));
@@ -210,28 +229,62 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
   return @sine_turned(at + 8, r, sine, cosine, at & 0);
 }
 )"},
-    {"tan", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
-  $T size = @abs(x), sine, cosine;
+    // tan(a + r) = (sin a + cos a u) / (cos a - sin a u), u = tan r, with x = a + r as above: all
+    // sixteen steps of a half turn, so that neither sign nor quotient depend on the step.
+    {"tan", "f64", 0, 0, R"(static const f64 @@_sines[16] = {
+    0.0, 0.19509032201612828, 0.3826834323650898, 0.5555702330196022, 0.7071067811865476,
+    0.8314696123025452, 0.9238795325112867, 0.9807852804032304, 1.0, 0.9807852804032304,
+    0.9238795325112867, 0.8314696123025452, 0.7071067811865476, 0.5555702330196022,
+    0.3826834323650898, 0.19509032201612828};
+static const f64 @@_sine_rests[16] = {
+    0.0, -7.991079068461731e-18, -1.0050772696461588e-17, 4.709410940561677e-17,
+    -4.833646656726457e-17, 1.4073856984728024e-18, 1.7645047084336677e-17, 1.8546939997825006e-17,
+    0.0, 1.8546939997825006e-17, 1.7645047084336677e-17, 1.4073856984728024e-18,
+    -4.833646656726457e-17, 4.709410940561677e-17, -1.0050772696461588e-17, -7.991079068461731e-18};
+static const f64 @@_cosines[16] = {
+    1.0, 0.9807852804032304, 0.9238795325112867, 0.8314696123025452, 0.7071067811865476,
+    0.5555702330196022, 0.3826834323650898, 0.19509032201612828, 0.0, -0.19509032201612828,
+    -0.3826834323650898, -0.5555702330196022, -0.7071067811865476, -0.8314696123025452,
+    -0.9238795325112867, -0.9807852804032304};
+static const f64 @@_cosine_rests[16] = {
+    0.0, 1.8546939997825006e-17, 1.7645047084336677e-17, 1.4073856984728024e-18,
+    -4.833646656726457e-17, 4.709410940561677e-17, -1.0050772696461588e-17, -7.991079068461731e-18,
+    0.0, 7.991079068461731e-18, 1.0050772696461588e-17, -4.709410940561677e-17,
+    4.833646656726457e-17, -1.4073856984728024e-18, -1.7645047084336677e-17,
+    -1.8546939997825006e-17};
+OXY_INLINE $T @@($T x, void* far) {
+  $T size = @abs(x);
   if (__builtin_expect(@any_not(size < @splat(1e8)), 0)) return @call1(x, far);
   $u64 at;
-  $T r = @turn(size, &at, &sine, &cosine);
-  $T top_low, top_high = @sine_parts(at, r, sine, cosine, &top_low);
-  $T low, high = @sine_parts(at + 8, r, sine, cosine, &low);
-  // Both lie in the same half turn or in following ones.
-  $u64 sign = ((at ^ (at + 8)) << 59 ^ __builtin_bit_cast($u64, x)) & 0x8000000000000000;
-  $T y = @divide_parts(top_high, top_low, high, low);
+  $T low, r = @sixteenths(size, &at, &low);
+  $T square = r * r;
+  $T p = @splat(0.008966083602879234);
+  p = @fma(p, square, @splat(0.021868398419638852));
+  p = @fma(p, square, @splat(0.05396825920686351));
+  p = @fma(p, square, @splat(0.13333333332235267));
+  p = @fma(p, square, @splat(0.3333333333333408));
+  p = @fma(p, square * r, low);
+  $T u = r + p;
+  $T rest = r - u + p;
+  $T s = @pick16(@@_sines, at), c = @pick16(@@_cosines, at);
+  $T top = @fma(c, u, s), bottom = @fma(-s, u, c);
+  $T top_low = @fma(c, u, s - top) + @fma(c, rest, @pick16(@@_sine_rests, at));
+  $T bottom_low = @fma(-s, u, c - bottom) + @fma(-s, rest, @pick16(@@_cosine_rests, at));
+  $T y = @divide_parts(top, top_low, bottom, bottom_low);
+  $u64 sign = __builtin_bit_cast($u64, x) & 0x8000000000000000;
   return __builtin_bit_cast($T, __builtin_bit_cast($u64, y) ^ sign);
 }
 )"},
-    // (a + a_low) / (b + b_low): a step of P. Markstein's behind the quotient of rounded sums.
+    // (a + a_low) / (b + b_low), where a and b are the sums rounded: a step of P. Markstein's behind
+    // a quotient that is good to 28 bits.
     {"divide_parts", "f64", 0, 0, R"(OXY_INLINE $T @@($T a, $T a_low, $T b, $T b_low) {
-  $T top = a + a_low, bottom = b + b_low;
-  $T top_rest = a - top + a_low, rest = b - bottom + b_low;
-  $T one_by = @splat(1.0) / bottom;
-  $T q = top * one_by;
-  return @fma(@fma(-q, bottom, top) + @fma(-q, rest, top_rest), one_by, q);
+  $T one_by = @inverse28(b);
+  $T q = a * one_by;
+  return @fma(@fma(-q, b, a) + @fma(-q, b_low, a_low), one_by, q);
 }
 )"},
+    // 1 / x to 28 bits at least
+    {"inverse28", "f64", 0, 0, "OXY_INLINE $T @@($T x) { return @splat(1.0) / x; }\n"},
 
     // z + z^3 P(z^2) of z up to tan(pi / 8): x, (x - 1) / (x + 1) or -1 / x, and an eighth or a
     // quarter turn.
@@ -356,6 +409,7 @@ OXY_INLINE $T @@($u64 at, $T r, $T sine, $T cosine, $T* low) {
 }
 )"},
     {"erfc", "f64", 0, 0, "OXY_INLINE $T @@($T x, void* far) { return @call1(x, far); }\n"},
+    {"expm1", "f64", 0, 0, "OXY_INLINE $T @@($T x, void* far) { return @call1(x, far); }\n"},
 
     // x P(x - c), where c is the middle of one of 16 intervals up to 6 and P that interval's
     // polynomial, whose first coefficient is good to 10 bits more than it has; 1 beyond.

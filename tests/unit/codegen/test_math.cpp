@@ -34,7 +34,7 @@ const Function<float> kOfF32[] = {
     {LoopOp::Log10, std::log10, 1.5}, {LoopOp::Tan, std::tan, 2.6},
     {LoopOp::Asin, std::asin, 1.8},   {LoopOp::Acos, std::acos, 1.3},
     {LoopOp::Atan, std::atan, 1.4},   {LoopOp::Asinh, std::asinh, 1.1},
-    {LoopOp::Acosh, std::acosh, 1.1},
+    {LoopOp::Acosh, std::acosh, 1.1}, {LoopOp::Atanh, std::atanh, 1.1},
 };
 
 const Function<double> kOfF64[] = {
@@ -46,6 +46,7 @@ const Function<double> kOfF64[] = {
     {LoopOp::Atan, std::atan, 0.9},   {LoopOp::Tanh, std::tanh, 1.0},
     {LoopOp::Erf, std::erf, 1.0},     {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
     {LoopOp::Acosh, std::acosh, 2.0}, {LoopOp::Erfc, std::erfc, 4.0},    // Sleef's
+    {LoopOp::Expm1, std::expm1, 1.1}, {LoopOp::Atanh, std::atanh, 1.7},  // Sleef's
 };
 
 template <class T>
@@ -182,7 +183,11 @@ TEST(Math, OfF64WithinAnUlpOfTheTrueValue) {
                        10.0,
                        -10.0,
                        19.9,
-                       20.1}) {
+                       20.1,
+                       -39.9,
+                       -40.1,
+                       699.9,
+                       700.1}) {
         samples.add(x);
       }
       samples.run();
