@@ -350,85 +350,12 @@ Scalar airy_ai(Element& e) {
   return e.finish(e.where(e.op(LoopOp::IsInf, x), nan, value));
 }
 
-// ---- the inverse error function, the scaled complementary one, and the logarithm and the inverse
-// of the normal distribution ----
+// ---- the scaled complementary error function, and the logarithm and the inverse of the normal
+// distribution ----
 //
-// Sources: erfinv of f32: M. Giles, "Approximating the erfinv function", GPU Computing Gems Jade
-// Edition, 2011; of f64: M. Wichura, "The percentage points of the normal distribution", algorithm
-// AS 241, Applied Statistics 37, 1988. erfcx: the form of M. Shepherd and J.
-// Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x", Mathematics of Computation
-// 36, 1981, fitted with sixty digits. ndtri: the quotients of the Cephes library (S. L. Moshier).
-
-// ---- erfinv ----
-
-constexpr double kInverseCentre[] = {2.81022636e-08,  3.43273939e-07, -3.5233877e-06,
-                                     -4.39150654e-06, 0.00021858087,  -0.00125372503,
-                                     -0.00417768164,  0.246640727,    1.50140941};
-constexpr double kInverseTail[] = {-0.000200214257, 0.000100950558, 0.00134934322,
-                                   -0.00367342844,  0.00573950773,  -0.0076224613,
-                                   0.00943887047,   1.00167406,     2.83297682};
-
-Scalar erfinv_estimate(Element& e, Scalar y) {
-  const DType d = y.dtype;
-  const Scalar one = e.c(1, d);
-  const Scalar w = e.op(LoopOp::Neg, e.op(LoopOp::Log, e.mul(e.sub(one, y), e.add(one, y))));
-  const Scalar centre = polynomial(e, e.sub(w, e.c(2.5, d)), kInverseCentre);
-  const Scalar tail = polynomial(e, e.sub(e.op(LoopOp::Sqrt, w), e.c(3, d)), kInverseTail);
-  return e.mul(e.where(e.op(LoopOp::Lt, w, e.c(5, d)), centre, tail), y);
-}
-
-// Of f64: in r = 0.180625 - y^2 / 4 up to 0.85, and from there on in r - 1.6 and, beyond r = 5,
-// in r - 5 for r = sqrt(-log((1 - y) / 2)); times sqrt(2). The highest power comes first.
-constexpr double kQuantileCentreTop[] = {
-    2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
-    13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608};
-constexpr double kQuantileCentreBottom[] = {
-    5226.495278852854561,  28729.085735721942674, 39307.89580009271061,  21213.794301586595867,
-    5394.1960214247511077, 687.1870074920579083,  42.313330701600911252, 1.0};
-constexpr double kQuantileTailTop[] = {7.7454501427834140764e-4, 0.0227238449892691845833,
-                                       0.24178072517745061177,   1.27045825245236838258,
-                                       3.64784832476320460504,   5.7694972214606914055,
-                                       4.6303378461565452959,    1.42343711074968357734};
-constexpr double kQuantileTailBottom[] = {1.05075007164441684324e-9, 5.475938084995344946e-4,
-                                          0.0151986665636164571966,  0.14810397642748007459,
-                                          0.68976733498510000455,    1.6763848301838038494,
-                                          2.05319162663775882187,    1.0};
-constexpr double kQuantileFarTop[] = {2.01033439929228813265e-7, 2.71155556874348757815e-5,
-                                      0.0012426609473880784386,  0.026532189526576123093,
-                                      0.29656057182850489123,    1.7848265399172913358,
-                                      5.4637849111641143699,     6.6579046435011037772};
-constexpr double kQuantileFarBottom[] = {2.04426310338993978564e-15, 1.4215117583164458887e-7,
-                                         1.8463183175100546818e-5,   7.868691311456132591e-4,
-                                         0.0148753612908506148525,   0.13692988092273580531,
-                                         0.59983220655588793769,     1.0};
-
-// Of one quotient of each lane, one division.
-Scalar erfinv_of_double(Element& e, Scalar y) {
-  const DType d = y.dtype;
-  const Scalar half = e.mul(y, e.c(0.5, d));
-  const Scalar inside = e.sub(e.c(0.180625, d), e.mul(half, half));
-  const Scalar rest = e.sub(e.c(0.5, d), half);
-  const Scalar r = e.op(LoopOp::Sqrt, e.op(LoopOp::Neg, e.op(LoopOp::Log, rest)));
-  const Scalar near = e.sub(r, e.c(1.6, d)), far = e.sub(r, e.c(5, d));
-  const Scalar is_far = e.op(LoopOp::Gt, r, e.c(5, d));
-  const Scalar is_tail = e.op(LoopOp::Gt, y, e.c(0.85, d));
-  const auto chosen = [&](auto& centre, auto& tail, auto& beyond, Scalar factor) {
-    const Scalar outside = e.where(is_far, polynomial(e, far, beyond), polynomial(e, near, tail));
-    return e.where(is_tail, outside, e.mul(factor, polynomial(e, inside, centre)));
-  };
-  const Scalar top = chosen(kQuantileCentreTop, kQuantileTailTop, kQuantileFarTop, half);
-  const Scalar bottom =
-      chosen(kQuantileCentreBottom, kQuantileTailBottom, kQuantileFarBottom, e.c(1, d));
-  return e.mul(e.div(top, bottom), e.c(std::numbers::sqrt2 / 2, d));
-}
-
-Scalar erfinv(Element& e) {
-  const DType d = e.compute();
-  const Scalar y = e.operand(0, d), size = e.op(LoopOp::Abs, y);
-  const Scalar x = d == DType::F64 ? erfinv_of_double(e, size) : erfinv_estimate(e, size);
-  const Scalar end = e.op(LoopOp::Eq, size, e.c(1, d));
-  return e.finish(e.op(LoopOp::CopySign, e.where(end, e.c(kInfinity, d), x), y));
-}
+// Sources: erfcx: the form of M. Shepherd and J. Laframboise, "Chebyshev approximation of (1 + 2x)
+// exp(x^2) erfc x", Mathematics of Computation 36, 1981, fitted with sixty digits. ndtri: the
+// quotients of the Cephes library (S. L. Moshier).
 
 // ---- erfcx ----
 

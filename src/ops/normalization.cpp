@@ -2,6 +2,8 @@
 // precision is widened once at the start and rounded once at the end, as ATen's kernels do.
 #include "ops/normalization.h"
 
+#include <limits>
+
 #include "ops/families.h"
 
 namespace oxy::ops {
@@ -78,6 +80,30 @@ bool shape_softmax(const Args& a, Types& out) {
   auto to_float = a.boolean(2, false);
   if (!is_real(t) || !dim || !wrap_dim(*dim, t->dim()) || !to_float || *to_float) return false;
   return give(out, fresh(*t, t->sizes));
+}
+
+bool shape_safe_softmax(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  auto dim = a.integer(1);
+  if (!is_real(t) || !ir::is_floating(t->dtype) || !dim || !wrap_dim(*dim, t->dim())) return false;
+  return a.missing(2) && give(out, fresh(*t, t->sizes));
+}
+
+// Softmax, and 0 in a row of nothing but -infinity.
+bool decompose_safe_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const TensorType result = r.type(n.outputs[0]);
+  const Args a(r.graph(), n);
+  if (!is_real(&result) || result.dim() == 0 || result.numel().is_const(0) || !a.missing(2))
+    return false;
+  const auto dim = wrap_dim(*a.integer(1), result.dim());
+  if (!dim) return false;  // ATen raises
+  const Dims dims{*dim};
+  const ValueId x = r.widen(n.arg(0).value());
+  const ValueId most = r.amax(x, dims, true);
+  const ValueId exp = r.unary("aten.exp.default", r.sub(x, most));
+  const ValueId y = r.div(exp, r.sum(exp, dims, true));
+  const ValueId none = r.call("aten.eq.Scalar", {most, -std::numeric_limits<double>::infinity()});
+  return give(out, r.as(r.call("aten.masked_fill.Scalar", {y, none, 0.0}), result));
 }
 
 template <bool Log>

@@ -37,6 +37,22 @@ Scalar binary(Element& e) {
   return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
 }
 
+// Integers divided by 0, where eager raises: that is no place in a range of one.
+Scalar checked_divisor(Element& e, Scalar y) {
+  if (ir::is_floating(y.dtype) || !e.args.tensor(1)) return y;
+  const Scalar none = e.op(LoopOp::Eq, y, e.c(0, y.dtype));
+  const auto place = [&](int64_t at) { return e.b.constant_int(at, DType::I64); };
+  e.b.indirect(e.where(none, place(1), place(0)), 1, false);
+  return e.where(none, e.c(1, y.dtype), y);
+}
+
+template <LoopOp O>
+Scalar rest_of_division(Element& e) {
+  const DType d = e.result();
+  const Scalar y = checked_divisor(e, e.operand(1, opmath(d), d));
+  return e.finish(e.op(O, e.operand(0, opmath(d), d), y));
+}
+
 template <LoopOp O>
 Scalar compare(Element& e) {
   const DType d = *common_dtype(e.args, kPair, false);
@@ -75,24 +91,27 @@ Scalar div(Element& e) {
 }
 
 // ATen's div_floor with every step rounded to the dtype, which is what vectors of fp16 and bf16 do.
-Scalar stepwise_floor_divide(Element& e, Scalar x, Scalar y) {
-  const DType d = x.dtype;
+// A rest, a floor and the distance to it need no rounding.
+Scalar stepwise_floor_divide(Element& e) {
+  const DType d = DType::F32;
+  const auto rounded = [&](Scalar v) { return e.cast(e.finish(v), d); };
+  const Scalar x = e.operand(0, d, e.result()), y = e.operand(1, d, e.result());
   const Scalar zero = e.c(0, d), one = e.c(1, d);
-  const Scalar rest = e.op(LoopOp::Fmod, x, y), plain = e.div(x, y);
+  const Scalar rest = e.op(LoopOp::Fmod, x, y), plain = rounded(e.div(x, y));
   const Scalar opposite =
       e.op(LoopOp::Xor, e.op(LoopOp::Lt, y, zero), e.op(LoopOp::Lt, rest, zero));
   const Scalar down = e.op(LoopOp::And, e.op(LoopOp::Ne, rest, zero), opposite);
   // Vectors of fmod give NaN where x / y overflows.
   const Scalar overflows =
       e.op(LoopOp::And, e.op(LoopOp::IsInf, plain), e.op(LoopOp::Not, e.op(LoopOp::IsInf, x)));
-  const Scalar exact = e.div(e.where(overflows, x, e.sub(x, rest)), y);
-  const Scalar quotient = e.where(down, e.sub(exact, one), exact);
+  const Scalar exact = rounded(e.div(e.where(overflows, x, rounded(e.sub(x, rest))), y));
+  const Scalar quotient = e.where(down, rounded(e.sub(exact, one)), exact);
   const Scalar floor = e.op(LoopOp::Floor, quotient);
   const Scalar up = e.op(LoopOp::Gt, e.sub(quotient, floor), e.c(0.5, d));
-  const Scalar rounded = e.where(up, e.add(floor, one), floor);
+  const Scalar nearest = e.where(up, e.add(floor, one), floor);
   const Scalar signed_zero = e.op(LoopOp::CopySign, zero, plain);
-  const Scalar result = e.where(e.op(LoopOp::Ne, quotient, zero), rounded, signed_zero);
-  return e.where(e.op(LoopOp::Eq, y, zero), plain, result);
+  const Scalar result = e.where(e.op(LoopOp::Ne, quotient, zero), nearest, signed_zero);
+  return e.finish(e.where(e.op(LoopOp::Eq, y, zero), plain, result));
 }
 
 // fp16 and bf16 divided by a tensor of more than one element are rounded at each step; by a single
@@ -103,13 +122,14 @@ bool is_stepwise(Element& e) {
 
 Scalar floor_divide(Element& e) {
   const DType d = e.result();
-  if (is_stepwise(e)) return stepwise_floor_divide(e, e.operand(0, d), e.operand(1, d));
-  return e.finish(e.op(LoopOp::FloorDiv, wide_operand(e, 0, d), wide_operand(e, 1, d)));
+  if (is_stepwise(e)) return stepwise_floor_divide(e);
+  const Scalar y = checked_divisor(e, wide_operand(e, 1, d));
+  return e.finish(e.op(LoopOp::FloorDiv, wide_operand(e, 0, d), y));
 }
 
 Scalar trunc_divide(Element& e) {
   const DType d = e.result();
-  Scalar q = e.div(wide_operand(e, 0, d), wide_operand(e, 1, d));
+  Scalar q = e.div(wide_operand(e, 0, d), checked_divisor(e, wide_operand(e, 1, d)));
   if (is_stepwise(e)) q = e.finish(q);
   return e.finish(ir::is_floating(d) ? e.op(LoopOp::Trunc, q) : q);
 }
@@ -120,14 +140,14 @@ Scalar div_mode(Element& e) {
   return *mode == "floor" ? floor_divide(e) : trunc_divide(e);
 }
 
-// Integer division has no value for a zero divisor (eager raises) nor for -1 of the smallest
-// integer, so loops take it for a known divisor only.
+// A number that is 0, where eager raises at each call, stays ATen's, and so does -1.
 bool applies_division(const ir::Graph& g, const ir::Node& n) {
   if (!applies_computable(g, n)) return false;
   if (ir::is_floating(g.tensor_type(n.outputs[0]).dtype)) return true;
-  auto divisor = Args(g, n).integer(1);
-  return divisor && *divisor != 0 && *divisor != -1 &&
-         g.tensor_type(n.outputs[0]).dtype != DType::B8;
+  if (g.tensor_type(n.outputs[0]).dtype == DType::B8) return false;
+  const Args a(g, n);
+  const auto divisor = a.integer(1);
+  return a.tensor(1) || (divisor && *divisor != 0 && *divisor != -1);
 }
 
 bool shape_div_mode(const Args& a, Types& out) {

@@ -570,6 +570,33 @@ bool shape_roll(const Args& a, Types& out) {
   return give(out, fresh(*t, t->sizes));
 }
 
+// Of vectors of three along a dimension, both operands of one shape and dtype.
+bool shape_cross(const Args& a, Types& out) {
+  const TensorType *x = a.tensor(0), *y = a.tensor(1);
+  const auto dim = a.integer(2, -1);
+  if (!x || !y || !dim || x->dtype != y->dtype || x->dtype == ir::DType::B8 ||
+      !is_computable(x->dtype) || x->dim() != y->dim())
+    return false;
+  const auto d = wrap_dim(*dim, x->dim());
+  if (!d || x->dim() == 0 || !sym::known_equal(x->sizes[*d], 3).value_or(false)) return false;
+  for (size_t k = 0; k < x->sizes.size(); ++k)
+    if (!sym::known_equal(x->sizes[k], y->sizes[k]).value_or(false)) return false;
+  return give(out, fresh(*x, x->sizes));
+}
+
+Scalar cross(Element& e) {
+  const size_t d = *wrap_dim(*e.args.integer(2, -1), e.args.tensor(0)->dim());
+  const auto at = [&](size_t operand, int64_t step) {
+    Index i = e.index;
+    i[d] = sym::mod(i[d] + Expr(step), Expr(3));
+    return e.cast(e.load(operand, i), e.compute());
+  };
+  const auto product = [&](Scalar x, Scalar y) {
+    return e.cast(e.finish(e.mul(x, y)), e.compute());
+  };
+  return e.finish(e.sub(product(at(0, 1), at(1, 2)), product(at(0, 2), at(1, 1))));
+}
+
 Scalar roll(Element& e) {
   const TensorType& t = *e.args.tensor(0);
   Sizes shifts;

@@ -226,6 +226,12 @@ Scalar in_f64(Element& e) {
   return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
 }
 
+template <LoopOp O>
+Scalar in_compute(Element& e) {
+  const DType d = e.compute(), through = e.result();
+  return e.finish(e.op(O, e.operand(0, d, through), e.operand(1, d, through)));
+}
+
 // Order 1: reflection below 1/2, six steps of the recurrence, four terms of the asymptotic series
 // (Abramowitz and Stegun, 6.4.6, 6.4.7, 6.4.12), as few as eager takes.
 Scalar trigamma(Element& e, Scalar x) {

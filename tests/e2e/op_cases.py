@@ -443,6 +443,11 @@ def view_cases() -> None:
     case("split_with_sizes.default", x, [1, 2, 3], 1)
     case("slice_scatter.default", x, torch.zeros(4, 2, 10), 1, 1, 5, 2)
     case("roll.default", x, [1, -3], [0, 2])
+    for dtype in (*FLOATS, torch.int32, torch.uint8):
+        a, b = (randn(4, 3, 5).abs().to(dtype) for _ in range(2))
+        case("linalg_cross.default", a, b, 1)
+        case("linalg_cross.default", a[:3].mT, b[1:].mT, 0)
+    case("linalg_cross.default", randn(2, 7, 3), randn(2, 7, 3), -1)
     case("repeat.default", x, [2, 1, 3, 1])
     case("view.dtype", randn(5), torch.int32)
     case("view.dtype", ints(5, dtype=torch.int32), torch.float32)
@@ -588,6 +593,8 @@ def normalization_cases() -> None:
         x = randn(5, 33, dtype=dtype)
         for dim in (-1, 0):
             case("_softmax.default", x, dim, False)
+            case("_safe_softmax.default", x, dim)
+            case("_safe_softmax.default", x.masked_fill(x < 0.5, -math.inf), dim)
             case("_log_softmax.default", x, dim, False)
         w, b = randn(33, dtype=dtype), randn(33, dtype=dtype)
         case("native_layer_norm.default", x, [33], w, b, 1e-5)

@@ -41,6 +41,20 @@ def test_division_by_numbers(name, dtype):
             assert torch.equal(compiled(given), PROGRAMS[name](given, divisor)), divisor
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str
+)
+def test_division_by_tensors(name, dtype):
+    compiled = oxyfuel.compile(PROGRAMS[name])
+    x = numbers(dtype)
+    small = x.clamp(max=99) if dtype == torch.uint8 else x.clamp(-99, 99)
+    for a, b in ((x, x.roll(7)), (x, small.roll(3)), (small, small.roll(1)), (x[3::2], x[:-3:2])):
+        b = torch.where((b == 0) | (b == -1), 3, b)
+        assert torch.equal(compiled(a, b), PROGRAMS[name](a, b))
+    assert oxyfuel.stats()["extern_calls"] == 0
+
+
 ENDS = (2**63 - 1, -(2**63), 2**63 - 2, -(2**63) + 1, 2**62, -(2**62), 2**62 - 1, -(2**62) - 1)
 WITH_A_NUMBER = {
     "add": lambda x, n: x + n,

@@ -23,6 +23,8 @@ MOST = {  # ulp where the result is no denormal
     torch.asin: 2,
     torch.acos: 2,
     torch.atan: 2,
+    torch.atanh: 2,
+    torch.erfinv: 6,
 }
 EDGES = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e30, -1e30, 1e-30, 1e-42, 9.4, 10.0, 10.05]
 

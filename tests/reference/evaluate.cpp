@@ -8,6 +8,7 @@
 
 #include "ops/element.h"
 #include "ops/promote.h"
+#include "reference/inverse_erf.h"
 #include "reference/iterated.h"
 #include "support/check.h"
 
@@ -125,6 +126,8 @@ double real_op(LoopOp op, double a, double b, double c) {
       return std::erf(a);
     case LoopOp::OnePlusErf:
       return 1 + std::erf(a);
+    case LoopOp::Erfinv:
+      return inverse_erf(a);
     case LoopOp::Erfc:
       return std::erfc(a);
     case LoopOp::Sqrt:

@@ -174,8 +174,9 @@ std::string OperatorText::arithmetic(LoopOp op, DType dtype, const std::string& 
 std::string OperatorText::float_division(LoopOp op, DType dtype, const std::string& a,
                                          const std::string& b) {
   const bool inlined = lanes_ > 1 && prelude_.target().vector_bytes > 0;
-  const std::string r = call(inlined ? "fmod_near" : "fmod_of", dtype,
-                             cat(a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype)));
+  const std::string operands = cat(a, ", ", b, ", ", table_entry(LoopOp::Fmod, dtype));
+  if (op == LoopOp::FloorDiv && inlined) return call("floordiv_near", dtype, operands);
+  const std::string r = call(inlined ? "fmod_near" : "fmod_of", dtype, operands);
   if (op == LoopOp::Fmod) return r;
   return call(op == LoopOp::Mod ? "fmod_mod" : "fmod_floordiv", dtype, cat(a, ", ", b, ", ", r));
 }
@@ -257,6 +258,10 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
         dtype == DType::F64 || schedule::is_any(op, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan);
     return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
   }
+  if (op == LoopOp::Erfinv) {
+    const std::string rest = cat('(', one, " - ", x, ") * (", one, " + ", x, ')');
+    return call("erfinv", dtype, cat(x, ", -", math(LoopOp::Log, dtype, {{rest, dtype}})));
+  }
   if (op == LoopOp::OnePlusErf) return cat(one, " + ", math(LoopOp::Erf, dtype, args));
   if (op == LoopOp::LogAddExp) {
     return call("logaddexp", dtype,
@@ -274,7 +279,8 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
 // A function of the prelude by the op's name, with the functions of the table that it calls.
 std::string OperatorText::iterated(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   std::string list = join(args, ", ", [](std::string& s, const Operand& a) { s += a.text; });
-  for (LoopOp callee : callees(op)) cat_to(list, ", ", table_entry(callee, dtype));
+  const DType inside = op == LoopOp::Zeta ? dtype : DType::F64;
+  for (LoopOp callee : callees(op)) cat_to(list, ", ", table_entry(callee, inside));
   return call(ops::name(op), dtype, list);
 }
 

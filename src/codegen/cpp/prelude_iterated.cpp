@@ -42,7 +42,15 @@ namespace {
 constexpr std::string_view kGamma =
     R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc,
                  void* expm1) {
-  return @incomplete_gamma(a, x, $OP, exp, log, log1p, lgamma, erfc, expm1);
+  return @incomplete_gamma(a, x, $OP, 1.1102230246251565e-16, exp, log, log1p, lgamma, erfc, expm1);
+}
+)";
+// Of f32, in f64 but for what f32 does not see.
+constexpr std::string_view kGammaOfF32 =
+    R"(OXY_INLINE $T @@($T a, $T x, void* exp, void* log, void* log1p, void* lgamma, void* erfc,
+                 void* expm1) {
+  return @f32_of_f64(@incomplete_gamma.f64(@f64_of_f32(a), @f64_of_f32(x), $OP, 2.3283064e-10, exp,
+                                           log, log1p, lgamma, erfc, expm1));
 }
 )";
 
@@ -92,7 +100,7 @@ constexpr Piece kIteratedPieces[] = {
   $T whole_q = @floor(q), whole_x = @floor(x);
   auto edge = (x <= one) | ((q <= zero) & ((q == whole_q) | (x != whole_x)));
   $T live = edge ? zero : one;
-  $T sum = @call2(q, -x, pow), w = q, power = zero;
+  $T sum = @some(live) ? @call2(q, -x, pow) : zero, w = q, power = zero;
   for (int i = 0;; ++i) {
     $T more = w <= @splat(9) ? live : zero;
     if (i < 9) more = live;
@@ -134,9 +142,9 @@ constexpr Piece kIteratedPieces[] = {
     //   - x up to a: the series of P (DLMF 8.11.4)
     //   - x above: the continued fraction of Q (DLMF 8.9.2), by the recurrence of its convergents
     //   - x up to 1.1, for Q: the series of DLMF 8.7.3, which does not cancel there
-    // Series and fraction end after 2000 terms. Outside of both quadrants: NaN where a or x is
-    // negative, and P(0, x) = 1, P(a, 0) = 0, P(inf, x) = 0, P(a, inf) = 1 with NaN at both zeros
-    // and both infinities.
+    // Series and fraction end where a step changes less than `least` of them, and after 2000 terms.
+    // Outside of both quadrants: NaN where a or x is negative, and P(0, x) = 1, P(a, 0) = 0,
+    // P(inf, x) = 0, P(a, inf) = 1 with NaN at both zeros and both infinities.
     //
     // Each method runs where a lane takes it; the other lanes hold numbers that do no harm. Masks
     // are 1 and 0. No terms are added where the result is 0, or 1 minus what 1 does not see.
@@ -179,27 +187,27 @@ constexpr Piece kIteratedPieces[] = {
 }
 )"},
     {"gamma_series_of_p", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, f64 least) {
   $T zero = @splat(0), one = @splat(1), term = one, sum = one, r = a;
   for (int i = 0; i < 2000 && @some(live); ++i) {
     r += one;
     term *= x / r;
     sum = live != zero ? sum + term : sum;
-    live = term > @splat(1.1102230246251565e-16) * sum ? live : zero;
+    live = term > @splat(least) * sum ? live : zero;
   }
   return sum;
 }
 )"},
     {"gamma_series_of_q", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, void* log, void* lgamma,
-                                       void* expm1) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, f64 least, void* log,
+                                       void* lgamma, void* expm1) {
   $T zero = @splat(0), one = @splat(1), factor = one, sum = zero, n = zero;
   for (int i = 1; i < 2000 && @some(live); ++i) {
     n += one;
     factor *= -x / n;
     $T term = factor / (a + n);
     sum = live != zero ? sum + term : sum;
-    live = @abs(term) <= @splat(1.1102230246251565e-16) * @abs(sum) ? zero : live;
+    live = @abs(term) <= @splat(least) * @abs(sum) ? zero : live;
   }
   $T exponent = a * @call1(x, log) - @call1(one + a, lgamma);
   $T power = @call1(exponent, expm1);
@@ -207,7 +215,7 @@ constexpr Piece kIteratedPieces[] = {
 }
 )"},
     {"gamma_fraction_of_q", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, f64 least) {
   $T zero = @splat(0), one = @splat(1), y = one - a, z = x + y + one, c = zero;
   $T top = x + one, top_before = one, bottom = z * x, bottom_before = x;
   $T value = top / bottom;
@@ -226,7 +234,7 @@ constexpr Piece kIteratedPieces[] = {
     bottom = bottom_next * scale;
     $T change = @abs(value - next);
     value = live != zero ? next : value;
-    live = change <= @splat(1.1102230246251565e-16) * @abs(next) ? zero : live;
+    live = change <= @splat(least) * @abs(next) ? zero : live;
   }
   return value;
 }
@@ -282,8 +290,9 @@ constexpr Piece kIteratedPieces[] = {
 }
 )"},
     {"incomplete_gamma", "f64", 0, 0,
-     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, void* exp, void* log,
-                                       void* log1p, void* lgamma, void* erfc, void* expm1) {
+     R"(static __attribute__((noinline)) $T @@($T a, $T x, b8 upper, f64 least, void* exp,
+                                       void* log, void* log1p, void* lgamma, void* erfc,
+                                       void* expm1) {
   $T zero = @splat(0), one = @splat(1), infinity = @splat(__builtin_inf());
   auto inside = (a > zero) & (x > zero) & (a < infinity) & (x < infinity);
   $T edge = @gamma_edge_of_p(a, x);
@@ -311,23 +320,31 @@ constexpr Piece kIteratedPieces[] = {
   $T p_or_q = zero, density = zero, seen = zero;
   if (@some(series + fraction)) {
     density = @gamma_density(a, x, exp, log, log1p);
-    $T least = from_one != zero ? @splat(1e-20) : zero;
-    seen = density * (a + one) > least ? one : zero;
+    $T fewest = from_one != zero ? @splat(1e-20) : zero;
+    seen = density * (a + one) > fewest ? one : zero;
   }
-  if (@some(series)) p_or_q = density * @gamma_series_of_p(a, x, series * seen);
+  if (@some(series)) p_or_q = density * @gamma_series_of_p(a, x, series * seen, least);
   if (@some(fraction)) {
-    $T q = a * density * @gamma_fraction_of_q(a, x, fraction * seen);
+    $T q = a * density * @gamma_fraction_of_q(a, x, fraction * seen, least);
     q = seen != zero ? q : zero;
     p_or_q = fraction != zero ? q : p_or_q;
   }
   if (@some(small)) {
-    $T q = @gamma_series_of_q(a, x, small, log, lgamma, expm1);
+    $T q = @gamma_series_of_q(a, x, small, least, log, lgamma, expm1);
     p_or_q = small != zero ? q : p_or_q;
   }
   p_or_q = from_one != zero ? one - p_or_q : p_or_q;
   return live != zero ? p_or_q : value;
 }
 )"},
+    {"f64_of_f32", "f32", 1, 0, "OXY_INLINE f64 @@(f32 x) { return x; }\n"},
+    {"f64_of_f32", "f32", 2, 0,
+     "OXY_INLINE $f64 @@($T x) { return __builtin_convertvector(x, $f64); }\n"},
+    {"f32_of_f64", "f32", 1, 0, "OXY_INLINE f32 @@(f64 x) { return (f32)x; }\n"},
+    {"f32_of_f64", "f32", 2, 0,
+     "OXY_INLINE $T @@($f64 x) { return __builtin_convertvector(x, $T); }\n"},
+    {"gamma_p", "f32", 0, 0, kGammaOfF32, "false"},
+    {"gamma_q", "f32", 0, 0, kGammaOfF32, "true"},
     {"gamma_p", "f64", 0, 0, kGamma, "false"},
     {"gamma_q", "f64", 0, 0, kGamma, "true"},
 };

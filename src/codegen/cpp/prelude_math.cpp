@@ -563,6 +563,33 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
+    // y P, of w = -log(1 - y^2) (M. Giles, Approximating the erfinv function, GPU Computing Gems
+    // Jade Edition, 2011)
+    {"erfinv", "f32", 0, 0, R"(OXY_INLINE $T @@($T y, $T w) {
+  $T near = w - @splat(2.5f), far = @root(w) - @splat(3.0f);
+  $T p = @splat(2.81022636e-08f);
+  p = @fma(p, near, @splat(3.43273939e-07f));
+  p = @fma(p, near, @splat(-3.5233877e-06f));
+  p = @fma(p, near, @splat(-4.39150654e-06f));
+  p = @fma(p, near, @splat(0.00021858087f));
+  p = @fma(p, near, @splat(-0.00125372503f));
+  p = @fma(p, near, @splat(-0.00417768164f));
+  p = @fma(p, near, @splat(0.246640727f));
+  p = @fma(p, near, @splat(1.50140941f));
+  $T q = @splat(-0.000200214257f);
+  q = @fma(q, far, @splat(0.000100950558f));
+  q = @fma(q, far, @splat(0.00134934322f));
+  q = @fma(q, far, @splat(-0.00367342844f));
+  q = @fma(q, far, @splat(0.00573950773f));
+  q = @fma(q, far, @splat(-0.0076224613f));
+  q = @fma(q, far, @splat(0.00943887047f));
+  q = @fma(q, far, @splat(1.00167406f));
+  q = @fma(q, far, @splat(2.83297682f));
+  $T x = y * (w < @splat(5.0f) ? p : q);
+  return @copysign(@abs(y) == @splat(1.0f) ? @splat(__builtin_inff()) : x, y);
+}
+)"},
+
     // Two steps of R. Goldschmidt's and one of Markstein's from an estimate of 14 bits. The root is
     // the nearest number where x - y^2 is below y ulp(y); where that is not sure, the machine's.
     {"root", "f64", 2, 64, R"(OXY_INLINE $T @@($T x) {

@@ -60,6 +60,27 @@ constexpr std::string_view kFloatRest = R"(OXY_INLINE $T @@($T x, $T y, void* f)
 }
 )";
 
+// The whole quotient q of the same, less one where the signs differ and something is left: what
+// ATen makes of the rest comes to that while quotients are below $OP.
+constexpr std::string_view kFloatFloor = R"(OXY_INLINE $T @@($T x, $T y, void* f) {
+  $T zero = {}, one = @splat(1);
+  $T a = @abs(x), b = @abs(y), ratio = x / y;
+  $T size = @abs(ratio), inf = @splat(__builtin_inff());
+  $S far = ((size >= @splat($OP)) & (a < inf) & (b > zero)) | (b == inf);
+  b8 is_far = @any.i32(__builtin_convertvector(far, $i32));
+  if (__builtin_expect(is_far, 0)) return @fmod_floordiv(x, y, @fmod_of(x, y, f));
+  $T q = @trunc(size);
+  $T r = @fma(-q, b, a);
+  $T less = q - one;
+  q = @copysign(r < zero ? less : q, ratio);
+  less = q - one;
+  $S below = __builtin_bit_cast($S, ratio) < ($S){};
+  q = below & (r != zero) ? less : q;
+  q = r != r ? r : q;
+  return y == zero ? ratio : q;
+}
+)";
+
 constexpr std::string_view kFromQuotient = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
   $T q = @div(a, b, status, n);
   $T r = ($T)(($u)a - ($u)q * ($u)b);
@@ -418,6 +439,8 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
 )"},
     {"fmod_near", "f32", 2, 0, kFloatRest, "4194304.0f"},
     {"fmod_near", "f64", 2, 0, kFloatRest, "1125899906842624.0"},
+    {"floordiv_near", "f32", 2, 0, kFloatFloor, "4194304.0f"},
+    {"floordiv_near", "f64", 2, 0, kFloatFloor, "1125899906842624.0"},
     // Floating point, from r = fmod(a, b), as ATen: vectors of fmod give NaN where a / b overflows.
     {"fmod_floordiv", "", 0, 0, R"(OXY_INLINE $T @@($T a, $T b, $T r) {
   $T zero = {};

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "reference/inverse_erf.h"
 #include "reference/iterated.h"
 #include "support/check.h"
 
@@ -239,6 +240,8 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Atanh, atanh);
       MATH(Erf, erf);
       MATH(Erfc, erfc);
+    case LoopOp::Erfinv:
+      return ops::inverse_erf(a);
     case LoopOp::OnePlusErf:
       return 1 + std::erf(a);
       MATH(Lgamma, lgamma);

@@ -9,6 +9,7 @@
 
 #include "compiled_kernels.h"
 #include "kernel_maker.h"
+#include "reference/inverse_erf.h"
 
 namespace oxy::codegen::cpp::testing {
 namespace {
@@ -26,15 +27,25 @@ struct Function {
 };
 
 const Function<float> kOfF32[] = {
-    {LoopOp::Exp, std::exp, 1.1},     {LoopOp::Log, std::log, 1.0},
-    {LoopOp::Sin, std::sin, 2.0},     {LoopOp::Cos, std::cos, 2.0},
-    {LoopOp::Tanh, std::tanh, 1.5},   {LoopOp::Erf, std::erf, 1.1},
-    {LoopOp::Erfc, std::erfc, 4.2},   {LoopOp::Expm1, std::expm1, 1.1},
-    {LoopOp::Log1p, std::log1p, 1.0}, {LoopOp::Log2, std::log2, 1.5},
-    {LoopOp::Log10, std::log10, 1.5}, {LoopOp::Tan, std::tan, 2.6},
-    {LoopOp::Asin, std::asin, 1.8},   {LoopOp::Acos, std::acos, 1.3},
-    {LoopOp::Atan, std::atan, 1.4},   {LoopOp::Asinh, std::asinh, 1.1},
-    {LoopOp::Acosh, std::acosh, 1.1}, {LoopOp::Atanh, std::atanh, 1.1},
+    {LoopOp::Exp, std::exp, 1.1},
+    {LoopOp::Log, std::log, 1.0},
+    {LoopOp::Sin, std::sin, 2.0},
+    {LoopOp::Cos, std::cos, 2.0},
+    {LoopOp::Tanh, std::tanh, 1.5},
+    {LoopOp::Erf, std::erf, 1.1},
+    {LoopOp::Erfc, std::erfc, 4.2},
+    {LoopOp::Expm1, std::expm1, 1.1},
+    {LoopOp::Log1p, std::log1p, 1.0},
+    {LoopOp::Log2, std::log2, 1.5},
+    {LoopOp::Log10, std::log10, 1.5},
+    {LoopOp::Tan, std::tan, 2.6},
+    {LoopOp::Asin, std::asin, 1.8},
+    {LoopOp::Acos, std::acos, 1.3},
+    {LoopOp::Atan, std::atan, 1.4},
+    {LoopOp::Asinh, std::asinh, 1.1},
+    {LoopOp::Acosh, std::acosh, 1.1},
+    {LoopOp::Atanh, std::atanh, 1.1},
+    {LoopOp::Erfinv, ops::inverse_erf, 4.0},
 };
 
 const Function<double> kOfF64[] = {

@@ -100,10 +100,11 @@ TEST(Evaluate, IntegersWrapAndDivideDown) {
   EXPECT_EQ(integer_result(div, {integers({-7, 7})}), (std::vector<int64_t>{-3, 2}));
 }
 
-TEST(Evaluate, DivisionByATensorOfIntegersIsLeftToEager) {
+TEST(Evaluate, IntegersDividedByZeroHaveNoValue) {
   const std::string text = R"(graph aten(%x: i64[1], %y: i64[1]) {
     %0: i64[1] = aten.floor_divide.default(%x, %y) return %0 })";
-  EXPECT_THROW(integer_result(text, {integers({7}), integers({0})}), Unsupported);
+  EXPECT_THROW(integer_result(text, {integers({7}), integers({0})}), UserError);
+  EXPECT_EQ(integer_result(text, {integers({-7}), integers({2})}), std::vector<int64_t>{-4});
 }
 
 TEST(Rounding, Fp16AndBf16) {
