@@ -494,7 +494,7 @@ OXY_INLINE $T @@($T x, void*) {
 }
 )"},
     // y P(w - c) of w = -log(1 - y^2), where w + 2.5 lies in a quarter of an octave from 2.5 on,
-    // of which w is c at the centre.
+    // of which w is c at the centre. Even and odd powers of P are two chains of additions.
     {"erfinv", "f64", 0, 0, R"(alignas(64) static const f64 @@_centers[16] = {
     33.06953333333333, 0.24953333333333333, 0.7548, 1.2528, 1.9928666666666666,
      2.9978666666666665, 3.997933333333333, 4.990066666666666, 6.511866666666666, 8.4904,
@@ -570,7 +570,13 @@ OXY_INLINE $T @@($T y, $T w) {
   $T place = w + @splat(2.5);
   $u64 at = __builtin_bit_cast($u64, place) >> 50;
   $T d = w - @pick16(@@_centers, at);
-  $T p = @series16(@@_c, 1, 12, at, d);
+  $T square = d * d, p = @pick16(@@_c[12], at), q = @pick16(@@_c[11], at);
+  OXY_UNROLL
+  for (int k = 10; k > 0; k -= 2) {
+    p = @fma(p, square, @pick16(@@_c[k], at));
+    q = @fma(q, square, @pick16(@@_c[k - 1], at));
+  }
+  p = @fma(p, d, q);
   $T x = @fma(y, @pick16(@@_c[0], at), y * (p * d));
   return @copysign(@abs(y) == @splat(1.0) ? @splat(__builtin_inf()) : x, y);
 }

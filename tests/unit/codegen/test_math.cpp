@@ -49,15 +49,25 @@ const Function<float> kOfF32[] = {
 };
 
 const Function<double> kOfF64[] = {
-    {LoopOp::Exp, std::exp, 1.1},     {LoopOp::Log, std::log, 0.7},
-    {LoopOp::Log2, std::log2, 0.8},   {LoopOp::Log10, std::log10, 1.6},  // Sleef's
-    {LoopOp::Log1p, std::log1p, 1.0}, {LoopOp::Sin, std::sin, 0.7},
-    {LoopOp::Cos, std::cos, 0.7},     {LoopOp::Tan, std::tan, 0.7},
-    {LoopOp::Asin, std::asin, 1.3},   {LoopOp::Acos, std::acos, 1.3},
-    {LoopOp::Atan, std::atan, 0.9},   {LoopOp::Tanh, std::tanh, 1.0},
-    {LoopOp::Erf, std::erf, 1.0},     {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
-    {LoopOp::Acosh, std::acosh, 2.0}, {LoopOp::Erfc, std::erfc, 4.0},    // Sleef's
-    {LoopOp::Expm1, std::expm1, 1.1}, {LoopOp::Atanh, std::atanh, 1.7},  // Sleef's
+    {LoopOp::Exp, std::exp, 1.1},
+    {LoopOp::Log, std::log, 0.7},
+    {LoopOp::Log2, std::log2, 0.8},
+    {LoopOp::Log10, std::log10, 1.6},  // Sleef's
+    {LoopOp::Log1p, std::log1p, 1.0},
+    {LoopOp::Sin, std::sin, 0.7},
+    {LoopOp::Cos, std::cos, 0.7},
+    {LoopOp::Tan, std::tan, 0.7},
+    {LoopOp::Asin, std::asin, 1.3},
+    {LoopOp::Acos, std::acos, 1.3},
+    {LoopOp::Atan, std::atan, 0.9},
+    {LoopOp::Tanh, std::tanh, 1.0},
+    {LoopOp::Erf, std::erf, 1.0},
+    {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
+    {LoopOp::Acosh, std::acosh, 2.0},
+    {LoopOp::Erfc, std::erfc, 4.0},  // Sleef's
+    {LoopOp::Expm1, std::expm1, 1.1},
+    {LoopOp::Atanh, std::atanh, 1.7},  // Sleef's
+    {LoopOp::Erfinv, ops::inverse_erf, 3.0},
 };
 
 template <class T>
