@@ -594,7 +594,11 @@ Scalar cross(Element& e) {
   const auto product = [&](Scalar x, Scalar y) {
     return e.cast(e.finish(e.mul(x, y)), e.compute());
   };
-  return e.finish(e.sub(product(at(0, 1), at(1, 2)), product(at(0, 2), at(1, 1))));
+  const Scalar x = at(0, 1), y = at(1, 2), less = product(at(0, 2), at(1, 1));
+  // Eager rounds the first product with the difference, but of halves and integers each step.
+  if (ir::is_floating(e.result()) && !ir::is_reduced_float(e.result()))
+    return e.fma(x, y, e.op(LoopOp::Neg, less));
+  return e.finish(e.sub(product(x, y), less));
 }
 
 Scalar roll(Element& e) {

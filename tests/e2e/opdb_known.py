@@ -109,6 +109,7 @@ SUMS = names("""
     linalg.vector_norm dist cdist renorm svd_lowrank pca_lowrank nn.functional.pdist sum_to_size
     trace norm.fro norm.inf norm.nuc softmax _softmax_backward_data softmax.with_dtype log_softmax
     log_softmax.with_dtype nn.functional.softmin nn.functional.softmin.with_dtype native_layer_norm
+    torch.ops.aten._safe_softmax.default
     nn.functional.layer_norm native_group_norm nn.functional.group_norm nn.functional.rms_norm
     native_batch_norm _native_batch_norm_legit _batch_norm_with_update nn.functional.batch_norm
     nn.functional.instance_norm nn.functional.local_response_norm nn.functional.normalize
