@@ -261,11 +261,20 @@ void ProgramBuilder::add_scatter(const ir::Node& n) {
   finish(l);
 }
 
-// A result that lies in an argument's memory keeps that memory alive for longer than a planned
-// arena knows.
+// An op that we know nothing of may keep its arguments.
+static bool is_foreign(const ir::Node& n) {
+  if (n.dead) return false;
+  if (n.kind == ir::NodeKind::CallOp) return n.target != ops::kNumber && ops::find(n) == nullptr;
+  return std::ranges::any_of(n.regions, [](const ir::Graph& g) {
+    return std::ranges::any_of(g.order(), [&](ir::NodeId id) { return is_foreign(g.node(id)); });
+  });
+}
+
+// A result that lies in an argument's memory, or an op that has kept it, needs that memory for
+// longer than a planned arena knows.
 void ProgramBuilder::may_alias(const ir::Node& n) {
-  const ops::OpInfo* info = ops::find(n);
-  if (n.kind == ir::NodeKind::Region || (info && !info->has(ops::View))) return;
+  const ops::OpInfo* info = n.kind == ir::NodeKind::Region ? nullptr : ops::find(n);
+  if (!is_foreign(n) && !(info && info->has(ops::View))) return;
   for (const ir::Arg& a : n.args) {
     ir::for_each_value(a, [&](ir::ValueId v) {
       if (!graph_.value(v).type.is_tensor()) return;

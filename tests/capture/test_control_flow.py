@@ -248,6 +248,40 @@ def test_results_are_new_tensors():
         same([t.tolist() for t in out], [x.tolist(), x.tolist(), x[:2].tolist()])
 
 
+KEPT = []
+
+
+@torch.library.custom_op("oxyfuel_control_flow::keep", mutates_args=())
+def keep(x: torch.Tensor) -> torch.Tensor:
+    KEPT.append(x[0])
+    return x + 1
+
+
+keep.register_fake(torch.empty_like)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("branch", ["cond", "loop"])
+def test_what_an_op_in_a_branch_keeps_is_not_written_over(branch, dynamic):
+    def run(x):
+        y = (x * 2).sin()
+        if branch == "cond":
+            z = torch.cond(x.sum() > 0, lambda y: keep(y), lambda y: y * 2, (y,))
+        else:
+            _, z = while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, keep(y)), (i, y))
+        w = z.cos() @ x
+        return (w.sum(0) + w).exp() @ x
+
+    def kept(f):
+        KEPT.clear()
+        x = torch.linspace(0.1, 1, 64 * 64).view(64, 64)
+        f(x), f(x + 1)
+        return list(KEPT)
+
+    i = torch.tensor(0)
+    same(kept(oxyfuel.compile(run, fullgraph=True, dynamic=dynamic)), kept(run))
+
+
 def test_only_the_chosen_branch_runs():
     def run(x, i):
         return torch.cond(x.sum() > 0, lambda a, i: a[i], lambda a, i: a[i * 0], (x, i))
