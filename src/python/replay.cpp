@@ -285,8 +285,8 @@ class Replayer {
       fakes.push_back(THPVariable_Check(p) ? wrap(inner.add_operand(THPVariable_Unpack(p), name))
                                            : operands[i]);
     }
-    inner.enter();
     try {
+      const bridge::Recorder::Entered entered(inner);
       const TorchHost& host = host_.regions.at(n.id.index).at(region);
       std::vector<at::Tensor> results;
       for (const py::object& o : as_vector(Replayer(ir_, graph, host, &inner, nullptr).run(fakes)))
@@ -297,7 +297,6 @@ class Replayer {
       out.attributes = inner.attributes();
       return out;
     } catch (...) {
-      inner.leave();
       if (inner.failure()) std::rethrow_exception(inner.failure());
       throw;
     }
@@ -516,8 +515,8 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
   ir::Graph* types = !symbolic || adopt_symbols(ir, recorder.pool()) ? &ir.graph : nullptr;
   const bool grad = c10::GradMode::is_enabled();
   Recording out;
-  recorder.enter();
   try {
+    const bridge::Recorder::Entered entered(recorder);
     Replayer replayer(ir, ir.graph, ir, &recorder, types);
     replayer.numbers = std::move(numbers);
     py::object result = replayer.run(fakes);
@@ -529,7 +528,6 @@ Recording record(TorchIr& ir, py::handle args, const RecordOptions& options) {
     out.visible_outputs = static_cast<uint32_t>(tensors.size());
     out.graph = recorder.finish(tensors, {}, &out.gradients);
   } catch (py::error_already_set&) {
-    recorder.leave();
     if (recorder.failure()) std::rethrow_exception(recorder.failure());
     throw;
   }

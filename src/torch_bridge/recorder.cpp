@@ -7,6 +7,7 @@
 #include <ATen/core/functional.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -179,6 +180,7 @@ void Recorder::keep_memory(const at::Tensor& input) {
 ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
                            const std::map<size_t, sym::Expr>& numbers, Gradients* gradients) {
   if (!state_) enter();
+  const auto left = c10::make_scope_exit([this] { leave(); });
   recording_.set_position({}, {});
   if (recording_.inference || !(recording_.grad || ops_.grad_mode_seen())) gradients = nullptr;
   if (gradients) gradients->turns_grad_on = !recording_.grad;
@@ -216,7 +218,6 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
       gradients->no_second_order = std::move(recording_.no_second_order);
   }
   recording_.check_written_splits();
-  leave();
   return std::move(recording_.graph);
 }
 

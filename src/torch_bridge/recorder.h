@@ -6,7 +6,7 @@
 //
 // Anything that cannot be recorded ends in an exception, which torch may turn into a Python one on
 // its way; `failure` then is the one that it was. The thread's state (modes, dispatch keys, grad
-// mode) is as before after `leave`.
+// mode) is as before behind `Entered`.
 #pragma once
 
 #include <map>
@@ -152,8 +152,16 @@ class Recorder {
   bool vanish_with(size_t from, const std::vector<at::Tensor>& gradients,
                    const std::vector<at::Tensor>& results) const;
 
-  void enter();
-  void leave();  // a second call does nothing
+  // While it lives, the thread records.
+  class Entered {
+   public:
+    explicit Entered(Recorder& r) : recorder_(r) { r.enter(); }
+    ~Entered() { recorder_.leave(); }
+    C10_DISABLE_COPY_AND_ASSIGN(Entered);
+
+   private:
+    Recorder& recorder_;
+  };
 
   // The outermost context of autocast ends.
   void clear_casts() { casts_.clear(recording_.graph); }
@@ -218,6 +226,9 @@ class Recorder {
 
  private:
   class ThreadState;
+
+  void enter();
+  void leave();  // a second call does nothing
 
   Recording recording_;
   OpRecorder ops_;

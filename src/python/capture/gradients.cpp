@@ -1,7 +1,6 @@
 // torch.autograd.grad and backward() in captured code. Autograd's engine runs on the fakes, and the
 // recording hears the ops of the backward as any others; what backward() adds to a leaf's `grad` is
 // an effect on the real leaf.
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -135,8 +134,7 @@ bool has_old_history(const at::Tensor& t) {
 // It gets a new one, by ops.
 void Graphs::renew_history(const at::Tensor& t) {
   if (!has_old_history(t)) return;
-  recorder_now().enter();
-  const auto leave = c10::make_scope_exit([this] { recorder_now().leave(); });
+  const bridge::Recorder::Entered entered(recorder_now());
   try {
     static_cast<void>(t.grad_fn());
   } catch (const c10::Error&) {

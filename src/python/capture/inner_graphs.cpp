@@ -337,8 +337,7 @@ py::object Graphs::record_regions(const char* op, const Arguments& front, size_t
   recorder_now().set_position(stack.aten, id);
   py::list made;
   {
-    recorder_now().enter();
-    const auto leave = c10::make_scope_exit([this] { recorder_now().leave(); });
+    const bridge::Recorder::Entered entered(recorder_now());
     for (const at::Tensor& t : recorder_now().add_regions(op, tensors, std::move(recorded)))
       made.append(steal(THPVariable_Wrap(t)));
   }

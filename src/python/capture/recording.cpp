@@ -178,25 +178,27 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
         throw Break(BreakId::torch_call, target, " whose out= is an operand");
   std::vector<std::vector<c10::SymInt>> sizes_of_outs;
   for (const at::Tensor& out : outs) sizes_of_outs.push_back(out.sym_sizes().vec());
-  recorder_now().enter();
   const bridge::Heard before = bridge::heard();
   py::object result;
   std::vector<TorchWarning> warnings;
-  {
-    const RefusedFrames allowed(nullptr);
-    const TorchWarnings kept(callable);
-    result = owned(call_with_sizes(kind == ir::NodeKind::CallMethod ? "" : name, function,
-                                   positional, kwargs.empty() ? py::handle() : py::handle(named)));
-    warnings = kept.given();
-  }
-  if (bridge::heard().draws != before.draws) draws_.insert(id);
   std::optional<py::error_already_set> error;
-  if (result)
-    lay_out_as_eager(name, result);
-  else
-    error.emplace();
-  recorder_now().end_autocasts();
-  recorder_now().leave();
+  {
+    const bridge::Recorder::Entered entered(recorder_now());
+    const RefusedFrames allowed(nullptr);
+    {
+      const TorchWarnings kept(callable);
+      result =
+          owned(call_with_sizes(kind == ir::NodeKind::CallMethod ? "" : name, function, positional,
+                                kwargs.empty() ? py::handle() : py::handle(named)));
+      warnings = kept.given();
+    }
+    if (bridge::heard().draws != before.draws) draws_.insert(id);
+    if (result)
+      lay_out_as_eager(name, result);
+    else
+      error.emplace();
+    recorder_now().end_autocasts();
+  }
   if (error) {
     recorded_all_ = false;
     ir_now().graph.kill(id);
@@ -243,9 +245,8 @@ Graphs::PlainFloat Graphs::as_plain_float(const py::object& number) {
                          {heap().tracked(number)->value.value()}, {ir::Type::opaque()});
   ir->bound_of(node.id) = member_of<"oxyfuel._C", "plain_float">();
   const ir::ValueId out = node.outputs[0];
-  recorder_->enter();
+  const bridge::Recorder::Entered entered(*recorder_);
   const double value = bridge::stand_in_of(THPVariable_Unpack(number.ptr()).item());
-  recorder_->leave();
   return {number, py::float_(value), out};
 }
 
@@ -312,13 +313,11 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     const RefusedFrames allowed(nullptr);  // the backward of functions that were followed
     r.graph = recorder_->finish(outputs, numbers, &r.gradients);
   } catch (const bridge::BackwardRaises& e) {
-    recorder_->leave();
     refuse_raising_functions(e.what());
     refuse_sparse_calls(e.what());
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return;
   } catch (const std::exception& e) {
-    recorder_->leave();
     PyErr_Clear();  // autograd's engine leaves set what a backward in Python has raised
     refuse_sparse_calls(e.what());
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};

@@ -244,11 +244,10 @@ bool Numbers::is_fused_attention(std::span<const py::object> args) {
   std::optional<at::Tensor> mask;
   if (heap().is_tensor(args[3])) mask = tensor(args[3]);
   if (mask && mask->requires_grad()) return false;  // the op, below autograd, does not see that
-  graphs().recorder().enter();
+  const bridge::Recorder::Entered entered(graphs().recorder());
   const int64_t choice =
       at::_fused_sdp_choice(tensor(args[0]), tensor(args[1]), tensor(args[2]), mask,
                             PyFloat_AS_DOUBLE(args[4].ptr()), args[5].ptr() == Py_True);
-  graphs().recorder().leave();
   return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention);
 }
 
