@@ -1,9 +1,11 @@
 """What users tell the compiler, under torch.compiler's names and ours."""
 
+import functools
 import operator
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import oxyfuel
 
@@ -253,3 +255,43 @@ def test_nested_compile_region(where):
 
     found = targets(lambda x: block(block(x)), torch.ones(2))
     assert found == [["sin", "add", "sin", "add"]]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "grad", "backward", "manual_seed", "cond", "break"])
+def test_a_wrapper_is_another_function(name):
+    """functools.wraps gives it the names of what it wraps."""
+    made = []
+
+    def counted(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            made.append(1)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    def twice(x):
+        return x * 2
+
+    checkpoint = counted(torch.utils.checkpoint.checkpoint)
+    grad, backward = counted(torch.autograd.grad), counted(torch.autograd.backward)
+    seed, cond = counted(torch.manual_seed), counted(torch.cond)
+    graph_break = counted(oxyfuel.graph_break)
+    function = {
+        "checkpoint": lambda x: checkpoint(twice, x, use_reentrant=False),
+        "grad": lambda x: grad(twice(x).sum(), [x])[0],
+        "backward": lambda x: backward(twice(x).sum()),
+        "manual_seed": lambda x: (seed(3), x + torch.rand(3))[1],
+        "cond": lambda x: cond(x.sum() > 0, twice, lambda a: a + 1, (x,)),
+        "break": lambda x: (graph_break(), x + 1)[1],
+    }[name]
+    x = torch.ones(3, requires_grad=name != "cond")
+    with torch.enable_grad():
+        expected = function(x)
+        made.clear()
+        compiled = oxyfuel.compile(function)
+        for calls in (1, 2):
+            found = compiled(x)
+            assert found is expected or torch.equal(found, expected)
+            assert len(made) == calls
+    assert oxyfuel.stats()["graph_breaks"] == (name == "break")

@@ -3,6 +3,7 @@
 #include <pybind11/eval.h>
 
 #include "python/capture/capture.h"
+#include "python/capture/controls.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
@@ -30,9 +31,9 @@ bool is_operator_object(PyTypeObject* type) {
 
 // oxyfuel.graph_break, and torch's own.
 bool asks_for_break(PyFunctionObject* f) {
-  return is_text(f->func_name, "graph_break") &&
-         (is_text(f->func_module, "oxyfuel.controls") ||
-          is_text(f->func_module, "torch._dynamo.decorators"));
+  const KnownAs known = known_as(f);
+  return known.is("oxyfuel.controls", "graph_break") ||
+         known.is("torch._dynamo.decorators", "graph_break");
 }
 
 // Whether a function or method written in C takes that many arguments, as far as it says so.
@@ -538,8 +539,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
     throw Break(BreakId::async_function, name_of(function));
   if (asks_for_break(f)) throw Break(BreakId::asked, "");
   // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
-  if (is_text(f->func_name, "tag") && is_text(f->func_module, "torch._dynamo.mutation_guard"))
-    return py::none();
+  if (known_as(f).is("torch._dynamo.mutation_guard", "tag")) return py::none();
   refuse_checkpoints(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));

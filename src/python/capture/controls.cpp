@@ -50,13 +50,13 @@ py::object dynamo_substitute(py::handle callable) {
   if (functions == nullptr) return {};
   static const py::object& handlers = *new py::object(
       py::handle(functions).attr("PolyfilledFunctionVariable").attr("_get_polyfill_handlers")());
-  PyObject* found = PyDict_GetItemWithError(handlers.ptr(), callable.ptr());
-  if (found == nullptr) return PyErr_Clear(), py::object();
+  py::object found = borrow(PyDict_GetItemWithError(handlers.ptr(), callable.ptr()));
+  if (!found) return PyErr_Clear(), py::object();
   if (py::hasattr(found, "__torch_dynamo_polyfill__"))
-    found = py::object(py::handle(found).attr("__torch_dynamo_polyfill__")).ptr();
-  if (found == callable.ptr() || py::hasattr(callable, "__torch_dynamo_original__")) return {};
-  const auto module = py::str(py::handle(found).attr("__module__")).cast<std::string>();
-  return module.starts_with("torch._dynamo.") ? py::object() : borrow(found);
+    found = found.attr("__torch_dynamo_polyfill__");
+  if (found.is(callable) || py::hasattr(callable, "__torch_dynamo_original__")) return {};
+  const auto module = py::str(found.attr("__module__")).cast<std::string>();
+  return module.starts_with("torch._dynamo.") ? py::object() : found;
 }
 
 // Whether each call from position `first` on makes each element of its result from the same element
@@ -155,6 +155,29 @@ ControlOf control_of(py::handle callable) {
 
 }  // namespace
 
+std::string_view written_in(PyFunctionObject* f) {
+  return view_of(PyDict_GetItemString(f->func_globals, "__name__"));
+}
+
+KnownAs known_as(PyFunctionObject* f) {
+  const KnownAs named{view_of(f->func_module), view_of(f->func_name), view_of(f->func_qualname)};
+  auto keeps_out = [](PyFunctionObject* function) {
+    const std::string_view in = written_in(function);
+    return function->func_dict != nullptr &&
+           (in == "torch._compile" || in == "torch._dynamo.eval_frame");
+  };
+  while (keeps_out(f)) {
+    PyObject* inside = PyDict_GetItemString(f->func_dict, "__wrapped__");
+    if (inside == nullptr || !PyFunction_Check(inside)) break;
+    f = as_function(inside);
+  }
+  // torch.cond and the like say that they are of a package around their own module.
+  const std::string_view in = written_in(f);
+  const bool itself = in.starts_with(named.module) &&
+                      (in.size() == named.module.size() || in[named.module.size()] == '.');
+  return itself ? named : KnownAs();
+}
+
 void set_control(py::handle callable, Control control, py::object substitute) {
   auto [it, added] =
       controls().insert_or_assign(callable.ptr(), ControlOf{control, std::move(substitute)});
@@ -230,7 +253,7 @@ Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs)
 
 // Functions that say something to a compiler that captures them.
 Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs) {
-  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
+  const auto [module, name, place] = known_as(f);
   if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
   if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
     if (name == "_get_error_on_graph_break")
@@ -242,8 +265,7 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
     }
   }
   // They switch TorchDynamo over for what they decorate: the guards of an exported module.
-  if (const std::string_view place = view_of(f->func_qualname);
-      module == "torch._dynamo.decorators" &&
+  if (module == "torch._dynamo.decorators" &&
       (place == "DynamoConfigPatchProxy.__enter__" || place == "DynamoConfigPatchProxy.__exit__"))
     return py::none();
   if (module == "torch._higher_order_ops.invoke_subgraph" &&
@@ -281,7 +303,7 @@ Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords&
 
 // Ours, in Python, for torch.cond, torch.while_loop and the like; null for other functions.
 py::object Calls::control_flow_of(PyFunctionObject* f) {
-  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
+  const auto [module, name, place] = known_as(f);
   if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
   if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
   const bool known = name == "cond" || name == "while_loop" ||
@@ -292,7 +314,7 @@ py::object Calls::control_flow_of(PyFunctionObject* f) {
 
 // Checkpoints of a kind that call_of_autograd does not know.
 void Calls::refuse_checkpoints(PyFunctionObject* f) {
-  if (is_text(f->func_module, "torch.utils.checkpoint")) throw Break(BreakId::checkpoint, "");
+  if (known_as(f).module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
 }
 
 // Other threads may capture meanwhile.

@@ -11,6 +11,7 @@
 
 #include "python/capture/autograd_nodes.h"
 #include "python/capture/capture.h"
+#include "python/capture/controls.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 #include "torch_bridge/engine_order.h"
@@ -423,7 +424,7 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
 
 // torch.autograd.grad and torch.autograd.backward, and checkpoints.
 Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
-  const std::string_view module = view_of(f->func_module), name = view_of(f->func_name);
+  const auto [module, name, place] = known_as(f);
   if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
     return call_checkpoint(args, kwargs);
   if (in_context_function_ && module == "torch.utils.checkpoint" &&

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
+#include "python/capture/controls.h"
 #include "python/capture/natives.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
@@ -231,8 +232,7 @@ namespace {
 // The function of torch.optim in a wrapper that keeps TorchDynamo, and nobody else, out of it: by
 // torch._disable_dynamo, or put there once TorchDynamo is used. Null where there is none.
 py::object hidden_function(PyFunctionObject* f) {
-  const bool lazily =
-      view_of(PyDict_GetItemString(f->func_globals, "__name__")) == "torch._compile";
+  const bool lazily = written_in(f) == "torch._compile";
   if ((!lazily && !is_disabled(f)) || f->func_dict == nullptr) return {};
   for (const char* name : {"_torchdynamo_orig_callable", "__wrapped__"})
     if (PyObject* found = PyDict_GetItemString(f->func_dict, name);
@@ -245,6 +245,8 @@ py::object hidden_function(PyFunctionObject* f) {
 
 // What torch.optim's helpers and the profiler's marks mean in a capture.
 Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
+  if (!written_in(f).starts_with("torch.")) return std::nullopt;
+  // Also of steps that are wrapped, in profiles and no_grad.
   const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
   if (module == "torch.utils.hooks" && name == "RemovableHandle.__init__")
     return init_handle(args, kwargs);

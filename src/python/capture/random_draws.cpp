@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/capture.h"
+#include "python/capture/controls.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -43,8 +44,7 @@ bool is_of_python(py::handle generator) {
 
 // torch.manual_seed, also as TorchDynamo has wrapped it.
 bool seeds_torch(PyObject* p) {
-  return PyFunction_Check(p) && is_text(as_function(p)->func_name, "manual_seed") &&
-         is_text(as_function(p)->func_module, "torch.random");
+  return PyFunction_Check(p) && known_as(as_function(p)).is("torch.random", "manual_seed");
 }
 
 bool makes_generator(py::handle callable) {
