@@ -1,7 +1,9 @@
 // Writing to what was there before the call. Nothing is done to it while its code is captured: what
 // is written goes into `Writes`, reading looks there first, and once the graph has run it is done
 // to the real objects (plan_rebuild.cpp).
+#include <algorithm>
 #include <functional>
+#include <ranges>
 
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
@@ -236,13 +238,11 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
                           Keywords& kwargs) {
   auto arg = [&](size_t i) { return i < args.size() ? args[i] : py::none(); };
   const size_t n = args.size();
-  if (n > (name == "update" || name == "popitem" ? 1 : 2))
-    throw Break(BreakId::builtin_call, "dict.", name, " with too many arguments");
-  if (name == "get" && n > 0 && kwargs.empty()) {
+  if (name == "get") {
     py::object found = dict_get(dict, args[0]);
     return found ? found : arg(1);
   }
-  if (name == "__setitem__" && n == 2) return dict_write(dict, args[0], args[1]), py::none();
+  if (name == "__setitem__") return dict_write(dict, args[0], args[1]), py::none();
   // OrderedDict's own assign item by item as their class says.
   const bool assigns = name == "update" || name == "__ior__" || name == "setdefault";
   if (assigns && PyODict_Check(dict.ptr()) &&
@@ -252,7 +252,7 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
     for (const char* method : {"__contains__", "__getitem__", "__delitem__"})
       if (objects().special_method(dict, py::str(method)))
         throw Break(BreakId::side_effect, Py_TYPE(dict.ptr())->tp_name, ".", name);
-  if (name == "clear" && n == 0) {
+  if (name == "clear") {
     iterators().refuse_to_end(dict.ptr());
     Writes& w = writes_of(dict);
     w.items = py::dict();
@@ -265,11 +265,11 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
     dict_update(dict, args, kwargs);
     return name == "update" ? py::none() : borrow(dict);
   }
-  if (name == "setdefault" && n > 0) {
+  if (name == "setdefault") {
     if (!dict_has(dict, args[0])) dict_write(dict, args[0], arg(1));
     return dict_get(dict, args[0]);
   }
-  if ((name == "pop" && n > 0 && kwargs.empty()) || (name == "__delitem__" && n == 1)) {
+  if (name == "pop" || name == "__delitem__") {
     py::object found;
     if (name == "pop")
       found = dict_get(dict, args[0]);
@@ -279,21 +279,17 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
     if (found) dict_delete(dict, args[0]);
     return found ? found : args[1];
   }
-  if (name == "popitem" && n > 0 && !PyODict_Check(dict.ptr()))
-    throw Break(BreakId::builtin_call, "dict.popitem with arguments");
   if (name == "popitem") {
-    bool last = n == 0 || objects().truth(args[0]);
-    for (const auto& [key, value] : kwargs) last = objects().truth(value);
+    const bool last = n == 0 || objects().truth(args[0]);
     py::list keys(heap().contents(dict));
     if (keys.empty()) raise_with(PyExc_KeyError, py::str("popitem(): dictionary is empty"));
     py::object key = keys[last ? keys.size() - 1 : 0], value = dict_get(dict, key);
     dict_delete(dict, key);
     return py::make_tuple(key, value);
   }
-  if (name == "move_to_end" && n > 0) {
+  if (name == "move_to_end") {
     if (!dict_has(dict, args[0])) raise_with(PyExc_KeyError, args[0]);
-    bool last = n == 1 || objects().truth(args[1]);
-    for (const auto& [key, value] : kwargs) last = objects().truth(value);
+    const bool last = n == 1 || objects().truth(args[1]);
     Arguments moved{args[0]};
     if (!last) {  // the others
       moved.clear();
@@ -335,9 +331,9 @@ Done Effects::list_method(py::handle list, const std::string& name, Arguments& a
   if (name == "append" || name == "extend" || name == "__iadd__") {
     py::list items;
     if (name == "append")
-      items.append(args.at(0));
+      items.append(args[0]);
     else
-      items = iterators().items_to_add(args.at(0));
+      items = iterators().items_to_add(args[0]);
     py::object& to = k.shadow ? k.shadow : writes_of(list).added;
     if (k.shadow) sequence_to_write(list);
     if (!to) to = py::list();
@@ -356,9 +352,8 @@ Done Effects::list_method(py::handle list, const std::string& name, Arguments& a
     k.shadow.attr("clear")();
     return py::none();
   }
-  if (name == "sort" && !args.empty()) throw Break(BreakId::builtin_call, "sort with arguments");
   if (name == "sort") return sort(sequence_to_write(list), kwargs), py::none();
-  if (name == "__setitem__" && args.size() == 2) {
+  if (name == "__setitem__") {
     py::object value = PySlice_Check(args[0].ptr()) ? iterators().list_of(args[1]) : args[1];
     check(PyObject_SetItem(sequence_to_write(list).ptr(), args[0].ptr(), value.ptr()));
     return py::none();
@@ -374,7 +369,7 @@ Done Effects::deque_method(py::handle deque, const std::string& name, Arguments&
   const uint32_t traits = native_traits("collections", "deque", name);
   if (traits & native::Extends) {
     py::object shadow = sequence_to_write(deque);
-    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(iterators().items_to_add(args.at(0)));
+    shadow.attr(name == "__iadd__" ? "extend" : name.c_str())(iterators().items_to_add(args[0]));
     return name == "__iadd__" ? borrow(deque) : py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
@@ -458,9 +453,8 @@ void Effects::set_put(py::handle set, py::handle item, bool in) {
 
 Done Effects::set_method(py::handle set, const std::string& name, Arguments& args) {
   const uint32_t traits = native_traits("builtins", "set", name);
-  if ((name == "add" || name == "discard") && args.size() == 1)
-    return set_put(set, args[0], name == "add"), py::none();
-  if (name == "pop" && args.empty()) {
+  if (name == "add" || name == "discard") return set_put(set, args[0], name == "add"), py::none();
+  if (name == "pop") {
     // The order in which items come is guarded, and so is the first one.
     py::object shadow = heap().contents(set);
     Writes& w = writes_of(set);
@@ -475,16 +469,17 @@ Done Effects::set_method(py::handle set, const std::string& name, Arguments& arg
     check(PySet_Discard(shadow.ptr(), item.ptr()));
     return item;
   }
-  if ((traits & native::InPlace) && args.size() == 1 && !PyAnySet_Check(args[0].ptr()))
+  if ((traits & native::InPlace) && !PyAnySet_Check(args[0].ptr()))
     return borrow(Py_NotImplemented);
   if (name == "update" || name == "__ior__") {
     for (const auto& a : args)
       for (py::handle item : iterators().items_to_add(a)) set_put(set, item, true);
     return name == "update" ? py::none() : borrow(set);
   }
-  if (name == "remove" && args.size() == 1) {
-    if (PySet_Contains(heap().contents(set).ptr(), args[0].ptr()) != 1)
-      raise_with(PyExc_KeyError, args[0]);
+  if (name == "remove") {
+    const int there = PySet_Contains(heap().contents(set).ptr(), args[0].ptr());
+    check(there);
+    if (there == 0) raise_with(PyExc_KeyError, args[0]);
     return set_put(set, args[0], false), py::none();
   }
   if (!(traits & native::Changes)) return std::nullopt;
@@ -505,11 +500,98 @@ Done Effects::set_method(py::handle set, const std::string& name, Arguments& arg
   return name.starts_with("__") ? borrow(set) : py::none();
 }
 
+namespace {
+
+constexpr size_t kNoLimit = SIZE_MAX;
+
+// What such a method takes; `keywords`: the names of its arguments, where they have some, or "*"
+// where it takes any or looks at them itself.
+struct ContainerMethod {
+  std::string_view type, names;
+  size_t least, most;
+  std::string_view keywords = "";
+};
+
+constexpr ContainerMethod kContainerMethods[] = {
+    {"collections.OrderedDict", "setdefault", 1, 2, "key default"},
+    {"collections.OrderedDict", "pop", 1, 2, "key default"},
+    {"collections.OrderedDict", "popitem", 0, 1, "last"},
+    {"collections.OrderedDict", "move_to_end", 1, 2, "key last"},
+    {"dict", "clear popitem", 0, 0},
+    {"dict", "__delitem__ __ior__", 1, 1},
+    {"dict", "get pop setdefault", 1, 2},
+    {"dict", "__setitem__", 2, 2},
+    {"dict", "update", 0, 1, "*"},
+    {"list", "clear reverse", 0, 0},
+    {"list", "sort", 0, 0, "*"},
+    {"list", "pop", 0, 1},
+    {"list", "append extend remove __iadd__ __imul__ __delitem__", 1, 1},
+    {"list", "insert __setitem__", 2, 2},
+    {"set", "clear pop", 0, 0},
+    {"set", "add discard remove symmetric_difference_update", 1, 1},
+    {"set", "__iand__ __ior__ __isub__ __ixor__", 1, 1},
+    {"set", "update difference_update intersection_update", 0, kNoLimit},
+    {"collections.deque", "clear pop popleft reverse", 0, 0},
+    {"collections.deque", "rotate", 0, 1},
+    {"collections.deque", "append appendleft extend extendleft remove", 1, 1},
+    {"collections.deque", "__iadd__ __imul__ __delitem__", 1, 1},
+    {"collections.deque", "insert __setitem__", 2, 2}};
+
+bool is_among(std::string_view words, std::string_view word) {
+  for (auto w : std::views::split(words, ' '))
+    if (std::string_view(w.begin(), w.end()) == word) return true;
+  return false;
+}
+
+const ContainerMethod* find_method(const PyTypeObject* type, std::string_view name) {
+  for (; type != nullptr; type = type->tp_base)
+    for (const ContainerMethod& m : kContainerMethods)
+      if (m.type == type->tp_name && is_among(m.names, name)) return &m;
+  return nullptr;
+}
+
+// Puts arguments that are given by their names where they belong; whether it takes them all.
+bool place_arguments(const ContainerMethod& method, Arguments& args, Keywords& kwargs) {
+  if (method.keywords != "*" && !kwargs.empty()) {
+    std::vector<std::string_view> names;
+    for (auto w : std::views::split(method.keywords, ' ')) names.emplace_back(w.begin(), w.end());
+    std::vector<py::object> placed(args.begin(), args.end());
+    for (const auto& [key, value] : kwargs) {
+      const auto at =
+          static_cast<size_t>(std::ranges::find(names, view_of(key.ptr())) - names.begin());
+      if (at == names.size() || at < args.size()) return false;
+      if (placed.size() <= at) placed.resize(at + 1);
+      placed[at] = value;
+    }
+    if (std::ranges::any_of(placed, [](const py::object& o) { return !o; })) return false;
+    args.assign(placed.begin(), placed.end());
+    kwargs.clear();
+  }
+  return args.size() >= method.least && args.size() <= method.most;
+}
+
+// Methods take their arguments apart before they look at the container: an empty one refuses those
+// that do not fit as well.
+void take_arguments(Calls& calls, py::handle self, const std::string& name, Arguments& args,
+                    Keywords& kwargs) {
+  PyTypeObject* type = builtin_base(Py_TYPE(self.ptr()));
+  const ContainerMethod* method = find_method(type, name);
+  if (method == nullptr || place_arguments(*method, args, kwargs)) return;
+  const py::object base = borrow(reinterpret_cast<PyObject*>(type));
+  Arguments given{base()};
+  given.insert(given.end(), args.begin(), args.end());
+  calls.call_real(base.attr(name.c_str()), given, kwargs);
+  throw Break(BreakId::builtin_call, type->tp_name, ".", name, " with other arguments");
+}
+
+}  // namespace
+
 // A method that changes a list, dict, set or deque that was there before (or dict.get, which need
 // not read it all).
 Done Effects::change_existing(py::handle self, const std::string& name, Arguments& args,
                               Keywords& kwargs) {
   PyObject* p = self.ptr();
+  take_arguments(calls(), self, name, args, kwargs);
   if (PyDict_Check(p)) return dict_method(self, name, args, kwargs);
   if (PyList_Check(p)) return list_method(self, name, args, kwargs);
   if (PySet_Check(p)) return set_method(self, name, args);
