@@ -183,15 +183,19 @@ size_t ResumeTable::prologue_of(py::handle function) const {
 }
 
 py::object ResumeTable::inner(py::handle function) {
-  auto* f = as_function(function);
-  py::object& compiled = inner_[{f->func_code, f->func_globals}];
-  if (!compiled) compiled = compiled_.make(function);
+  const auto* f = as_function(function);
+  const auto found = inner_.find({f->func_code, f->func_globals});
+  if (found != inner_.end()) return found->second.compiled;
+  // Others of this code come here too, and `function` may get another one.
+  const py::object own = steal(PyFunction_New(f->func_code, f->func_globals));
+  py::object compiled = compiled_.make(own);
+  inner_.emplace(std::pair(f->func_code, f->func_globals), Inner{own, compiled});
   return compiled;
 }
 
 std::vector<py::object> ResumeTable::functions() const {
   std::vector<py::object> out;
-  for (const auto& [key, compiled] : inner_) out.push_back(compiled);
+  for (const auto& [key, inner] : inner_) out.push_back(inner.compiled);
   for (const auto& [key, made] : made_) out.push_back(made.compiled);
   return out;
 }
@@ -302,7 +306,12 @@ int ResumeTable::traverse(visitproc visit, void* arg) const {
     Py_VISIT(made.target.ptr());
     Py_VISIT(made.direct.ptr());
   }
+  for (const auto& [key, inner] : inner_) {
+    Py_VISIT(inner.function.ptr());
+    Py_VISIT(inner.compiled.ptr());
+  }
   for (const auto& [code, origin] : origins_) Py_VISIT(origin.code.ptr());
+  for (const auto& [address, code] : codes_) Py_VISIT(code.ptr());
   return 0;
 }
 

@@ -81,13 +81,17 @@ class ResumeTable : public FrameCompiler, public std::enable_shared_from_this<Re
   struct Made {
     py::object code, compiled, target, direct;
   };
+  struct Inner {
+    py::object function;  // keeps the code and the globals of its key
+    py::object compiled;
+  };
   py::object make_target(py::handle compiled, const std::string& name, bool direct);
 
   Compiled compiled_;
   std::unordered_map<PyObject*, Origin> origins_;
   std::map<Key, Made> made_;
-  std::map<std::pair<PyObject*, PyObject*>, py::object> inner_;
-  std::unordered_map<PyObject*, py::object> codes_;  // of break and resume functions
+  std::map<std::pair<PyObject*, PyObject*>, Inner> inner_;  // by code and globals
+  std::unordered_map<PyObject*, py::object> codes_;         // of break and resume functions
   int number_ = 0;
 };
 

@@ -247,6 +247,22 @@ def test_what_a_broken_frame_calls_is_compiled():
     assert oxyfuel.stats()["graph_breaks"] == 1
 
 
+def test_functions_that_shared_their_code():
+    def make():
+        def called(x):
+            oxyfuel.graph_break()
+            return x + 1
+
+        return called
+
+    one, two = make(), make()
+    compiled = oxyfuel.compile(lambda x, f: list(map(f, [x])))
+    x = torch.zeros(1)
+    assert compiled(x, one) == compiled(x, two) == [1]
+    one.__code__ = (lambda x: x + 100).__code__
+    assert (compiled(x, one), compiled(x, two)) == ([100], [1])
+
+
 def test_what_is_disabled_is_left_alone_with_all_that_it_calls():
     compiled = oxyfuel.compile(_calls_disabled)
     x = torch.randn(3)
