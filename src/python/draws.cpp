@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <set>
 
+#include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
 
@@ -45,11 +46,9 @@ bool GeneratorStates::knows(py::handle o) {
 }
 
 GeneratorStates::~GeneratorStates() {
-  try {
-    restore();
-  } catch (py::error_already_set& e) {
-    e.discard_as_unraisable("the state of a generator of random numbers");
-  }
+  if (kept_.empty()) return;
+  const py::error_scope pending;
+  boundary([this] { restore(); });
 }
 
 bool GeneratorStates::is_default(py::handle o) {

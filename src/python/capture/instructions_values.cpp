@@ -211,7 +211,7 @@ void format_with_spec(Capture& c, TracedFrame& f, const Instruction&) {
 void list_append(Capture& c, TracedFrame& f, const Instruction& i) {
   py::object o = pop(f), list = peek(f, i.arg);
   if (c.heap.exists(list)) list = c.effects.sequence_to_write(list);  // begun in front of a break
-  PyList_Append(list.ptr(), o.ptr());
+  check(PyList_Append(list.ptr(), o.ptr()));
 }
 
 void set_add(Capture& c, TracedFrame& f, const Instruction& i) {

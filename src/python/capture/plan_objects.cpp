@@ -394,27 +394,24 @@ void RebuildPlan::fill_slots(py::handle o, uint32_t step) {
     for (auto [name, descriptor] : py::dict(base.attr("__dict__"))) {
       if (Py_TYPE(descriptor.ptr()) != &PyMemberDescr_Type) continue;
       auto* type = Py_TYPE(o.ptr());
-      PyObject* value =
-          Py_TYPE(descriptor.ptr())->tp_descr_get(descriptor.ptr(), o.ptr(), (PyObject*)type);
-      if (value == nullptr) {
+      py::object value = owned(
+          Py_TYPE(descriptor.ptr())->tp_descr_get(descriptor.ptr(), o.ptr(), (PyObject*)type));
+      if (!value) {
         PyErr_Clear();
         continue;
       }
       constexpr int kReadOnly = 1;  // Py_READONLY; of types made in C alone
-      if (reinterpret_cast<PyMemberDescrObject*>(descriptor.ptr())->d_member->flags & kReadOnly) {
-        Py_DECREF(value);
+      if (reinterpret_cast<PyMemberDescrObject*>(descriptor.ptr())->d_member->flags & kReadOnly)
         throw Break(BreakId::side_effect, "an object of ", type->tp_name,
                     ", which is written in C");
-      }
       if (_PyType_Lookup(type, name.ptr()) != descriptor.ptr())
         throw Break(BreakId::side_effect, "a slot that ", type->tp_name, " hides");
-      kept_.push_back(owned(value));
+      kept_.push_back(value);
       write(Write::AttributeSet, step, {place(name), place(value)});
     }
   }
 }
 
-// Whether its items, added in order, are hashed by C code and lie as they do in the original.
 // The items of a set in an order in which one that lies like it is made of them.
 py::list RebuildPlan::items_of_set(py::handle set) {
   for (py::handle item : plain_list(set)) require_plain_hash(item);

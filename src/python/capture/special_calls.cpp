@@ -692,14 +692,14 @@ Meant number_of_showing_thread(Capture& c) {
   return py::int_(PyThread_get_thread_ident());
 }
 
-// min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
-// Of numbers of the graph.
+// min and max of numbers of the graph.
 const py::object& own_extreme() {
   static const py::object& function =
       *new py::object(own_function("oxyfuel.graph_number", "extreme"));
   return function;
 }
 
+// min or max, where what decides is called or taken from an iterator; `better`: Py_LT or Py_GT.
 Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs,
               int better) {
   py::object key = py::none(), otherwise;
