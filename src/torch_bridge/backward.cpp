@@ -27,6 +27,9 @@ using Kind = autograd::Saved::Kind;
 
 namespace {
 
+// So many sets of gradients are compiled; others that are asked for are computed op by op.
+constexpr ptrdiff_t kMostPlans = 16;
+
 // A gradient that vmap has batched last: torch.func's, or the older one of `is_grads_batched`.
 struct Batch {
   bool func = false;
@@ -405,6 +408,20 @@ Backward::Runnable Backward::plan_for(const Which& which, std::span<const Input>
   return known(make_(graph_for(which, piece(which.pieces)), inputs, which.by_ops));
 }
 
+// Whether callers have asked these pieces for so many sets of gradients that this one is not
+// compiled.
+bool Backward::is_one_of_many(const Which& which) {
+  if (which.asked.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  const auto known = plans_.find(which);
+  if (known != plans_.end() && known->second.executable) return false;
+  return std::ranges::count_if(plans_, [&](const auto& p) {
+           const auto& [other, plan] = p;
+           return plan.executable && !other.by_ops && !other.asked.empty() &&
+                  other.pieces == which.pieces;
+         }) >= kMostPlans;
+}
+
 void Backward::note_run(const Which& which) {
   const std::lock_guard lock(mutex_);
   plans_[which].has_run = true;
@@ -427,6 +444,32 @@ Backward::Tensors Backward::run_batch(const Which& which, const Given& given) {
   for (const Tensors& of : rows) out.push_back(of.empty() ? at::Tensor() : batched(of, size, last));
   return out;
 }
+
+namespace {
+
+// Through autograd's engine goes what is an exception.
+bool run_plan(Executable& plan, std::span<const Input> inputs, Outputs& out, std::string& reason,
+              std::span<at::Tensor* const> given_up, std::exception_ptr& thrown) try {
+  return plan.run(inputs, out, reason, nullptr, given_up, &thrown);
+} catch (const Interrupted& i) {
+  std::rethrow_exception(i.why);
+}
+
+// Whether a run failed by something of ours, and not by what an op has raised.
+bool is_internal(const std::exception_ptr& thrown) {
+  if (!thrown) return true;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InternalError&) {
+    return true;
+  } catch (const Unsupported&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
 
 Backward::Tensors Backward::run(const Which& which, Given given) {
   auto& [saved, numbers, tangents, strides] = given;
@@ -451,22 +494,31 @@ Backward::Tensors Backward::run(const Which& which, Given given) {
   }
   for (at::Tensor& t : tangents)
     if (t.defined()) add(t);
+  Which chosen = which;
+  chosen.by_ops = is_one_of_many(which);
   // What a plan that has never run needs is kept, for the other one.
-  const Runnable plan = plan_for(which, inputs);
+  const Runnable plan = plan_for(chosen, inputs);
   if (!plan.has_run) given_up.clear();
   Outputs out;
   std::string reason;
-  if (plan.executable->run(inputs, out, reason, nullptr, given_up)) {
-    if (!plan.has_run) note_run(which);
+  std::exception_ptr thrown;
+  bool ok = run_plan(*plan.executable, inputs, out, reason, given_up, thrown);
+  if (ok) {
+    if (!plan.has_run) note_run(chosen);
   } else {
-    if (strict_ || plan.has_run) throw InternalError(cat("a backward: ", reason));
-    TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", reason,
-                    ". OXYFUEL_STRICT=1 raises the error");
-    out.clear();
-    Which again = which;
-    again.by_ops = true;
-    if (!plan_for(again, inputs).executable->run(inputs, out, reason))
+    // What an op raises eager's does.
+    const auto fail = [&] {
+      if (!is_internal(thrown)) std::rethrow_exception(thrown);
       throw InternalError(cat("a backward: ", reason));
+    };
+    // Of what was given up there is nothing to begin again with.
+    if (strict_ || plan.has_run) fail();
+    const std::string why = reason;
+    out.clear();
+    chosen.by_ops = true;
+    if (!run_plan(*plan_for(chosen, inputs).executable, inputs, out, reason, {}, thrown)) fail();
+    TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", why,
+                    ". OXYFUEL_STRICT=1 raises the error");
   }
   return {std::make_move_iterator(out.begin()), std::make_move_iterator(out.end())};
 }

@@ -110,6 +110,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   // By result: what a backward from it reads of what is saved.
   const std::vector<std::vector<bool>>& reads_by_result();
   Runnable plan_for(const Which& which, std::span<const Input> inputs);
+  bool is_one_of_many(const Which& which);
   void note_run(const Which& which);
   std::shared_ptr<std::recursive_mutex> graphs();
 

@@ -19,7 +19,6 @@ namespace {
 
 constexpr int64_t kBriefBytes = 1 << 18;
 
-// Whether a call, of a region too, names places in a storage by absolute numbers.
 }  // namespace
 
 void Executable::check_mutations() const {

@@ -194,7 +194,7 @@ Executable::~Executable() = default;
 
 // ---- entry ----
 
-bool Executable::accepts(std::span<const Input> inputs) const noexcept {
+bool Executable::accepts(std::span<const Input> inputs) const {
   // A plan of sizes that vary may be for others too.
   auto fits = [&] {
     return !static_sizes_ && signature_->matches_but_sizes(inputs) && has_layouts(inputs);
@@ -250,15 +250,17 @@ void Executable::set_measured_way(std::unique_ptr<MeasuredWay> way) {
 }
 
 bool Executable::run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-                     std::vector<double>* seconds, std::span<at::Tensor* const> given_up) {
-  const auto kernels = [&] { return run_plan(inputs, outputs, reason, seconds, given_up); };
+                     std::vector<double>* seconds, std::span<at::Tensor* const> given_up,
+                     std::exception_ptr* thrown) {
+  const auto kernels = [&] { return run_plan(inputs, outputs, reason, seconds, given_up, thrown); };
   if (measured_way_ && seconds == nullptr && given_up.empty())
     return measured_way_->run(inputs, outputs, reason, kernels);
   return kernels();
 }
 
 bool Executable::run_plan(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-                          std::vector<double>* seconds, std::span<at::Tensor* const> given_up) {
+                          std::vector<double>* seconds, std::span<at::Tensor* const> given_up,
+                          std::exception_ptr* thrown) {
   std::unique_ptr<Lease> lease = leases_.take();
   bool ok = false;
   runtime::DeviceApi::GeneratorState generator;
@@ -276,6 +278,7 @@ bool Executable::run_plan(std::span<const Input> inputs, Outputs& outputs, std::
     interrupt = std::current_exception();
   } catch (const std::exception& e) {
     reason = e.what();
+    if (thrown != nullptr) *thrown = std::current_exception();
   } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
     throw;
   } catch (...) {

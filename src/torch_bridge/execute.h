@@ -1,9 +1,10 @@
 // Runs a Plan on real tensors.
 //
-// A call takes a lease (arena, tensors over it, stacks), runs the steps, and commits: only then are
-// mutated inputs written and outputs made. Whatever goes wrong before leaves no trace, not even in
-// the random generator; the caller then runs the graph in eager. Two threads may run one Executable
-// at the same time. No Python, no GIL.
+// A call takes a lease (arena, tensors over it, stacks), runs the steps, and commits: inputs are
+// written there, or by the last kernels. What results need is made in front of the first write.
+// Whatever goes wrong before that leaves no trace, not even in the random generator; the caller
+// then runs the graph in eager. Two threads may run one Executable at the same time. No Python, no
+// GIL.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -82,7 +83,7 @@ class Executable {
   void set_measured_way(std::unique_ptr<MeasuredWay> way);
 
   // Whether the plan was made for inputs like these.
-  bool accepts(std::span<const Input> inputs) const noexcept;
+  bool accepts(std::span<const Input> inputs) const;
   // Whether it matters where in its storage an input begins.
   bool offsets_matter() const { return signature_->options().offsets; }
   // Whether what it takes as constants is what it was. Asked of inputs that it accepts.
@@ -94,10 +95,11 @@ class Executable {
   // The caller holds references to the inputs. False: nothing has happened, and `reason` says why.
   // `seconds`: gets the time that each kernel step took, 0 where it had nothing to do. `given_up`
   // (Options::releases): the tensors of the inputs, nullptr of a number; each is let go of behind
-  // its last reader, also where the run fails later. Throws Interrupted, and nothing has happened
-  // then; PartlyWritten, and something has.
+  // its last reader, also where the run fails later. `thrown`: gets what the run failed by. Throws
+  // Interrupted, and nothing has happened then; PartlyWritten, and something has.
   bool run(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-           std::vector<double>* seconds = nullptr, std::span<at::Tensor* const> given_up = {});
+           std::vector<double>* seconds = nullptr, std::span<at::Tensor* const> given_up = {},
+           std::exception_ptr* thrown = nullptr);
 
   // Over before another thread could make use of the time: kernels alone, on little memory.
   // Where sizes vary: as the last call was.
@@ -150,7 +152,8 @@ class Executable {
 
   // Running, many times.
   bool run_plan(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
-                std::vector<double>* seconds, std::span<at::Tensor* const> given_up);
+                std::vector<double>* seconds, std::span<at::Tensor* const> given_up,
+                std::exception_ptr* thrown);
   void prepare_lease(std::unique_ptr<Lease>& lease, std::span<const Input> inputs);
   std::vector<int64_t> slots_of(std::span<const Input> inputs) const;  // those of layouts_
   std::unique_ptr<Lease> make_lease() const;
@@ -239,7 +242,7 @@ class Executable {
 // A size step, bound: what is read, what is computed of it, and what has other sizes then.
 class BoundSizes {
  public:
-  // The `number`-th of the plan, from 1. `arena_tensors`: as Executable has them.
+  // The `number`-th of the plan, from 1.
   BoundSizes(const runtime::Plan& plan, const runtime::SizeStep& step, uint32_t number);
 
   // Slots are written, the checks asked, and the rest of `sized` laid out. InternalError.

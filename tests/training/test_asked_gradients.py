@@ -565,3 +565,19 @@ def test_only_what_a_caller_asks_for_is_computed(tmp_path):
     torch.autograd.grad(compiled(x, w).sum(), x)
     graphs = [p.read_text() for p in tmp_path.rglob("aten_graph.txt")]
     assert sorted(text.count("aten.mm") for text in graphs) == [1, 1]
+
+
+def test_one_gradient_after_another():
+    """Of so many questions only the first ones have kernels of their own."""
+    values = [leaf(4, 4) for _ in range(24)]
+
+    def f(x, *values):
+        for v in values:
+            x = (x * v).sin() + v
+        return x.sum()
+
+    x = torch.randn(4, 4)
+    found, expected = oxyfuel.compile(f)(x, *values), f(x, *values)
+    for v in values:
+        both = [torch.autograd.grad(y, v, retain_graph=True)[0] for y in (found, expected)]
+        torch.testing.assert_close(*both)

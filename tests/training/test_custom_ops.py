@@ -149,3 +149,38 @@ def test_an_op_that_writes_at_many_sizes(compiler, monkeypatch):
     stats = oxyfuel.stats()
     assert stats["static_captures"] == stats["unsupported"] == 0
     assert stats["plans"] <= 2, stats
+
+
+FAILS = []
+
+
+@torch.library.custom_op("oxyfuel_training::passed", mutates_args=())
+def passed(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("oxyfuel_training::passed_back", mutates_args=())
+def passed_back(g: torch.Tensor) -> torch.Tensor:
+    if FAILS:
+        raise ValueError("not today")
+    return g.clone()
+
+
+passed.register_fake(torch.empty_like)
+passed_back.register_fake(torch.empty_like)
+passed.register_autograd(lambda ctx, g: passed_back(g))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_op_of_a_backward_that_raises(first):
+    compiled = oxyfuel.compile(lambda x: (passed(x.sin()) * 2).cos().sum())
+    x = torch.ones(3, requires_grad=True)
+    if not first:
+        compiled(x).backward()
+    FAILS.append(1)
+    try:
+        with pytest.raises(ValueError, match="not today"):
+            compiled(x).backward()
+    finally:
+        FAILS.clear()
+    compiled(x).backward()
