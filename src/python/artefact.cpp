@@ -166,6 +166,12 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
     why = {relied ? "relied" : "failed graph", std::move(reason)};
     return false;
   }
+  behind_run([&] { wrap_outputs(plan, inputs, tensors, outputs); });
+  return true;
+}
+
+void RunnableGraph::wrap_outputs(const CompiledPlan& plan, std::span<PyObject* const> inputs,
+                                 bridge::Outputs& tensors, OutputObjects& outputs) {
   if (plan.executable.has_notes()) {
     const InnerFrames none(nullptr);
     for (const std::string& text : plan.executable.take_notes()) report_("note", text);
@@ -176,17 +182,16 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   if (plan.flat && plan.result.items.size() == 1) {
     const uint32_t k = plan.result.items[0].output;
     outputs.push_back(wrapped(k, std::move(tensors[k])));
-    return true;
+    return;
   }
   if (plan.flat) {
     for (const ResultTree& leaf : plan.result.items)
       outputs.push_back(wrapped(leaf.output, tensors[leaf.output]));
-    return true;
+    return;
   }
   std::vector<py::object> objects;
   for (size_t k = 0; k < tensors.size(); k++) objects.push_back(wrapped(k, tensors[k]));
   append_items(plan.result.build(objects), outputs);
-  return true;
 }
 
 int RunnableGraph::traverse(visitproc visit, void* arg) const {
@@ -240,7 +245,8 @@ std::vector<py::object> Artefact::results(OutputObjects& outputs,
 
 int Artefact::traverse(visitproc visit, void* arg) const {
   Py_VISIT(code.ptr());
-  if (int stop = guards->traverse(visit, arg)) return stop;
+  if (guards.use_count() == 1)  // else Python has them too
+    if (int stop = guards->traverse(visit, arg)) return stop;
   if (int stop = draws.traverse(visit, arg)) return stop;
   if (graph)
     if (int stop = graph->traverse(visit, arg)) return stop;

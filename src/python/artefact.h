@@ -20,6 +20,20 @@ struct NotRun {
   std::string kind, why;
 };
 
+// What `f` returns. It stands behind a run that may have changed something: a failure of ours is an
+// exception of the call's, since eager would change it once more.
+template <class F>
+auto behind_run(F&& f) {
+  try {
+    return f();
+  } catch (const py::error_already_set&) {
+    throw;
+  } catch (const std::exception& e) {
+    PyErr_Format(PyExc_RuntimeError, "%s; the graph of the call has run before it", e.what());
+    throw py::error_already_set();
+  }
+}
+
 // A captured graph in the form that its backend gave it.
 class RunnableGraph {
  public:
@@ -45,6 +59,8 @@ class RunnableGraph {
  private:
   void compile(const py::tuple& examples);
   bool run_plan(std::span<PyObject* const> inputs, OutputObjects& outputs, NotRun& why);
+  void wrap_outputs(const CompiledPlan& plan, std::span<PyObject* const> inputs,
+                    bridge::Outputs& tensors, OutputObjects& outputs);
 
   std::shared_ptr<TorchIr> ir_;
   py::object compile_, report_;

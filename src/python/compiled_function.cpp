@@ -24,6 +24,8 @@ namespace {
 constexpr size_t kMostNumbers = 3;
 // The same of random numbers.
 constexpr size_t kMostDraws = 3;
+// So many captures that failed for reasons of ours are the last ones.
+constexpr size_t kMostFailures = 3;
 
 struct CompiledFunction {
   // Owned by the function that the user compiled, and known to its resume functions.
@@ -39,14 +41,17 @@ struct CompiledFunction {
   bool has_raised = false;                // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
   size_t draws_changed = 0;    // ... or a random one
+  size_t failures = 0;         // captures that ended in an error of ours
+  std::shared_ptr<const std::string> failure;  // the last one
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(function.ptr());
     Py_VISIT(compile.ptr());
     Py_VISIT(report.ptr());
+    // Of what others hold as well, as a call that runs, the references are not ours alone.
     for (const auto& e : entries)
-      if (int stop = e->traverse(visit, arg)) return stop;
-    return own_table ? own_table->traverse(visit, arg) : 0;
+      if (int stop = e.use_count() == 1 ? e->traverse(visit, arg) : 0) return stop;
+    return own_table.use_count() == 1 ? own_table->traverse(visit, arg) : 0;
   }
 };
 using Object = NativeObject<CompiledFunction>;
@@ -112,10 +117,7 @@ struct Call {
 };
 
 PyObject* run_eager(const Call& c) {
-  PyObject* function = c.self->function.ptr();
-  leave_next_frame(PyFunction_GET_CODE(function));
-  if (c.handed) return call_handing_over(function, c.args, c.nargsf, c.kwnames, *c.handed);
-  return PyObject_Vectorcall(function, c.args, c.nargsf, c.kwnames);
+  return call_left_alone(c.self->function.ptr(), c.args, c.nargsf, c.kwnames, c.handed);
 }
 
 // A call, and one that may return a Tail.
@@ -194,7 +196,8 @@ PyObject* run_artefact(const Call& c, Artefact& a, Hit& hit, BoundArguments& bou
     if (a.modes_after) a.modes_after->set();
     return outputs[a.rebuild.steps[0].index].release().ptr();
   }
-  std::vector<py::object> values = a.results(outputs, fetched.objects());
+  std::vector<py::object> values =
+      behind_run([&] { return a.results(outputs, fetched.objects()); });
   outputs.clear();
   if (a.modes_after) a.modes_after->set();
   if (!a.broken) return values.front().release().ptr();
@@ -212,9 +215,15 @@ struct Captures {
   bool found_with_symbols = false;  // a break: the capture in front of it has them too
   bool hooks_late = false;          // hooks are registered with the results of the graph
 
+  // Where a capture ends before the function does.
+  struct End {
+    size_t stop_at = SIZE_MAX;  // in front of this step
+    int loop_left = -1;         // Break::loop
+    size_t break_at = SIZE_MAX;
+  };
+
   // Runs `capture`, a new one for each choice or loop of torch's that it leaves alone.
-  void run(std::unique_ptr<Capture>& capture, int loop_left = -1, size_t stop_at = SIZE_MAX,
-           size_t break_at = SIZE_MAX) {
+  void run(std::unique_ptr<Capture>& capture, const End& end) {
     while (true) {
       Attempt attempt(compiling);
       capture = std::make_unique<Capture>(&self->shapes);
@@ -223,13 +232,13 @@ struct Captures {
       capture->numbers.varying = self->varying;
       capture->graphs.left_alone = left_alone;
       capture->graphs.hooks_late = hooks_late;
-      capture->frames.loop_left = loop_left;
+      capture->frames.loop_left = end.loop_left;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
       capture->draws.looked_at = draws_looked_at;
       capture->draws.may_be_looked_at = self->draws_changed < kMostDraws;
-      capture->frames.break_at = break_at;
+      capture->frames.break_at = end.break_at;
       try {
-        return capture->run(self->function.ptr(), locals, stop_at);
+        return capture->run(self->function.ptr(), locals, end.stop_at);
       } catch (const StartAgain&) {
         begin_anew();
       } catch (const DrawLookedAt& d) {
@@ -241,7 +250,7 @@ struct Captures {
       } catch (const HooksLate&) {
         if (std::exchange(hooks_late, true))
           throw InternalError("a capture does not register its hooks late");
-        if (stop_at != SIZE_MAX) throw;  // other code runs then: its steps are others
+        if (end.stop_at != SIZE_MAX) throw;  // other code runs then: its steps are others
       } catch (const LeftAlone& l) {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
@@ -251,7 +260,7 @@ struct Captures {
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
         if (!self->shapes.wanted() || found_with_symbols || b.id == BreakId::undecided) throw;
-        found_with_symbols = !runs_without_symbols(capture, break_at);
+        found_with_symbols = !runs_without_symbols(capture, end);
         if (found_with_symbols) throw;
         say(self, "static", b.what(), b.stack);
         return;
@@ -259,14 +268,13 @@ struct Captures {
     }
   }
 
-  // With symbols or without, the same steps call the same functions: what was called for good is
-  // not called again.
   // Whether a capture that breaks where sizes are symbols does not where they are numbers. Then
-  // they stay so.
-  bool runs_without_symbols(std::unique_ptr<Capture>& capture, size_t break_at) {
+  // they stay so. Either way the same steps call the same functions: what was called for good is
+  // not called again.
+  bool runs_without_symbols(std::unique_ptr<Capture>& capture, const End& end) {
     self->shapes.refused = true;
     try {
-      run(capture, -1, SIZE_MAX, break_at);
+      run(capture, end);
       return true;
     } catch (const Break&) {
     } catch (...) {
@@ -305,7 +313,7 @@ std::unique_ptr<Capture> capture_in_front(Captures& captures, std::vector<size_t
     const size_t step = steps[i];
     std::unique_ptr<Capture> capture;
     try {
-      captures.run(capture, loop, step);
+      captures.run(capture, {.stop_at = step, .loop_left = loop});
       if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class && b.id != BreakId::functional_transform &&
@@ -386,7 +394,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   }
   Captures captures{.self = self, .locals = locals, .hooks_late = hooks_late};
   try {
-    captures.run(capture, -1, SIZE_MAX, break_at);
+    captures.run(capture, {.break_at = break_at});
   } catch (const Break& b) {
     const bool forbidden = capture->calls.error_on_break.value_or(self->fullgraph);
     if (forbidden && b.of_torch) {
@@ -579,8 +587,21 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
                           dynamo_setting("capture_dynamic_output_shape_ops", false)};
   self->shapes.lists = self->fullgraph;
+  if (self->failures >= kMostFailures) {
+    raised.what = *self->failure;
+    return nullptr;
+  }
   const WithoutDefaultDevice none;
-  std::shared_ptr<Artefact> e = make_artefact(self, bound, raised);
+  std::shared_ptr<Artefact> e;
+  try {
+    e = make_artefact(self, bound, raised);
+  } catch (const py::error_already_set&) {
+    throw;
+  } catch (const std::exception& failure) {
+    self->failures++;
+    self->failure = std::make_shared<const std::string>(failure.what());
+    throw;
+  }
   if (e && !hit.fits(*e, state, bound))
     throw InternalError(
         cat("the guards of a new capture do not hold: ", why_another(self, state, bound)));
@@ -690,10 +711,12 @@ PyObject* new_object(PyTypeObject*, PyObject* args, PyObject*) {
 PyObject* forget(PyObject* o, PyObject*) {
   auto body = [&] {
     CompiledFunction& self = Object::of(o);
-    self.entries.clear();
+    // What they let go of may come here again.
+    const auto gone = std::exchange(self.entries, {});
+    const auto gone_table = std::exchange(self.own_table, nullptr);
     self.varying.clear();
     self.shapes = {.mode = self.shapes.mode};
-    self.own_table.reset();
+    self.failures = 0;
     self.limit_said = self.seen = self.has_raised = false;
     self.numbers_changed = self.draws_changed = 0;
     return Py_NewRef(Py_None);

@@ -363,8 +363,14 @@ PyObject* call_handing_over(PyObject* function, PyObject* const* args, size_t na
   return result;
 }
 
-void leave_next_frame(PyObject* code) {
-  if (table_of_frames()) left_alone = code;
+PyObject* call_left_alone(PyObject* function, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames, Handed* arguments) {
+  PyObject* const outer =
+      std::exchange(left_alone, table_of_frames() ? PyFunction_GET_CODE(function) : nullptr);
+  PyObject* result = arguments ? call_handing_over(function, args, nargsf, kwnames, *arguments)
+                               : PyObject_Vectorcall(function, args, nargsf, kwnames);
+  left_alone = outer;  // there may have been no frame
+  return result;
 }
 
 }  // namespace oxy::python

@@ -94,11 +94,11 @@ py::object own_function(const char* module, const char* name);
 // In a process that was forked, which has no other threads.
 void forget_frames_of_other_threads();
 
-// The next frame of this code on this thread runs as it is.
-void leave_next_frame(PyObject* code);
-
 // As PyObject_Vectorcall, of a function written in Python. `handed` is empty once its frame runs.
 PyObject* call_handing_over(PyObject* function, PyObject* const* args, size_t nargsf,
                             PyObject* kwnames, Handed& handed);
+// The same, whose frame runs as it is. `handed` may be null.
+PyObject* call_left_alone(PyObject* function, PyObject* const* args, size_t nargsf,
+                          PyObject* kwnames, Handed* handed);
 
 }  // namespace oxy::python

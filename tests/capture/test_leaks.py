@@ -162,3 +162,44 @@ def test_results_do_not_keep_a_capture():
     del f, compiled, x
     gc.collect()
     assert not [w for w in watched if w() is not None] and result[0].tolist() == [2, 2]
+
+
+def test_a_cycle_through_a_function_that_was_called_inside():
+    class Held:
+        pass
+
+    def make():
+        def function(x, called):
+            return list(map(called, [x]))
+
+        scope = {"oxyfuel": oxyfuel, "held": Held(), "compiled": oxyfuel.compile(function)}
+        code = "def called(x):\n    oxyfuel.graph_break()\n    return x + 1"
+        exec(compile(code, __file__, "exec"), scope)
+        scope["held"].cycle = scope["compiled"]
+        assert scope["compiled"](torch.ones(1), scope["called"]) == [2]
+        assert scope["compiled"].resumed()
+        return weakref.ref(scope["held"])
+
+    held = make()
+    for _ in range(2):
+        gc.collect()
+    assert held() is None
+
+
+def test_guards_that_python_holds_live_on():
+    class Key:
+        pass
+
+    def make():
+        key = Key()
+        compiled = oxyfuel.compile(lambda x, k=key: x + (1 if k is key else 2), backend="eager")
+        key.cycle = compiled
+        compiled(torch.ones(1))
+        return compiled.guards(), weakref.ref(compiled)
+
+    guards, compiled = make()
+    gc.collect()
+    assert str(guards[0])
+    del guards
+    gc.collect()
+    assert compiled() is None
