@@ -252,8 +252,8 @@ PyObject* make_graph(PyTypeObject* type, PyObject* args, PyObject*) {
 
 PyObject* forget_plans(PyObject* o, PyObject*) {
   boundary([=] {
-    GraphObject::of(o).entries.clear();
     GraphObject::of(o).captured = false;
+    const auto gone = std::exchange(GraphObject::of(o).entries, {});  // may come here again
   });
   Py_RETURN_NONE;
 }
@@ -288,26 +288,29 @@ py::object wrap_output(std::span<PyObject* const> inputs, const bridge::Executab
 
 bool run_executable(bridge::Executable& executable, std::span<const bridge::Input> inputs,
                     bridge::Outputs& outputs, std::string& reason, bool released) {
-  std::exception_ptr thrown;
-  std::string half_done;
   bool ok = false;
+  std::exception_ptr thrown;
   PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
   try {
     ok = executable.run(inputs, outputs, reason);
-  } catch (const bridge::Interrupted& i) {
-    thrown = i.why;
-  } catch (const bridge::PartlyWritten& e) {
-    half_done = e.what();
+  } catch (const abi::__forced_unwind&) {  // the end of a daemon thread
+    throw;
+  } catch (...) {
+    thrown = std::current_exception();
   }
   if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (!thrown) return ok;
   try {
-    if (thrown) std::rethrow_exception(thrown);
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const bridge::Interrupted& i) {
+      std::rethrow_exception(i.why);
+    }
   } catch (python_error& e) {
     e.restore();
-    throw py::error_already_set();
+  } catch (const bridge::PartlyWritten& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
   }
-  if (half_done.empty()) return ok;
-  PyErr_SetString(PyExc_RuntimeError, half_done.c_str());
   throw py::error_already_set();
 }
 

@@ -137,8 +137,12 @@ bool MeasuredWay::timed(std::span<const Input> inputs, Outputs& outputs, std::st
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (n > 1) least_[ops] = std::min(least_[ops], seconds);  // the first of each fills the caches
   if (n == 0) {
-    by_ops_ = make_(inputs);
-    if (!fits(*by_ops_, outputs)) decide(Way::Kernels);
+    try {
+      by_ops_ = make_(inputs);
+    } catch (const std::exception& e) {  // the call has run, by kernels
+      log(Artifact::autotuning, key_, cat("no plan of ATen's ops: ", e.what()));
+    }
+    if (!by_ops_ || !fits(*by_ops_, outputs)) decide(Way::Kernels);
   }
   if (n + 1 == 2 * kPairs) decide(least_[1] < kGain * least_[0] ? Way::Ops : Way::Kernels);
   return true;
