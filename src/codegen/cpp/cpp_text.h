@@ -31,7 +31,6 @@ class SourceWriter {
     line("}");
   }
   const std::string& text() const { return text_; }
-  void set_depth(int depth) { depth_ = depth; }
 
  private:
   std::string text_;
