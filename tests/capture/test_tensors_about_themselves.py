@@ -95,7 +95,7 @@ FUNCTIONS = {
     made: 0,
     behind_a_break: 1,
     deleted: 0,
-    in_front_of_a_method: 2,
+    in_front_of_a_method: 3,  # an input that hides a method is another case
     by_the_methods_of_object: 0,
 }
 
@@ -128,3 +128,65 @@ def test_an_attribute_of_one_of_two_tensors():
         True,
         False,
     ]
+
+
+HIDING = {
+    "an argument": lambda t, holder: t.sin(),
+    "in a container": lambda t, holder: holder["items"][0].sin() + t.sin(),
+    "of a module": lambda t, holder: holder["module"].weight.sin() + t,
+    "a size": lambda t, holder: t * t.size(0),
+}
+
+
+@pytest.mark.parametrize("parameter", [False, True])
+@pytest.mark.parametrize("name", HIDING)
+def test_what_hides_a_method_of_a_tensor(name, parameter):
+    """It comes, becomes another one and goes, as an attribute or with another `__dict__`."""
+    f = HIDING[name]
+    make = torch.nn.Parameter if parameter else torch.clone
+
+    def run(f):
+        out = []
+        module = torch.nn.Linear(3, 3)
+        module.weight = torch.nn.Parameter(torch.ones(3, 3))
+        x, inner = make(torch.ones(3)), make(torch.ones(3))
+        holder = {"items": [inner], "module": module}
+
+        def call():
+            with torch.no_grad():
+                out.append(f(x, holder).mean())
+
+        call()
+        for t in (x, inner, module.weight):
+            t.mark = 1
+            call()
+            t.sin, t.size = lambda: torch.full((3,), 7.0), lambda i: 9
+            call()
+            call()
+            t.sin = lambda: torch.full((3,), 8.0)
+            call()
+            del t.sin, t.size
+            call()
+            t.__dict__ = {"sin": lambda: torch.full((3,), 9.0), "size": lambda i: 7}
+            call()
+            t.__dict__ = {}
+            call()
+        return out
+
+    compiled = oxyfuel.compile(f)
+    torch.testing.assert_close(run(compiled), run(f))
+
+
+def test_what_hides_a_method_when_it_is_captured():
+    def f(x):
+        return x.sin()
+
+    compiled, x = oxyfuel.compile(f), torch.ones(2)
+    x.sin, x.cos = lambda: 1, lambda: 2
+    assert compiled(x) == 1
+    x.cos = lambda: 3
+    assert compiled(x) == 1 and oxyfuel.stats()["recompiles"] == 0
+    x.sin = lambda: 2
+    assert compiled(x) == 2
+    del x.sin
+    torch.testing.assert_close(compiled(x), torch.ones(2).sin())

@@ -464,6 +464,28 @@ std::optional<bool> number_truth(PyObject* tensor, py::handle program) {
   return bridge::evaluate({first, count}, value) != 0;
 }
 
+PyObject* hidden_by(PyObject* tensor, PyObject* names) {
+  PyObject** dict = _PyObject_GetDictPtr(tensor);  // makes none
+  if (dict == nullptr || *dict == nullptr) return nullptr;
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(*dict, &at, &name, &value);) {
+    if (!PyUnicode_CheckExact(name)) continue;
+    PyObject* member = _PyType_Lookup(Py_TYPE(tensor), name);
+    if (member == nullptr || Py_TYPE(member)->tp_descr_set != nullptr) continue;
+    if (!std::ranges::any_of(py::reinterpret_borrow<py::tuple>(names), [&](py::handle known) {
+          return PyUnicode_Compare(known.ptr(), name) == 0;
+        }))
+      return name;
+  }
+  return nullptr;
+}
+
+py::tuple hidden_members(PyObject* tensor) {
+  py::tuple out;
+  while (PyObject* name = hidden_by(tensor, out.ptr())) out = out + py::make_tuple(borrow(name));
+  return out;
+}
+
 bool holds(const Guard& guard, PyObject* value, PyObject* other) {
   if (guard.kind == GuardKind::Missing) return !value;
   if (!value) return false;

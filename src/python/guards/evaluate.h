@@ -65,6 +65,12 @@ PyObject* const* word_of(const SourceStep& step, PyObject* base);
 // None, a number, a text, or a function without a closure: no great thing to keep alive.
 bool is_plain(PyObject* o);
 
+// The names by which the __dict__ of a tensor hides members of its class: x.sin = f. A property is
+// in front of it.
+py::tuple hidden_members(PyObject* tensor);
+// The first of them that is not among `names`, a tuple; null where there is none.
+PyObject* hidden_by(PyObject* tensor, PyObject* names);
+
 // A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
 

@@ -161,6 +161,8 @@ std::string failure_text(const GuardWalk& walk, size_t index, const GuardWalk::V
     case GuardKind::Tensor:
     case GuardKind::SizedTensor:
       if (!holds(guard, value, nullptr)) return text("% is ~, was ^");
+      if (PyObject* name = walk.newly_hidden(static_cast<size_t>(guard.number), value))
+        return text("% has ") + value_text(name) + " of its own in front of its class's";
       return text("% ") + walk.tensors().difference(static_cast<size_t>(guard.number),
                                                     THPVariable_Unpack(value));
     default:

@@ -40,6 +40,7 @@ void GuardWalk::take_tensors(const GuardedPlaces& places) {
     tensor_guards_.push_back(i);
     inputs.push_back({&THPVariable_Unpack(g.expected.ptr()), 0});
     varies.push_back(g.kind == GuardKind::SizedTensor);
+    hidden_.push_back(hidden_members(g.expected.ptr()));
     expected.push_back(std::exchange(g.expected, py::type::of(g.expected)));
   }
   const bridge::InputSignature::Options options{
@@ -50,8 +51,9 @@ void GuardWalk::take_tensors(const GuardedPlaces& places) {
 }
 
 bool GuardWalk::tensor_holds(const Guard& guard, PyObject* value) const {
-  return tensors_.matches(static_cast<size_t>(guard.number),
-                          *THPVariable_Unpack(value).unsafeGetTensorImpl());
+  const auto i = static_cast<size_t>(guard.number);
+  return tensors_.matches(i, *THPVariable_Unpack(value).unsafeGetTensorImpl()) &&
+         newly_hidden(i, value) == nullptr;
 }
 
 bool GuardWalk::are_apart(const Guard& guard, const Values& values) {

@@ -72,6 +72,11 @@ class GuardWalk {
   // both.
   const std::vector<uint32_t>& tensor_guards() const { return tensor_guards_; }
   const bridge::InputSignature& tensors() const { return tensors_; }
+  // What the tensor of guard `i` among them has in its __dict__ in front of a member of its class,
+  // and had not when it was captured; null where there is nothing.
+  PyObject* newly_hidden(size_t i, PyObject* tensor) const {
+    return hidden_by(tensor, hidden_[i].ptr());
+  }
 
  private:
   void take_tensors(const GuardedPlaces& places);
@@ -88,6 +93,7 @@ class GuardWalk {
   std::vector<uint32_t> tensor_guards_;
   std::vector<uint32_t> beside_others_;  // tensors whose storage another one of them shares
   bridge::InputSignature tensors_;
+  std::vector<py::tuple> hidden_;  // names of members that the tensors hid
 };
 
 // For people: what guards say, and what was found instead (guard_text.cpp).

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "python/cpython/changes.h"
+
 namespace oxy::python {
 namespace {
 
@@ -21,6 +23,8 @@ using Image = TensorChecks::Image;
   // The type first: only then is there a tensor.
   if (Py_TYPE(t.object) != image.type) return false;
   if (THPVariable_Unpack(t.object).unsafeGetTensorImpl() != t.impl) return false;
+  PyObject* dict = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(t.object) + image.dict_at);
+  if (dict != t.dict || (dict != nullptr && dict_version(dict) != t.version)) return false;
   return image.words.is_of(*t.impl, t.owned);
 }
 
@@ -93,11 +97,13 @@ bool TensorChecks::holds(size_t i) {
   PyObject* type = walk_.guards()[walk_.tensor_guards()[i]].expected.ptr();
   if (reinterpret_cast<PyObject*>(Py_TYPE(t.object)) != type) return false;
   const c10::TensorImpl& impl = *THPVariable_Unpack(t.object).unsafeGetTensorImpl();
-  if (!walk_.tensors().matches(i, impl)) return false;
+  if (!walk_.tensors().matches(i, impl) || walk_.newly_hidden(i, t.object) != nullptr) return false;
   const bridge::TensorImage::Owned owned(impl);
   moved_ |= t.owned.storage != owned.storage || (t.impl != &impl && walk_.may_be_one_object());
   t.impl = &impl;
   t.owned = owned;
+  t.dict = *_PyObject_GetDictPtr(t.object);
+  t.version = t.dict != nullptr ? tracked_version(t.dict) : 0;
   const auto words = bridge::TensorImage::of(impl);
   t.image = words ? image_of(i, *words) * static_cast<uint32_t>(sizeof(Image)) : 0;
   return true;
@@ -106,11 +112,13 @@ bool TensorChecks::holds(size_t i) {
 uint32_t TensorChecks::image_of(size_t i, const bridge::TensorImage& words) {
   Tensor& t = tensors_[i];
   PyTypeObject* type = Py_TYPE(t.object);
+  const Py_ssize_t dict_at =
+      reinterpret_cast<char*>(_PyObject_GetDictPtr(t.object)) - reinterpret_cast<char*>(t.object);
   if (!is_live_[i]) {
     for (uint32_t at = 1; at <= shared_; ++at)
       if (images_[at].type == type && images_[at].words == words) return at;
     if (shared_ < kMostShared) {
-      images_[++shared_] = {type, words};
+      images_[++shared_] = {type, dict_at, words};
       return shared_;
     }
   }
@@ -118,7 +126,7 @@ uint32_t TensorChecks::image_of(size_t i, const bridge::TensorImage& words) {
     t.own = static_cast<uint32_t>(images_.size());
     images_.emplace_back();
   }
-  images_[t.own] = {type, words};
+  images_[t.own] = {type, dict_at, words};
   return t.own;
 }
 

@@ -27,12 +27,15 @@ class TensorChecks {
   // What tensors of one layout, type and kind have in common.
   struct Image {
     PyTypeObject* type = nullptr;  // none of no tensor
+    Py_ssize_t dict_at = 0;        // where its objects have their __dict__, in bytes
     bridge::TensorImage words;
   };
   // Where things lay when the tensor was last found to be right.
   struct Tensor {
     PyObject* object;
     const c10::TensorImpl* impl = nullptr;
+    PyObject* dict = nullptr;  // its __dict__, mostly none
+    uint64_t version = 0;      // and what that one's is
     bridge::TensorImage::Owned owned;
     uint32_t image = 0;  // where it begins among images_, in bytes: the first one is of no tensor
     uint32_t own = 0;    // the position of an image that no other tensor has
