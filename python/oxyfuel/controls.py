@@ -34,6 +34,15 @@ def disable(fn: Callable[..., Any] | None = None) -> Any:
     return run
 
 
+def keeps_values(pack_hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Marks a pack hook of ``torch.autograd.graph.saved_tensors_hooks`` whose unpack hook gives the
+    values back that were packed, as one that moves them elsewhere. Under other hooks, calls that
+    need gradients run in eager: what a compiled graph saves for its backward is not what eager's
+    ops save. Hooks of ``save_on_cpu`` and of checkpoints need no mark."""
+    pack_hook._oxyfuel_keeps_values = True
+    return pack_hook
+
+
 def allow_in_graph(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``fn`` becomes one call of the graph: its own code is not captured, and must depend on its
     arguments alone."""

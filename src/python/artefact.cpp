@@ -137,6 +137,10 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   const bool brief = plan.executable.is_brief();
   // While others run another one may take its place.
   const auto held = brief && !plan.executable.options().frozen ? nullptr : plan_;
+  if (plan.executable.backward() != nullptr && saved_values_may_change()) {
+    why = {};
+    return false;
+  }
   c10::SmallVector<bridge::Input, 16> given;
   c10::SmallVector<at::Tensor, 16> kept;
   given.reserve(inputs.size());

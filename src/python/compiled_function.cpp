@@ -232,6 +232,7 @@ struct Captures {
       capture->numbers.varying = self->varying;
       capture->graphs.left_alone = left_alone;
       capture->graphs.hooks_late = hooks_late;
+      capture->graphs.fullgraph = self->fullgraph;
       capture->frames.loop_left = end.loop_left;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
       capture->draws.looked_at = draws_looked_at;

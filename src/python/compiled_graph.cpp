@@ -174,6 +174,8 @@ PyObject* wrap_outputs(const Arguments& a, const CompiledPlan& plan, bridge::Out
 
 // `plan` is held: a compilation in another thread may drop the entry.
 PyObject* run_plan(CompiledGraph* self, const Arguments& a, std::shared_ptr<CompiledPlan> plan) {
+  if (plan->executable.backward() != nullptr && saved_values_may_change())
+    return run_eager(self, a, nullptr, nullptr, "");
   bridge::Outputs outputs;
   std::string reason;
   const std::vector<int64_t> numbers = plan->numbers(a.inputs);  // the plan may change the inputs

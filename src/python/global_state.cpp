@@ -1,6 +1,7 @@
 // The words for what has changed, and the table of functions.
 #include "python/global_state.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/PyInterpreter.h>
@@ -49,6 +50,18 @@ WithoutDefaultDevice::~WithoutDefaultDevice() {
 
 bool WithoutDefaultDevice::is_set() {
   return left_out_.set || at::impl::torch_function_mode_enabled();
+}
+
+bool saved_values_may_change() {
+  const auto hooks = at::SavedTensorDefaultHooks::get_hooks();
+  if (!hooks) return false;
+  PyObject* pack = hooks->first.ptr(getPyInterpreter());
+  if (PyFunction_Check(pack)) {
+    PyObject* module = reinterpret_cast<PyFunctionObject*>(pack)->func_module;
+    for (const char* keeps : {"torch.autograd.graph", "torch.utils.checkpoint"})
+      if (is_text(module, keeps)) return false;
+  }
+  return !py::getattr(pack, "_oxyfuel_keeps_values", py::none()).is(py::bool_(true));
 }
 
 int default_devices() { return WithoutDefaultDevice::left_out_.entered; }

@@ -148,4 +148,9 @@ inline bool is_observed() {
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 
+// Whether hooks of saved tensors may give back something else than they are given: where they do, a
+// gradient is eager's only of what eager's ops save. True of all but torch's own that keep values,
+// and those that say so (oxyfuel.keeps_values).
+bool saved_values_may_change();
+
 }  // namespace oxy::python

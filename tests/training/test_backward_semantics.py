@@ -563,15 +563,62 @@ def test_saved_tensors_hooks():
     compare(step, lambda x: x.exp() * x)
 
 
-def test_hooks_that_change_what_is_saved():
-    def step(f):
-        x = leaf(3)
-        with saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
-            out = f(x)
-        out.sum().backward()
-        return x.grad
+def rounded(t):
+    return (t * 4).round()
 
-    compare(step, lambda x: x.sin())
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "hooks",
+    [(lambda t: t.half(), lambda t: t.float()), (rounded, lambda t: t / 4)],
+    ids=["half", "rounded"],
+)
+def test_hooks_that_change_what_is_saved(hooks, inside):
+    """Gradients of what eager's ops save, also where the code enters the hooks, and none behind."""
+
+    def fn(x, w, around):
+        with around if inside else nullcontext():
+            h = checkpoint(lambda x: nn.functional.gelu(x @ w), x, use_reentrant=False)
+            h = h.exp().tanh()
+        return h * x
+
+    def step(f):
+        out = []
+        for around in (saved_tensors_hooks(*hooks), nullcontext()):
+            x, w = leaf(3, 3), leaf(3, 3)
+            with nullcontext() if inside else around:
+                y = f(x, w, around)
+            y.sum().backward()
+            out += [y, x.grad, w.grad]
+        return out
+
+    expected, found = both(step, fn)
+    assert not first_difference(found, expected)
+
+
+def test_hooks_that_keep_values_see_what_the_graph_saves():
+    seen = []
+
+    @oxyfuel.keeps_values
+    def pack(t):
+        seen.append(t.shape)
+        return t.clone()
+
+    x = leaf(3)
+    with saved_tensors_hooks(pack, lambda t: t):
+        y = oxyfuel.compile(lambda x: x.exp().sin() * 2)(x)
+    assert seen and y.grad_fn.name() == "OxyfuelBackward"
+
+
+def test_a_checkpoint_where_hooks_are_not_allowed():
+    def fn(x):
+        return checkpoint(torch.sin, x, use_reentrant=False)
+
+    compiled = oxyfuel.compile(fn)
+    compiled(leaf(3))
+    with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+        with pytest.raises(RuntimeError, match="not here"):
+            compiled(leaf(3))
 
 
 @pytest.mark.parametrize("by", ["backward", "grad"])

@@ -151,7 +151,7 @@ def test_a_loss_lets_go_of_all_that_it_read():
 
     f = oxyfuel.compile(model, fullgraph=True)
     f(*leaves())
-    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.t):
+    with torch.autograd.graph.saved_tensors_hooks(oxyfuel.keeps_values(Kept), lambda kept: kept.t):
         loss, logits = f(*leaves())
     loss.backward()
     assert packed and len(freed) == len(packed)

@@ -259,3 +259,32 @@ def test_memory_of_a_function_is_written():
         d.detach().mul_(2)
         results[-1] += (d.detach().clone(),)
     assert not first_difference(results[1], results[0])
+
+
+COMPUTED = {
+    "of an input": lambda x: (lambda v: (v, v * 3))(x[1:]),
+    "of a result": lambda x: (lambda h: (lambda v: (h, v, v.exp()))(h[1:]))(x * 2),
+    "pieces": lambda x: (lambda a, b: (a, b, a * b))(*(x * 2).chunk(2, 1)),
+    "transposed": lambda x: (lambda t: (t, (t @ t.sin().mT).exp()))(x.transpose(0, 1)),
+    "the view twice": lambda x: (lambda v: (lambda u: (v, u, u * v[:-1]))(v[1:]))(x.flatten(1)),
+    "held": lambda x: (lambda v: ({"v": [v]}["v"][0], v * v))(x.unsqueeze(0)),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_gradients_by_a_view_of_what_is_computed_of_it(name):
+    def step(f):
+        heard, out = [], []
+        for leaf in (True, False):
+            x = torch.ones(4, 6, requires_grad=True).mul(2).detach().requires_grad_()
+            *views, w = f(x if leaf else x * 1)
+            for v in views:
+                v.register_hook(lambda g: heard.append(g.clone()))
+                v.retain_grad()
+            out += torch.autograd.grad(w.sum(), [*views, x], retain_graph=True)
+            (w.sum() + views[0].sum()).backward()
+            out += [v.grad for v in views] + [x.grad]
+        return out, heard
+
+    f = COMPUTED[name]
+    assert not first_difference(step(oxyfuel.compile(f)), step(f))

@@ -46,7 +46,7 @@ def step(f, values, **options):
         return made
 
     unpacked.clear()
-    with saved_tensors_hooks(lambda t: t.detach(), unpack):
+    with saved_tensors_hooks(oxyfuel.keeps_values(lambda t: t.detach()), unpack):
         out = f(*values)
     return torch.autograd.grad(out.sum(), values, **options)
 

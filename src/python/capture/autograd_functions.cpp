@@ -202,7 +202,7 @@ void Graphs::note_view(const at::Tensor& t) {
     views_.push_back({engine::impl::gradient_edge(t).function, frames().places_to_stop()});
 }
 
-// Behind a break somebody may ask for gradients by a view. The graph has those of its memory: where
+// Somebody may ask for gradients by a view, or hook it. The graph has those of its memory: where
 // others of its results are computed of the view, eager makes it, and it is an input.
 void Graphs::refuse_views(const std::vector<at::Tensor>& outputs) {
   if (views_.empty()) return;
@@ -219,7 +219,7 @@ void Graphs::refuse_views(const std::vector<at::Tensor>& outputs) {
       continue;
     const auto node = engine::impl::gradient_edge(view).function;
     const auto made = std::ranges::find(views_, node, &View::node);
-    if (made == views_.end() || made->steps.empty()) continue;
+    if (made == views_.end()) continue;
     for (const at::Tensor& t : living) {
       const engine::Edge edge = engine::impl::gradient_edge(t);
       if (edge.function == node || !bridge::leads_to({edge}, *node)) continue;
@@ -337,6 +337,8 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
       rest.emplace_back(key, value);
   }
   if (!reentrant) throw Break(BreakId::checkpoint, "use_reentrant is not given");
+  if (!*reentrant && at::GradMode::is_enabled())  // it has some
+    require_saved_hooks(BreakId::checkpoint);
   if (contexts) follow_contexts(contexts, *reentrant);
   auto needs_gradient = [this](const py::object& a) {
     return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();

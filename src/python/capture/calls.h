@@ -40,6 +40,7 @@ class Calls : public Part {
 
   Done text_of(py::handle o, bool repr);
   void refuse_saved_hooks(BreakId reason, const char* what);
+  void require_saved_hooks(BreakId reason);
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);

@@ -95,6 +95,7 @@ class Graphs : public Part {
   std::pair<size_t, size_t> position();
   void forget_draws(std::pair<size_t, size_t> since);
   bool hooks_late = false;          // of tensors: once the graph has run
+  bool fullgraph = false;           // a break is an error
   bool in_hook = false;             // code of a hook runs, or is rehearsed
   bool removes_real_hooks = false;  // of results of other graphs, once this one has run
   std::optional<SpentResult> spent_result(const py::object& of);

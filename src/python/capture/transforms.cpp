@@ -170,6 +170,13 @@ void Calls::refuse_saved_hooks(BreakId reason, const char* what) {
     throw Break(reason, what, " under hooks of saved tensors");
 }
 
+// Saved tensors may have hooks.
+void Calls::require_saved_hooks(BreakId reason) {
+  if (!std::exchange(asked_why_no_hooks_, true) &&
+      !is_none_of_hooks("_saved_tensors_hooks_get_disabled_error_message", py::tuple()))
+    throw Break(reason, "hooks of saved tensors are not allowed");
+}
+
 // By torch.func alone: no frame is left until they are allowed again.
 py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
                                      const Keywords& kwargs) {
@@ -178,9 +185,7 @@ py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
                            [](auto* f) { return is_of_transforms(as_function(f->function)); }))
     throw Break(BreakId::torch_call, "hooks of saved tensors are allowed or not");
   refuse_saved_hooks(BreakId::functional_transform, "one");
-  if (!std::exchange(asked_why_no_hooks_, true) &&
-      !is_none_of_hooks("_saved_tensors_hooks_get_disabled_error_message", py::tuple()))
-    throw Break(BreakId::functional_transform, "hooks of saved tensors are not allowed");
+  require_saved_hooks(BreakId::functional_transform);
   return call_real(callable, args, kwargs);
 }
 
