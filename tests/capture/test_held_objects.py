@@ -5,6 +5,7 @@ import enum
 import functools
 import operator
 import sys
+import weakref
 
 import pytest
 import torch
@@ -205,3 +206,51 @@ def test_an_instance_keeps_its_dict():
     assert or_five(x).tolist() == [6] * 3
     empty.__dict__ = {"own": 8}
     assert or_five(x).tolist() == [8] * 3
+
+
+class Plain:
+    pass
+
+
+def dropped_behind_a_break(x):
+    n = Plain()
+    r = weakref.ref(n)
+    del n
+    return x * (1 if r() is None else 2)
+
+
+def dropped_with_its_list(x):
+    n = [Plain()]
+    r = weakref.ref(n[0])
+    oxyfuel.graph_break()
+    n.clear()
+    return x * (1 if r() is None else 2)
+
+
+def replaced(x):
+    t = x + 1
+    r = weakref.ref(t)
+    t = t * 2
+    return t * (1 if r() is None else 2)
+
+
+def held_elsewhere(x):
+    n = Plain()
+    r, held = weakref.ref(n), [n]
+    oxyfuel.graph_break()
+    del n
+    return x * (1 if r() is None else 2), held
+
+
+@pytest.mark.parametrize(
+    "f",
+    [dropped_behind_a_break, dropped_with_its_list, replaced, held_elsewhere],
+    ids=lambda f: f.__name__,
+)
+def test_a_weak_reference_tells_who_is_gone(f):
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        got, expected = compiled(torch.ones(2)), f(torch.ones(2))
+        if isinstance(got, tuple):
+            got, expected = got[0], expected[0]
+        torch.testing.assert_close(got, expected)

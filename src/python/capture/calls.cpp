@@ -360,6 +360,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty()) {
     const py::object referent = borrow(PyWeakref_GET_OBJECT(p));
+    if (!referent.is_none() && !heap().surely_lives(referent))
+      throw Break(BreakId::builtin_call, "a weak reference to what may be gone");
     if (!heap().exists(callable)) return referent;
     return heap().wrap(referent, heap().sources.referent(heap().source_of(callable)));
   }

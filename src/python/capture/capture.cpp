@@ -87,6 +87,7 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
     const bool deferred = is_constant(bound[i].ptr()) || numbers.holds_varying(bound[i], source);
     frame.fast[i] = deferred ? numbers.defer(bound[i], source) : heap.wrap(bound[i], source);
   }
+  frames.note_arguments(frame);
   try {
     const py::object returned = frames.interpret_alone(frame);
     frame.fast.clear();

@@ -108,6 +108,11 @@ class Frames : public Part {
 
   // At the start of a capture.
   void begin(size_t stop_at);
+  void note_arguments(const TracedFrame& frame) { arguments_ = frame.fast; }
+  // Whether each argument of the captured function stands where it came.
+  bool keeps_arguments() const;
+  // Whether a local, a cell that the code has made or a stack has the object.
+  bool holds(py::handle o) const;
   const std::vector<TracedFrame*>& stack() const { return frames_; }
   const auto& codes() const { return codes_; }
   const auto& raised() const { return raised_; }
@@ -131,6 +136,7 @@ class Frames : public Part {
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
+  std::vector<py::object> arguments_;
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
   std::vector<size_t> raised_steps_;

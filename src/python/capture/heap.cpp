@@ -235,6 +235,44 @@ bool Heap::keeps_attributes(py::handle o) {
   return exists(o) || (is_enum_member(o) && !classes().is_made_class(py::type::of(o)));
 }
 
+// Whether what is there before the call would live in eager by now, which only those tell that hold
+// it: here a capture does.
+bool Heap::surely_lives(py::handle real) {
+  if (frames().keeps_arguments() && effects().count() == 0) return true;
+  const auto fake = fake_of_.find(real.ptr());
+  const py::handle o = fake == fake_of_.end() ? real : fake->second;
+  const auto known = tracked_.find(o.ptr());
+  return frames().holds(o) || (known != tracked_.end() && known->second.source.valid() &&
+                               is_held_by(known->second.source));
+}
+
+// Whether all that leads there is as it was before the call.
+bool Heap::is_held_by(SourceId source) {
+  const Source& s = sources[source];
+  const auto found = by_source_.find(source);
+  switch (s.kind) {
+    case SourceKind::Pinned:
+      return true;
+    case SourceKind::Local:
+      return found != by_source_.end() && frames().holds(found->second);
+    case SourceKind::InstanceDict:
+    case SourceKind::TypeAttribute:
+    case SourceKind::Attribute:
+    case SourceKind::DictItem:
+    case SourceKind::Item:
+    case SourceKind::CellContents:
+    case SourceKind::Closure:
+    case SourceKind::ValueOfKey:
+    case SourceKind::Key:
+      break;
+    default:
+      return false;
+  }
+  const bool written = std::ranges::any_of(
+      tracked_, [&](const auto& t) { return t.second.source == s.base && t.second.writes; });
+  return !written && is_held_by(s.base);
+}
+
 SourceId Heap::source_of(py::handle o, const std::string& name) {
   Tracked* k = tracked(o);
   return k && k->source.valid() ? k->source : sources.pinned(o, name);

@@ -56,7 +56,8 @@ class Heap : public Part {
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
   bool mentions_existing(py::handle o);    // the same, or in tuples and frozensets
-  bool keeps_attributes(py::handle o);     // of the time before the call
+  bool surely_lives(py::handle real);
+  bool keeps_attributes(py::handle o);  // of the time before the call
   // Pinned, by this name, where it has none: as functions, whose parts are reached by it.
   SourceId source_of(py::handle existing, const std::string& name = "");
   const Source& root_of(SourceId source) const;  // the one that it begins with
@@ -103,6 +104,7 @@ class Heap : public Part {
   py::object instead_of(py::handle real, SourceId source, const py::object& out);
   void wrap_function(py::handle real, SourceId source);
   bool is_made_anew(py::handle function, SourceId source) const;
+  bool is_held_by(SourceId source);
   py::list items_of(py::handle o);
   py::object dict_items(py::handle o);
   py::object items_of_objects(py::handle o);

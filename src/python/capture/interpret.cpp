@@ -1,6 +1,8 @@
 // Frames: running one to its end, handling its exceptions, finding its global names.
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
+
 #include "python/capture/instructions.h"
 #include "python/capture/question.h"
 #include "python/cpython/boundary.h"
@@ -110,6 +112,27 @@ void Frames::begin(size_t stop_at) {
   stop_at_ = stop_at;
   traces_source_ = log_enabled(Artifact::trace_source);
   handled_outside = static_cast<bool>(owned(handled_exception()));
+}
+
+bool Frames::keeps_arguments() const {
+  if (frames_.empty()) return false;
+  const auto& now = frames_.front()->fast;
+  for (size_t i = 0; i < arguments_.size(); i++) {
+    if (!arguments_[i] || arguments_[i].is(now[i])) continue;
+    if (!now[i] || !PyCell_Check(now[i].ptr()) || PyCell_GET(now[i].ptr()) != arguments_[i].ptr())
+      return false;
+  }
+  return true;
+}
+
+bool Frames::holds(py::handle o) const {
+  const auto has = [&](const py::object& held) {
+    return held && (held.is(o) || (PyCell_Check(held.ptr()) && !heap().exists(held) &&
+                                   PyCell_GET(held.ptr()) == o.ptr()));
+  };
+  return std::ranges::any_of(frames_, [&](const TracedFrame* f) {
+    return std::ranges::any_of(f->fast, has) || std::ranges::any_of(f->stack, has);
+  });
 }
 
 // Pushes the frame, runs it to its return or its next yield, and pops it. Where it stands at a
