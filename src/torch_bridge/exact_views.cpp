@@ -317,14 +317,15 @@ bool may_write_copies(const c10::OperatorHandle& op) {
 template <class F>
 void for_each_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args, F&& visit) {
   const auto& formal = op.schema().arguments();
-  auto on_tensor = [&](const at::Tensor& t) {
-    if (functional::isFunctionalTensor(t)) visit(t);
+  auto on_tensor = [&](const at::Tensor& t, size_t item) {
+    if (functional::isFunctionalTensor(t)) visit(t, item);
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (!formal[i].alias_info() || !formal[i].alias_info()->isWrite()) continue;
-    if (args[i].isTensor()) on_tensor(args[i].toTensor());
-    if (args[i].isTensorList())
-      for (const at::Tensor& t : args[i].toTensorVector()) on_tensor(t);
+    if (args[i].isTensor()) on_tensor(args[i].toTensor(), 0);
+    if (!args[i].isTensorList()) continue;
+    size_t item = 0;
+    for (const at::Tensor& t : args[i].toTensorVector()) on_tensor(t, item++);
   }
 }
 
@@ -387,6 +388,45 @@ void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::T
   }
 }
 
+// Refuses a write to elements that another argument has in other places: eager raises, or what it
+// computes hangs on the order of the elements. So it does where an item of a list is written and
+// another one of some list has what it has. `item`: of its list, 0 for no list.
+void check_apart(const at::Tensor& written, size_t item, c10::ArrayRef<c10::IValue> args) {
+  const ir::TensorType type = type_of(written);
+  for (const c10::IValue& a : args) {
+    size_t i = 0;
+    map_tensors(a, [&](const at::Tensor& t) {
+      const bool beside = a.isTensorList() && i++ != item;
+      if (t.defined() && (beside || !t.is_same(written)) && may_share_elements(t, written) &&
+          (beside || !same_place(type_of(t), type)))
+        recording().give_up("a write to what another argument has in part");
+      return t;
+    });
+  }
+}
+
+// Without a formula of its own eager differentiates the ops that the kernel calls.
+bool has_formula(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  const std::string& name = op.operator_name().name;
+  constexpr std::string_view kTorchs[] = {"aten::", "prims::", "prim::", "_c10d_functional::"};
+  const auto keys = {DispatchKey::AutogradCPU, DispatchKey::Autograd,
+                     DispatchKey::CompositeImplicitAutograd};
+  return std::ranges::any_of(kTorchs, [&](auto torchs) { return name.starts_with(torchs); }) ||
+         std::ranges::any_of(keys, [&](auto key) { return op.hasKernelForDispatchKey(key); });
+}
+
+// Refuses an op that eager finds its gradient for in the code of its kernel.
+void check_formula(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args) {
+  if (!c10::GradMode::is_enabled() || has_formula(op)) return;
+  const auto check = [](const at::Tensor& t) {
+    if (t.defined() && t.requires_grad())
+      recording().give_up("an op without a formula for its gradient");
+    return t;
+  };
+  for (const c10::IValue& a : args) map_tensors(a, check);
+}
+
 thread_local bool inside_write = false;
 
 struct InsideWrite {
@@ -409,10 +449,11 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
   const size_t recorded = recording().graph.order().size();
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
-  for_each_written(op, args, [&](const at::Tensor& t) {
+  for_each_written(op, args, [&](const at::Tensor& t, size_t item) {
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     if (keeps_old_history(t)) recording().no_second_order = "a write without grad mode";
+    check_apart(t, item, args);
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
@@ -534,6 +575,9 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   // Wrappers of torch.func's have the mark as well.
   if (current && current->recording.shapes && answer_for_zeros(op, *stack)) return;
   if (current && inside_write && answer_check_of_write(op, *stack)) return;
+  if (is_at_recording())
+    check_formula(op, c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() -
+                                                               op.schema().arguments().size()));
   if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
   const bool views = current && op.schema().hasAnyAliasInfo() && !op.schema().is_mutable();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <span>
 
 #include "support/check.h"
@@ -46,8 +47,7 @@ std::pair<int64_t, int64_t> bytes_of(const at::Tensor& t) {
   return {t.storage_offset() * size, (last + 1) * size};
 }
 
-// How far apart two elements of tensors with equal strides may be in a dimension: by `least` to
-// `most` steps of `stride`.
+// How far apart two elements may be in the dimensions of this stride: by `least` to `most` steps.
 struct Steps {
   int64_t stride, least, most;
 };
@@ -66,17 +66,25 @@ bool reaches(int64_t distance, std::span<const Steps> dims, int& tries) {
   return false;
 }
 
-// Of tensors that differ in where they begin and in their sizes: interleaved ones do not overlap.
+// Of tensors of one dtype: interleaved ones do not overlap.
 bool overlap_by_steps(const at::Tensor& a, const at::Tensor& b) {
   constexpr int kTries = 1000;
+  std::map<int64_t, Steps, std::greater<>> by_stride;
+  const auto of = [&](int64_t stride) -> Steps& {
+    return by_stride.try_emplace(stride, Steps{stride, 0, 0}).first->second;
+  };
+  for (int64_t d = 0; d < a.dim(); ++d) of(a.stride(d)).most += a.size(d) - 1;
+  for (int64_t d = 0; d < b.dim(); ++d) of(b.stride(d)).least -= b.size(d) - 1;
+  by_stride.erase(0);
   std::vector<Steps> dims;
-  for (int64_t d = 0; d < a.dim(); ++d) dims.push_back({a.stride(d), 1 - b.size(d), a.size(d) - 1});
-  std::ranges::sort(dims, std::greater<>(), &Steps::stride);
+  for (const auto& [stride, steps] : by_stride) dims.push_back(steps);
   int tries = kTries;
   return reaches(b.storage_offset() - a.storage_offset(), dims, tries);
 }
 
-bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
+}  // namespace
+
+bool may_share_elements(const at::Tensor& a, const at::Tensor& b) {
   if (!a.is_alias_of(b)) return false;
   if (a.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
       b.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
@@ -85,9 +93,10 @@ bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   const auto [a_begin, a_end] = bytes_of(a);
   const auto [b_begin, b_end] = bytes_of(b);
   if (a_end <= b_begin || b_end <= a_begin) return false;
-  const bool alike = a.dtype() == b.dtype() && a.strides() == b.strides();
-  return !alike || overlap_by_steps(a, b);
+  return a.dtype() != b.dtype() || overlap_by_steps(a, b);
 }
+
+namespace {
 
 // Unsupported where the op would see in one argument what it writes to another one.
 void check_apart(const std::vector<Written>& written, c10::ArrayRef<c10::IValue> args) {
@@ -95,8 +104,8 @@ void check_apart(const std::vector<Written>& written, c10::ArrayRef<c10::IValue>
   for (const c10::IValue& v : args)
     for_each_tensor(v, [&](const at::Tensor& t) { all.push_back(t); });
   for (const Written& w : written)
-    if (std::ranges::count_if(all, [&](const at::Tensor& t) { return may_overlap(t, w.wrapper); }) >
-        1)
+    if (std::ranges::count_if(
+            all, [&](const at::Tensor& t) { return may_share_elements(t, w.wrapper); }) > 1)
       throw Unsupported("an op that writes to what shares memory with another argument");
 }
 

@@ -60,6 +60,8 @@ PATCHES = {
         lambda x: (y := x * 1, y.__iadd__(1))[1], Tensor, "__iadd__", lambda s, o: s.mul_(4)),
     "negation": (lambda x: -x, Tensor, "__neg__", lambda s: s * 3),
     "item": (lambda x: x[0], Tensor, "__getitem__", lambda s, i: s.select(0, 1)),
+    "length": (lambda x: x * len(x), Tensor, "__len__", lambda s: 9),
+    "rows": (lambda x: [r * 2 for r in x], Tensor, "__iter__", lambda s: iter([s[1]])),
     "counted operator": (lambda x: x * 3, Tensor, "__mul__", counted(Tensor.__mul__)),
     "function": (lambda x: F.relu(x), F, "relu", lambda x: x * 2),
     "counted function": (lambda x: F.relu(x), F, "relu", counted(F.relu)),

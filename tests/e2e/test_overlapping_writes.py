@@ -222,3 +222,40 @@ def test_as_strided_reads_the_gaps_of_a_written_input(run, part, monkeypatch):
         expected = run(expected_base[:, part])
         assert torch.equal(oxyfuel.compile(run)(base[:, part]), expected)
     assert torch.equal(base, expected_base)
+
+
+SHIFTED = {
+    "copy": lambda x: x[1:].copy_(x[:-1]),
+    "add": lambda x: x[1:].add_(x[:-1]),
+    "assigned": lambda x: x.__setitem__(slice(1, None), x[:-1]),
+    "columns": lambda x: x[:, 1:].copy_(x[:, :-1]),
+    "transposed": lambda x: x.add_(x.t()),
+    "broadcast": lambda x: x.mul_(x[0]),
+    "out": lambda x: torch.add(x[1:], 1, out=x[:-1]),
+    "three": lambda x: x[1:].addcmul_(x[1:] + 1, x[:-1]),
+    "twice in a list": lambda x: torch._foreach_add_([x, x], 1.0),
+    "what comes later in a list": lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
+    "apart": lambda x: x[:2].add_(x[2:]),
+    "itself": lambda x: x[1:].add_(x[1:]),
+    "interleaved": lambda x: x[:, ::2].copy_(x[:, 1::2]),
+    "a column": lambda x: x[:, 1:].sub_(x[:, :1]),
+    "a column of a row": lambda x: x[1].add_(x[2:, 1].sum()),
+}
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("name", SHIFTED)
+def test_writes_to_what_another_argument_has_in_part(name, own):
+    def f(x):
+        x = x * 1 if own else x
+        SHIFTED[name](x)
+        return x + 1
+
+    def run(f):
+        return outcome(f, lambda: 2 * (torch.arange(16.0).view(4, 4),))
+
+    compiled, breaks = oxyfuel.compile(f), oxyfuel.stats()["graph_breaks"]
+    for _ in range(2):
+        assert str(run(compiled)) == str(run(f))
+    apart = name in ("apart", "itself", "interleaved", "a column", "a column of a row")
+    assert (oxyfuel.stats()["graph_breaks"] == breaks) == apart

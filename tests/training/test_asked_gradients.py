@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from model_check import first_difference
 
 import oxyfuel
 
@@ -581,3 +582,20 @@ def test_one_gradient_after_another():
     for v in values:
         both = [torch.autograd.grad(y, v, retain_graph=True)[0] for y in (found, expected)]
         torch.testing.assert_close(*both)
+
+
+def test_a_gradient_by_an_input_that_retains_its_own():
+    def f(h, w):
+        return torch.autograd.grad((h * w).sum(), h)[0]
+
+    def step(f):
+        out = []
+        for retains in (False, True):
+            x, w = torch.ones(3, requires_grad=True), torch.arange(3.0)
+            h = x * 2
+            if retains:
+                h.retain_grad()
+            out += [f(h, w), h.grad if retains else None]
+        return out
+
+    assert not first_difference(step(oxyfuel.compile(f)), step(f))

@@ -184,3 +184,31 @@ def test_an_op_of_a_backward_that_raises(first):
     finally:
         FAILS.clear()
     compiled(x).backward()
+
+
+LIBRARY = torch.library.Library("oxyfuel_kernels", "DEF")
+for _name, _key in (("backend", "CPU"), ("explicit", "CompositeExplicitAutograd")):
+    LIBRARY.define(f"{_name}(Tensor x) -> Tensor")
+    LIBRARY.impl(_name, lambda x: x.sin() * 2, _key)
+torch.library.register_fake("oxyfuel_kernels::backend", torch.empty_like, lib=LIBRARY)
+
+
+@pytest.mark.filterwarnings("ignore:.*autograd kernel was not registered")
+@pytest.mark.parametrize("name", ["backend", "explicit"])
+def test_an_op_without_a_formula_has_the_gradient_of_its_kernels_code(name):
+    op = getattr(torch.ops.oxyfuel_kernels, name)
+
+    def f(x):
+        return op(x * 2) * x
+
+    def step(f):
+        x = torch.arange(3.0, requires_grad=True)
+        y = f(x)
+        y.sum().backward()
+        return y, x.grad
+
+    compiled = oxyfuel.compile(f)
+    assert not first_difference(step(compiled), step(f))
+    oxyfuel.reset()
+    with torch.no_grad():
+        oxyfuel.compile(f, fullgraph=True)(torch.ones(3))

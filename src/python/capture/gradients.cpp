@@ -174,6 +174,14 @@ py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object&
                                       bool creates_graph) {
   Arguments out = items(gradients);
   bool changed = false;
+  const auto retains = [this](const Tracked& k) {
+    if (!k.source.valid() || !k.original || THPVariable_Unpack(k.original.ptr()).is_leaf())
+      return false;
+    static const py::str& name = *new py::str("retains_grad");
+    const py::object found = k.original.attr(name);
+    heap().guard(GuardKind::Equals, heap().sources.attribute(k.source, name), found);
+    return found.ptr() == Py_True;
+  };
   const c10::AutoGradMode mode(creates_graph);
   for (size_t i = 0; i < inputs.size(); i++) {
     if (out[i].is_none() || heap().tracked(inputs[i]) == nullptr) continue;
@@ -182,6 +190,8 @@ py::object Graphs::behind_input_hooks(const Arguments& inputs, const py::object&
       out[i] = out[at];
       continue;
     }
+    if (retains(*heap().tracked(inputs[i])))
+      throw Break(BreakId::torch_call, "a gradient by what was computed before, which retains it");
     const py::object hooks = hooks_of(inputs[i], "_backward_hooks");
     if (!hooks) continue;
     out[i] = call_hooks("after_hooks", hooks, out[i]);

@@ -259,6 +259,8 @@ py::object Iterators::iterate(py::handle o) {
   PyObject* p = o.ptr();
   if (lazy(o)) return borrow(p);
   if (heap().is_tensor(o)) {
+    PyObject* own = _PyType_Lookup(as_type(objects().type_of(o)), names().iter_);
+    if (is_put_by_user(own)) return calls().call(own, {borrow(p)});
     const at::Tensor& t = THPVariable_Unpack(p);
     if (t.dim() == 0) raise(PyExc_TypeError, "iteration over a 0-d tensor");
     // As Tensor.__iter__: of such views autograd knows that they are several.

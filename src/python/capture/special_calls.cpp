@@ -183,6 +183,8 @@ Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Ke
 Meant length(Capture& c, py::handle callable, const py::object& o) {
   if (is_symbolic(o)) return c.calls.call_real(callable, {with_numbers(o)}, {});
   if (c.heap.is_tensor(o)) {
+    PyObject* own = _PyType_Lookup(as_type(c.objects.type_of(o)), names().len_);
+    if (is_put_by_user(own)) return c.calls.call(borrow(own), {o});
     const c10::SymInt size = THPVariable_Unpack(o.ptr()).sym_size(0);
     return size.maybe_as_int() ? py::int_(*size.maybe_as_int()) : from_torch(py::cast(size));
   }
