@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
@@ -314,18 +315,24 @@ bool may_write_copies(const c10::OperatorHandle& op) {
   return op.operator_name() == fill || op.operator_name() == zero;
 }
 
+// An argument that an op writes, or an item of it.
+struct WrittenArgument {
+  at::Tensor tensor;
+  size_t position, item = 0;  // of a list
+};
+
 template <class F>
 void for_each_written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args, F&& visit) {
   const auto& formal = op.schema().arguments();
-  auto on_tensor = [&](const at::Tensor& t, size_t item) {
-    if (functional::isFunctionalTensor(t)) visit(t, item);
+  auto on_tensor = [&](const at::Tensor& t, size_t position, size_t item) {
+    if (functional::isFunctionalTensor(t)) visit(WrittenArgument{t, position, item});
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (!formal[i].alias_info() || !formal[i].alias_info()->isWrite()) continue;
-    if (args[i].isTensor()) on_tensor(args[i].toTensor(), 0);
+    if (args[i].isTensor()) on_tensor(args[i].toTensor(), i, 0);
     if (!args[i].isTensorList()) continue;
     size_t item = 0;
-    for (const at::Tensor& t : args[i].toTensorVector()) on_tensor(t, item++);
+    for (const at::Tensor& t : args[i].toTensorVector()) on_tensor(t, i, item++);
   }
 }
 
@@ -388,18 +395,31 @@ void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::T
   }
 }
 
-// Refuses a write to elements that another argument has in other places: eager raises, or what it
-// computes hangs on the order of the elements. So it does where an item of a list is written and
-// another one of some list has what it has. `item`: of its list, 0 for no list.
-void check_apart(const at::Tensor& written, size_t item, c10::ArrayRef<c10::IValue> args) {
-  const ir::TensorType type = type_of(written);
-  for (const c10::IValue& a : args) {
-    size_t i = 0;
-    map_tensors(a, [&](const at::Tensor& t) {
-      const bool beside = a.isTensorList() && i++ != item;
-      if (t.defined() && (beside || !t.is_same(written)) && may_share_elements(t, written) &&
-          (beside || !same_place(type_of(t), type)))
-        recording().give_up("a write to what another argument has in part");
+// Whether an op in place reads each element in front of its write to it.
+bool writes_by_element(const c10::OperatorHandle& op) {
+  std::string name = op.operator_name().name;
+  if (!name.ends_with('_')) return true;  // out=: another kernel than in place
+  if (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_")) return true;
+  name.pop_back();
+  const ops::OpInfo* info = ops::find(target_of({name, op.operator_name().overload_name}));
+  return info != nullptr && info->has(ops::Pointwise);
+}
+
+// Refuses a write to what another argument has: in other places, where eager raises or what it
+// computes hangs on the order of the elements, or at all, where the op does not go element by
+// element. So it does where another item of a list has it.
+void check_apart(const c10::OperatorHandle& op, const WrittenArgument& written,
+                 c10::ArrayRef<c10::IValue> args) {
+  const ir::TensorType type = type_of(written.tensor);
+  for (size_t i = 0; i < args.size(); ++i) {
+    size_t item = 0;
+    map_tensors(args[i], [&](const at::Tensor& t) {
+      const bool beside = args[i].isTensorList() && item != written.item;
+      const bool itself = i == written.position && !beside;
+      ++item;
+      if (t.defined() && !itself && may_share_elements(t, written.tensor) &&
+          (beside || !same_place(type_of(t), type) || !writes_by_element(op)))
+        recording().give_up("a write to what another argument has as well");
       return t;
     });
   }
@@ -449,11 +469,17 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
   const size_t recorded = recording().graph.order().size();
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
-  for_each_written(op, args, [&](const at::Tensor& t, size_t item) {
+  std::unordered_map<const c10::StorageImpl*, size_t> having;  // arguments, by their memory
+  for (const c10::IValue& a : args)
+    for_each_tensor(a, [&](const at::Tensor& t) {
+      if (t.has_storage()) ++having[storage_of(t)];
+    });
+  for_each_written(op, args, [&](const WrittenArgument& argument) {
+    const at::Tensor& t = argument.tensor;
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     if (keeps_old_history(t)) recording().no_second_order = "a write without grad mode";
-    check_apart(t, item, args);
+    if (having[storage_of(t)] > 1) check_apart(op, argument, args);
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());

@@ -235,6 +235,8 @@ SHIFTED = {
     "three": lambda x: x[1:].addcmul_(x[1:] + 1, x[:-1]),
     "twice in a list": lambda x: torch._foreach_add_([x, x], 1.0),
     "what comes later in a list": lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
+    "itself, not by element": lambda x: x.masked_scatter_(x > 5, x),
+    "itself in a product": lambda x: x[None].baddbmm_(x[None], x[None]),
     "apart": lambda x: x[:2].add_(x[2:]),
     "itself": lambda x: x[1:].add_(x[1:]),
     "interleaved": lambda x: x[:, ::2].copy_(x[:, 1::2]),
