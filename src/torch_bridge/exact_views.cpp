@@ -399,7 +399,9 @@ void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::T
 bool writes_by_element(const c10::OperatorHandle& op) {
   std::string name = op.operator_name().name;
   if (!name.ends_with('_')) return true;  // out=: another kernel than in place
-  if (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_")) return true;
+  if (name == "aten::copy_" || name.starts_with("aten::_foreach_") ||
+      name.starts_with("aten::_fused_"))
+    return true;
   name.pop_back();
   const ops::OpInfo* info = ops::find(target_of({name, op.operator_name().overload_name}));
   return info != nullptr && info->has(ops::Pointwise);
