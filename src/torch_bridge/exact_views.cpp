@@ -457,16 +457,49 @@ struct InsideWrite {
   const bool before = inside_write;
 };
 
-// The history of what is written without grad mode stays that of the old value.
-bool keeps_old_history(const at::Tensor& t) {
-  return !c10::GradMode::is_enabled() && recording().graph.stage != ir::Stage::Joint &&
-         (t.requires_grad() || (t.is_view() && t._base().requires_grad()));
+bool is_in_forward_without_grad() {
+  return !c10::GradMode::is_enabled() && recording().graph.stage != ir::Stage::Joint;
 }
+
+// Views of what was written before are made anew where they are met: that is no part of the op.
+void make_views_anew(c10::ArrayRef<c10::IValue> args) {
+  const c10::AutoGradMode on(true);
+  for (const c10::IValue& a : args)
+    for_each_tensor(a, [](const at::Tensor& t) {
+      if (wrapper_of(t) != nullptr) functional::sync(t);
+    });
+}
+
+// A tensor keeps its history where it is written without grad mode.
+class KeptHistory {
+ public:
+  void add(const at::Tensor& t) {
+    if (!is_in_forward_without_grad()) return;
+    if (t.is_view() && (t.requires_grad() || t._base().requires_grad()))
+      recording().no_second_order = "a view that is written without grad mode";
+    else if (t.requires_grad())
+      before_.emplace_back(t, recording().value_of(wrapper_of(t)->value()));
+  }
+  void note() const {
+    for (const auto& [t, before] : before_) {
+      functional::sync(t);
+      const ir::ValueId now = recording().value_of(wrapper_of(t)->value());
+      if (recording().graph.value(now).def.index < nodes_)
+        recording().no_second_order = "a write of what others have, without grad mode";
+      recording().kept_history.emplace_back(now, before);
+    }
+  }
+
+ private:
+  const size_t nodes_ = recording().graph.node_count();
+  std::vector<std::pair<at::Tensor, ir::ValueId>> before_;
+};
 
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
   const bool may_resize = written_arguments(op.schema()).empty();  // by out=
+  KeptHistory kept;
   std::vector<Written> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
   const size_t recorded = recording().graph.order().size();
@@ -480,7 +513,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     const at::Tensor& t = argument.tensor;
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
-    if (keeps_old_history(t)) recording().no_second_order = "a write without grad mode";
+    kept.add(t);
     if (having[storage_of(t)] > 1) check_apart(op, argument, args);
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
@@ -494,6 +527,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   for (size_t k = 0; k < outs.size(); k++)
     check_out(op, recorded, k, outs[k].first, outs[k].second);
   for (const Written& w : written) keep_strides(w);
+  kept.note();
 }
 
 // The zeros that forward AD makes: torch's kernels for them ask what their sizes are, and a symbol
@@ -603,12 +637,15 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   // Wrappers of torch.func's have the mark as well.
   if (current && current->recording.shapes && answer_for_zeros(op, *stack)) return;
   if (current && inside_write && answer_check_of_write(op, *stack)) return;
-  if (is_at_recording())
-    check_formula(op, c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() -
-                                                               op.schema().arguments().size()));
+  const bool views = current && op.schema().hasAnyAliasInfo() && !op.schema().is_mutable();
+  if (is_at_recording()) {
+    const auto args =
+        c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - op.schema().arguments().size());
+    check_formula(op, args);
+    if (!views && is_in_forward_without_grad()) make_views_anew(args);
+  }
   if (is_at_recording() && op.schema().is_mutable() && !op.hasTag(at::Tag::inplace_view))
     return run_write(op, keys, stack);
-  const bool views = current && op.schema().hasAnyAliasInfo() && !op.schema().is_mutable();
   op.redispatchBoxed(keys & (views ? kBelowOfViews : kBelow), stack);
 }
 

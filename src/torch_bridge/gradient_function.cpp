@@ -2,6 +2,7 @@
 #include "torch_bridge/gradient_function.h"
 
 #include <ATen/ops/alias.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -34,7 +35,7 @@ bool draws(const ir::Node& n) {
 
 // Kills what is not of the first `end` nodes or not needed by the outputs. Random numbers are all
 // drawn, so that each draw gives what it gave.
-void keep_needed(Graph& g, size_t end) {
+void keep_needed(Graph& g, size_t end, const Gradients& gradients) {
   std::vector<bool> needed(g.value_count());
   for (const ir::OutputSpec& o : g.outputs) needed[o.value.index] = true;
   const std::vector<NodeId> order = g.order();
@@ -42,10 +43,13 @@ void keep_needed(Graph& g, size_t end) {
     const ir::Node& n = g.node(order[i]);
     if (n.dead || n.kind == ir::NodeKind::Input || n.kind == ir::NodeKind::Attribute) continue;
     const auto is_needed = [&](ValueId v) { return needed[v.index]; };
-    if (i < end && (draws(n) || std::ranges::any_of(n.outputs, is_needed)))
-      ir::for_each_value(n, [&](ValueId v) { needed[v.index] = true; });
-    else
+    if (i >= end || !(draws(n) || std::ranges::any_of(n.outputs, is_needed))) {
       g.kill(order[i]);
+      continue;
+    }
+    ir::for_each_value(n, [&](ValueId v) { needed[v.index] = true; });
+    for (const auto& [now, before] : gradients.kept_history)
+      if (std::ranges::find(n.outputs, now) != n.outputs.end()) needed[before.index] = true;
   }
 }
 
@@ -132,6 +136,17 @@ class Run {
     release(n);
   }
 
+  // Gives one value the history of another.
+  void keep_history(ValueId now, ValueId before) {
+    at::Tensor kept = at::clone(get(before));
+    {
+      const c10::AutoGradMode off(false);
+      kept.copy_(get(now));
+    }
+    put(now, std::move(kept));
+    if (--left_[before.index] == 0) values_[before.index].reset();
+  }
+
   const at::Tensor& get(ValueId v) const { return values_[v.index]; }
   int64_t value_of(ir::Expr e) const {
     return sym::evaluate(e, [&](ir::Expr symbol) {
@@ -200,13 +215,14 @@ void GradientFunction::prepare() {
   g.outputs = std::move(roots);
   g.mutations.clear();
   g.stage = ir::Stage::Aten;
-  keep_needed(g, gradients_.forward_nodes);
+  keep_needed(g, gradients_.forward_nodes, gradients_);
   forget_statistics(g);
   for (const NodeId id : gradients_.without_grad)
     if (const ir::Node& n = g.node(id); !n.dead && rebuilds_views(n))
       throw Unsupported(cat(n.target, " of a view that was written"));
   require_repeatable(g, written);
   uses_ = g.use_counts();
+  for (const auto& [now, before] : gradients_.kept_history) uses_[before.index]++;
   reads_.clear();
   for (size_t p = 0; p < primals; p++) reads_.push_back(uses_[g.inputs()[p].index] > 0);
   has_gradient_ = std::move(has_gradient);
@@ -250,8 +266,13 @@ GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> pr
       const ir::Node& n = graph_.node(id);
       if (n.kind == ir::NodeKind::Attribute) run.set(n.outputs[0], attributes_.at(attribute++));
       if (n.kind != ir::NodeKind::CallOp || n.dead) continue;
-      const c10::AutoGradMode as_recorded(!std::ranges::binary_search(gradients_.without_grad, id));
-      run.call(n);
+      {
+        const c10::AutoGradMode as_recorded(
+            !std::ranges::binary_search(gradients_.without_grad, id));
+        run.call(n);
+      }
+      for (const auto& [now, before] : gradients_.kept_history)
+        if (std::ranges::find(n.outputs, now) != n.outputs.end()) run.keep_history(now, before);
     }
   } catch (const c10::Error& e) {
     throw Unsupported(cat("the forward raises: ", e.what_without_backtrace()));

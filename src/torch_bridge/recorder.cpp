@@ -214,6 +214,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     add_backward(recording_, ops_, roots, written, *gradients);
     recording_.simplify_sizes();
     gradients->without_grad = std::move(recording_.without_grad);
+    gradients->kept_history = std::move(recording_.kept_history);
     if (!recording_.no_second_order.empty())
       gradients->no_second_order = std::move(recording_.no_second_order);
   }

@@ -44,6 +44,8 @@ struct Gradients {
   size_t forward_nodes = 0;     // of the graph, in front of the backward's
   // Those of them that were recorded without grad mode: what they give has no history.
   std::vector<ir::NodeId> without_grad;
+  // Values that tensors were given without grad mode, and those whose history they have kept.
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_history;
   // Why autograd's graph of the gradients is not that of the joint graph's ops; empty: it is.
   std::string no_second_order;
   // Of a caller without grad mode whose graph has switched it on: what was recorded without it says

@@ -56,9 +56,10 @@ class Recording {
   // Splits that autograd does not know: their parts have memory of their own here, and in eager
   // that of what was split. How many nodes there were when a part was first written.
   std::unordered_map<ir::NodeId, std::optional<size_t>> unsafe_splits;
-  std::exception_ptr failure;            // of ours, the first one
-  std::vector<ir::NodeId> without_grad;  // see Gradients
-  std::string no_second_order;           // the same
+  std::exception_ptr failure;                                     // of ours, the first one
+  std::vector<ir::NodeId> without_grad;                           // see Gradients
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_history;  // the same
+  std::string no_second_order;                                    // the same
   // Gradients that are sparse tensors when the graph runs, which no op but the one that made them
   // has, and the fakes of what they consist of (undefined where only the op knows).
   struct Sparse {

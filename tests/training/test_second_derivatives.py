@@ -30,6 +30,22 @@ def part_without_grad(x):
     return x * z * x
 
 
+def written_without_grad(x):
+    y = x.pow(3)
+    with torch.no_grad():
+        y.clamp_min_(0.1)
+    return x / y
+
+
+def views_met_without_grad(x):
+    y = x.clone()
+    v = y[0]
+    y.mul_(x)
+    with torch.no_grad():
+        s = v.sum()
+    return v * v + s
+
+
 def broken(x):
     y = x.pow(3)
     torch._dynamo.graph_break()
@@ -58,6 +74,9 @@ PROGRAMS = {
     "detached": lambda x: x * x.detach() * x,
     "no_grad": part_without_grad,
     "views that are written": written_views,
+    "written without grad": written_without_grad,
+    "views met without grad": views_met_without_grad,
+    "cosine similarity": lambda x: F.cosine_similarity(x, x.sin() + 1),
     "behind a break": broken,
     "two results": lambda x: (x.sum(0) * x.sum(), x.pow(3)),
     "dropout": lambda x: F.dropout(x.pow(3), 0.5) * torch.rand_like(x),
