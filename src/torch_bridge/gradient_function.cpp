@@ -53,13 +53,14 @@ void keep_needed(Graph& g, size_t end, const Gradients& gradients) {
   }
 }
 
-// Of a batch in training: the running statistics are not read, and the forward has written them.
+// Of a batch in training: the running statistics are not read, and the forward has written them. A
+// layer that is called again goes on with those that its first call gave.
 void forget_statistics(Graph& g) {
-  const std::vector<uint32_t> uses = g.use_counts();
-  for (const NodeId id : g.order()) {
-    ir::Node& n = g.node(id);
+  for (size_t i = g.order().size(); i-- > 0;) {
+    ir::Node& n = g.node(g.order()[i]);
     if (n.dead || n.target != kNormWithState) continue;
     const bool* training = n.arg(5).get_if<bool>();
+    const std::vector<uint32_t> uses = g.use_counts();
     if (training == nullptr || !*training ||
         uses[n.outputs[3].index] + uses[n.outputs[4].index] > 0)
       continue;

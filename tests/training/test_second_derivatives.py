@@ -62,7 +62,7 @@ PROGRAMS = {
     "matrix product": lambda x: (x @ x.t()).tanh(),
     "softmax": lambda x: x.softmax(-1),
     "layer norm": lambda x: F.layer_norm(x, (3,)),
-    "batch norm": lambda x: NORM(x).pow(3),
+    "batch norm": lambda x: NORM(x).pow(3) * NORM(x * x),
     "a view": lambda x: x.t() * x.t(),
     "a sum of squares": lambda x: x.square().sum(),
     "of an intermediate": lambda x: x.exp().sum(),
