@@ -167,6 +167,8 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
   }
   for (uint32_t p = 0; p < is_saved.size(); p++)
     if (!is_saved[p]) unsaved_.push_back(p);
+  writes_.resize(is_saved.size());
+  for (const ir::Mutation& m : partition.forward.mutations) writes_[m.input] += m.unseen ? 0 : 1;
   for (uint32_t t = 0; t < rooted_.size(); t++)
     if (std::ranges::find(gradients.shown, rooted_[t]) != gradients.shown.end() &&
         !reached.to_results[t].empty() && !cut_->shows_arriving(t))
@@ -222,7 +224,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
         break;
     }
   }
-  for (const uint32_t p : unsaved_) call.remember(p, inputs[p]);
+  for (const uint32_t p : unsaved_) call.remember(p, inputs[p], writes_[p]);
 }
 
 // Where eager keeps the tensor itself, so do the nodes that gradients come to it from: what it

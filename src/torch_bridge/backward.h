@@ -133,6 +133,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const Make make_;
   const std::unique_ptr<GradientFunction> with_history_;  // for create_graph
   std::vector<uint32_t> unsaved_;                         // primals that only it may read
+  std::vector<uint32_t> writes_;  // by primal: how often the forward writes to it
   ForkMutex mutex_;
   // Held while graphs are cut or compiled, which share one pool of symbols: for so long that no
   // fork waits for it. Another one in a forked process.

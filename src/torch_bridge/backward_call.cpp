@@ -380,11 +380,11 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   for (size_t i = 0; i < arriving; i++) s.arrived[of_next[i]] = std::move(*next++);
 }
 
-void Backward::Call::remember(uint32_t primal, const Input& input) {
+void Backward::Call::remember(uint32_t primal, const Input& input, uint32_t writes) {
   Remembered& r = remembered_.emplace_back(Remembered{.primal = primal, .number = input.number});
   if (input.tensor == nullptr || !input.tensor->defined()) return;
   r.tensor.emplace(input.tensor->getIntrusivePtr());
-  if (!input.tensor->is_inference()) r.version = input.tensor->_version();
+  if (!input.tensor->is_inference()) r.version = input.tensor->_version() + writes;
 }
 
 Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool>& reads) {
@@ -398,7 +398,10 @@ Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool
     if (!reads[r.primal] || !r.tensor) continue;
     const at::Tensor t(r.tensor->lock());
     if (!t.defined()) throw Unsupported("an input that nobody holds any more");
-    TORCH_CHECK(t.is_inference() || t._version() == r.version,
+    const bool same = t.is_inference() || t._version() == r.version;
+    if (!same && backward_->writes_[r.primal] > 0)  // eager may have kept what it was given
+      throw Unsupported("an input that the function writes, and that was written again");
+    TORCH_CHECK(same,
                 "one of the variables needed for gradient computation has been modified by an "
                 "inplace operation: ",
                 t.toString(), " is at version ", t._version(), "; expected version ", r.version,

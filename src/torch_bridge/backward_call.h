@@ -34,7 +34,8 @@ class Backward::Call {
     numbers_[input] = n;
   }
   // A primal that is not saved: a backward with create_graph may read it, while others hold it.
-  void remember(uint32_t primal, const Input& input);
+  // `writes`: of the call's commit point, behind this.
+  void remember(uint32_t primal, const Input& input, uint32_t writes);
   void set_generator(runtime::DeviceApi::GeneratorState s) { generator_ = std::move(s); }
   void set_strides(uint32_t result, c10::IntArrayRef strides) {
     strides_[result].assign(strides.begin(), strides.end());

@@ -70,6 +70,20 @@ void forget_statistics(Graph& g) {
   }
 }
 
+// What inputs were given without grad mode has no history: they hold it still. As further inputs,
+// which these are is returned.
+std::vector<uint32_t> take_as_written(Graph& g, const std::vector<NodeId>& without_grad) {
+  std::vector<uint32_t> out;
+  for (const ir::Mutation& m : std::exchange(g.mutations, {})) {
+    const ir::Value value = g.value(m.value);
+    if (m.metadata || m.unseen || !std::ranges::binary_search(without_grad, value.def)) continue;
+    const ValueId held = g.add_input("", value.type);
+    g.replace_uses(m.value, held);
+    out.push_back(m.input);
+  }
+  return out;
+}
+
 void require_repeatable(const Graph& g, const std::vector<bool>& written) {
   const std::vector<uint32_t> uses = g.use_counts();
   for (size_t p = 0; p < written.size(); p++)
@@ -214,9 +228,9 @@ void GradientFunction::prepare() {
   if (std::ranges::any_of(roots, [](const auto& o) { return o.kind != Kind::Value; }))
     throw Unsupported("a result that is a view");
   g.outputs = std::move(roots);
-  g.mutations.clear();
   g.stage = ir::Stage::Aten;
-  keep_needed(g, gradients_.forward_nodes, gradients_);
+  as_written_ = take_as_written(g, gradients_.without_grad);
+  keep_needed(g, as_written_.size() + gradients_.forward_nodes, gradients_);
   forget_statistics(g);
   for (const NodeId id : gradients_.without_grad)
     if (const ir::Node& n = g.node(id); !n.dead && rebuilds_views(n))
@@ -224,9 +238,11 @@ void GradientFunction::prepare() {
   require_repeatable(g, written);
   uses_ = g.use_counts();
   for (const auto& [now, before] : gradients_.kept_history) uses_[before.index]++;
+  has_gradient_ = std::move(has_gradient);
   reads_.clear();
   for (size_t p = 0; p < primals; p++) reads_.push_back(uses_[g.inputs()[p].index] > 0);
-  has_gradient_ = std::move(has_gradient);
+  for (size_t i = 0; i < as_written_.size(); i++)
+    if (uses_[g.inputs()[of_written(i)].index] > 0) reads_[as_written_[i]] = true;
   graph_ = std::move(g);
   is_prepared_ = true;
 }
@@ -259,6 +275,9 @@ GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> pr
     inputs.push_back(std::move(t));
     places.push_back(p);
   }
+  for (size_t i = 0; i < as_written_.size(); i++)
+    if (reads_[as_written_[i]])
+      run.set(graph_.inputs()[of_written(i)], primals[as_written_[i]].tensor->detach());
   try {
     std::optional<DrawsAgain> drawing;
     if (then) drawing.emplace(then);

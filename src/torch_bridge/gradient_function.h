@@ -28,6 +28,8 @@ class GradientFunction {
 
  private:
   void prepare();
+  // The input of the forward that stands for what a primal was given, by place in `as_written_`.
+  size_t of_written(size_t i) const { return has_gradient_.size() + gradients_.count() + i; }
 
   std::mutex mutex_;
   bool is_prepared_ = false;
@@ -35,6 +37,7 @@ class GradientFunction {
   const Gradients gradients_;
   const Tensors attributes_;
   std::vector<bool> has_gradient_, reads_;  // by primal
+  std::vector<uint32_t> as_written_;        // primals
   std::vector<uint32_t> uses_;              // by value
 };
 

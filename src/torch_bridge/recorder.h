@@ -30,6 +30,7 @@ Heard heard();
 struct Gradients {
   std::vector<uint32_t> outputs;    // the outputs that tangents are gradients by, in their order
   std::vector<uint32_t> mutations;  // the mutations that those behind them are gradients by
+  size_t count() const { return outputs.size() + mutations.size(); }  // of tangents
   // Results are numbered as the tangents. What comes to one by others is added to its tangent, by
   // the only reader of that.
   ReachedResults reached;

@@ -237,6 +237,25 @@ def test_sizes_that_vary():
         torch.testing.assert_close(found, wanted)
 
 
+def test_what_inputs_were_given_without_grad():
+    """The vectors of spectral norm, which each call computes of those before."""
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        layer = module(nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)))
+        call = oxyfuel.compile(layer) if compiled else layer
+        x = leaf(2, 3)
+        (first,) = torch.autograd.grad(call(x).pow(3).sum(), x, create_graph=True)
+        weight = layer.parametrizations.weight.original
+        found.append((first, *torch.autograd.grad(first.pow(2).sum(), (x, weight))))
+        out = call(x)
+        call(x)
+    torch.testing.assert_close(*found)
+    (first,) = torch.autograd.grad(out.sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="that was written again"):
+        torch.autograd.grad(first.sum(), weight)
+
+
 def test_written_in_between():
     for f in (lambda x, w: (x * w).exp(), oxyfuel.compile(lambda x, w: (x * w).exp())):
         x, w = leaf(3), torch.ones(3, dtype=torch.float64)
