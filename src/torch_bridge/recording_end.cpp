@@ -148,7 +148,8 @@ bool is_no_grad_view(const at::Tensor& t) {
   if (view == nullptr || !view->has_bw_view() || !t.requires_grad()) return false;
   if (view->get_creation_meta() == CreationMeta::NO_GRAD_MODE) return true;
   // One of several that an op gave does not say of what they are.
-  return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && !leads_to_base(t);
+  return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && !is_view_of_function(t) &&
+         !leads_to_base(t);
 }
 
 // Whether autograd knows a new value of it.
@@ -230,6 +231,8 @@ at::Tensor root_of(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>&
   for (const at::Tensor& t : results) {
     if (!t.defined() || !t.requires_grad() || storage_of(t) != storage) continue;
     const at::Tensor of = t.is_view() ? at::Tensor(t._base()) : t;
+    // A Function's view has gradients of its own, also of memory that has none.
+    if (!of.requires_grad() && is_view_of_function(t)) continue;
     if (root.defined() && !root.is_same(of))
       throw Unsupported("results that share memory without autograd's knowing");
     root = of;
@@ -366,8 +369,7 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const LazyMarks marks = marks_of(t);
     out.conj = marks.conj;
     out.neg = marks.neg;
-    const bool piece =
-        std::ranges::any_of(w->view_metas(), [](const auto& m) { return m->is_multi_output; });
+    const bool piece = is_piece(t);
     out.derived = no_grad && history_of(t) != nullptr;
     if (input) {
       describe_input_alias(r, out, t, *input);

@@ -1,6 +1,7 @@
 // Finds slices, a view and a permutation that give a place in memory.
 #include "torch_bridge/view_replay.h"
 
+#include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/slice.h>
 #include <ATen/ops/split.h>
@@ -12,6 +13,8 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include <algorithm>
+
+#include "torch_bridge/engine_order.h"
 
 namespace oxy::bridge {
 namespace {
@@ -232,9 +235,24 @@ at::Tensor plain_view(const at::Tensor& base, const ViewPlace& place) {
 }  // namespace
 
 bool is_view_of_function(const at::Tensor& t) {
+  using torch::autograd::CreationMeta;
   const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
-  return view != nullptr && view->has_bw_view() &&
-         view->get_creation_meta() == torch::autograd::CreationMeta::IN_CUSTOM_FUNCTION;
+  if (view == nullptr || !view->has_bw_view()) return false;
+  if (view->get_creation_meta() == CreationMeta::IN_CUSTOM_FUNCTION) return true;
+  // Of several results autograd says what it says of those of torch's ops.
+  if (view->get_creation_meta() != CreationMeta::MULTI_OUTPUT_NODE) return false;
+  const auto base = torch::autograd::impl::gradient_edge(at::Tensor(t._base())).function;
+  const torch::autograd::Node* n = view->grad_fn_.get();
+  while (n != nullptr && n != base.get() && !is_of_python(*n))
+    n = n->num_outputs() > 0 ? n->next_edge(0).function.get() : nullptr;
+  return n != nullptr && n != base.get();
+}
+
+bool is_piece(const at::Tensor& t) {
+  namespace functional = at::functionalization::impl;
+  return functional::isFunctionalTensor(t) &&
+         std::ranges::any_of(functional::unsafeGetFunctionalWrapper(t)->view_metas(),
+                             [](const auto& m) { return m->is_multi_output; });
 }
 
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {

@@ -22,6 +22,10 @@ struct ViewPlace {
 // that of its place.
 bool is_view_of_function(const at::Tensor& t);
 
+// Whether it is one of several views that an op gave, or a view of that, for autograd to know it as
+// such a one.
+bool is_piece(const at::Tensor& t);
+
 // `base` seen so.
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place);
 

@@ -723,6 +723,16 @@ class Itself(Function):
         return -a * 5 + b
 
 
+class ViewsOfTwo(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x.view_as(x), y[:3]
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * 2, torch.cat([b * 3, a[3:]])
+
+
 class Halves(Function):
     @staticmethod
     def forward(ctx, x):
@@ -801,6 +811,9 @@ SHARING = {
     "halves": Halves.apply,
     "halves_of_intermediate": lambda x: Halves.apply(x + 1),
     "half": lambda x: Halves.apply(x + 1)[1],
+    "one_of_two": lambda x: ViewsOfTwo.apply(x, x + 1)[1],
+    "beside_one_without_gradients": lambda x: ViewsOfTwo.apply(torch.ones(4), x + 1),
+    "of_one_without_gradients": lambda x: ViewsOfTwo.apply(x, torch.ones(4)),
     "beside": lambda x: (lambda h: (h, WholeView.apply(h)[0]))(x.sin()),
     "part_of_view": lambda x: Reversed.apply(x)[1:],
     "parts_of_view": lambda x: (lambda y: (y[1:], y[:1]))(Reversed.apply(x + 1)),

@@ -265,6 +265,7 @@ COMPUTED = {
     "of an input": lambda x: (lambda v: (v, v * 3))(x[1:]),
     "of a result": lambda x: (lambda h: (lambda v: (h, v, v.exp()))(h[1:]))(x * 2),
     "pieces": lambda x: (lambda a, b: (a, b, a * b))(*(x * 2).chunk(2, 1)),
+    "one piece": lambda x: (lambda a, *_: (a, a * 3))(*(x * 2).unbind(0)),
     "transposed": lambda x: (lambda t: (t, (t @ t.sin().mT).exp()))(x.transpose(0, 1)),
     "the view twice": lambda x: (lambda v: (lambda u: (v, u, u * v[:-1]))(v[1:]))(x.flatten(1)),
     "held": lambda x: (lambda v: ({"v": [v]}["v"][0], v * v))(x.unsqueeze(0)),

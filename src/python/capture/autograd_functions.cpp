@@ -189,7 +189,8 @@ at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
     is_of_input |= shares(input);
   }
   if (is_of_input) return {};
-  if (std::ranges::count_if(outputs, shares) == 1 && bridge::type_of(output).is_dense())
+  if (std::ranges::count_if(outputs, shares) == 1 && bridge::type_of(output).is_dense() &&
+      !bridge::is_piece(output))
     return output;
   for (const at::Tensor& t : outputs)
     if (t.requires_grad() && shares(t) && !base_of(t).is_same(base)) return {};
