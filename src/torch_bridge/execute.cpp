@@ -722,8 +722,9 @@ void Executable::make_pieces(Call& c, size_t first) const {
   for (size_t i = first; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     const TensorMeta& m = c.sizes.outputs[i];
-    if (!o.piece || o.no_grad || o.kind != one.kind || o.index != one.index ||
-        is_detached(i, base) || static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
+    if (c.outputs[i].defined() || !o.piece || o.no_grad || o.kind != one.kind ||
+        o.index != one.index || is_detached(i, base) ||
+        static_cast<c10::ScalarType>(m.dtype) != base.scalar_type())
       continue;
     at.push_back(i);
     places.push_back({m.sizes, m.strides, m.offset + base.storage_offset() - offset});

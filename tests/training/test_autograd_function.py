@@ -811,6 +811,7 @@ SHARING = {
     "halves": Halves.apply,
     "halves_of_intermediate": lambda x: Halves.apply(x + 1),
     "half": lambda x: Halves.apply(x + 1)[1],
+    "half_beside_a_detached_one": lambda x: (lambda a, b: (b, x * 2, a.detach()))(*Halves.apply(x)),
     "one_of_two": lambda x: ViewsOfTwo.apply(x, x + 1)[1],
     "beside_one_without_gradients": lambda x: ViewsOfTwo.apply(torch.ones(4), x + 1),
     "of_one_without_gradients": lambda x: ViewsOfTwo.apply(x, torch.ones(4)),
