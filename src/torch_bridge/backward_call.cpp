@@ -235,13 +235,14 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   check_unused(by, all, begun);
   const bool create_graph = c10::GradMode::is_enabled();
   torch_autograd::edge_list read;
+  std::string why_not;
   variable_list out;
   const auto take = [&](Tensors found) {
     out.reserve(node.num_outputs());
     for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
   };
   if (create_graph) {
-    if (auto found = with_history(node, asked, {gradient})) {
+    if (auto found = with_history(node, asked, {gradient}, why_not)) {
       if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
       take(*std::move(found));
       return out;
@@ -257,7 +258,7 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
     if (!torch_autograd::get_current_graph_task_keep_graph()) release(by, node, all, begun);
     take(backward_->run(which, std::move(given)));
   }
-  if (create_graph) refuse_second_order(out, std::move(read), why_not_);
+  if (create_graph) refuse_second_order(out, std::move(read), why_not);
   return out;
 }
 
@@ -282,7 +283,7 @@ variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& grad
         out.push_back(task.gradients.empty() ? at::Tensor() : std::move(task.gradients[p]));
     }
   }
-  if (task.lacks_history) refuse_second_order(out, task.read, why_not_);
+  if (task.lacks_history) refuse_second_order(out, task.read, task.why_not);
   out.resize(node.num_outputs());
   return out;
 }
@@ -334,9 +335,10 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   const size_t count = cut().size();
   task.gradients.resize(backward_->backward_.outputs.size());
   if (task.creates_graph) {
-    why_not_ = "a hook or a gradient by what lies between its results";
+    task.why_not = "a hook or a gradient by what lies between its results";
     std::optional<Tensors> found;
-    if (s.next == 0 && end == count) found = with_history(node, task.asked, s.tangents);
+    if (s.next == 0 && end == count)
+      found = with_history(node, task.asked, s.tangents, task.why_not);
     if (found) {
       const c10::AutoGradMode on(true);
       for (size_t p = 0; p < found->size(); p++) add_to(task.gradients[p], std::move((*found)[p]));
@@ -408,7 +410,8 @@ Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool
 
 std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
                                                               const std::vector<bool>& asked,
-                                                              const Tensors& tangents) {
+                                                              const Tensors& tangents,
+                                                              std::string& why_not) {
   try {
     Tensors primals = primals_for(node, backward_->with_history_->reads());
     std::vector<Input> inputs(primals.size());
@@ -422,7 +425,7 @@ std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
     }
     return (*backward_->with_history_)(inputs, tangents, asked, generator_);
   } catch (const Unsupported& e) {
-    why_not_ = e.what();
+    why_not = e.what();
     return std::nullopt;
   }
 }

@@ -66,7 +66,8 @@ class Backward::Call {
     // With create_graph, of all that gradients without a history of their own depend on.
     torch::autograd::edge_list read;
     bool lacks_history = false;
-    size_t left = 0;  // nodes that the engine is to visit
+    std::string why_not;  // of that
+    size_t left = 0;      // nodes that the engine is to visit
   };
 
   const autograd::BackwardCut& cut() const { return *backward_->cut_; }
@@ -85,9 +86,9 @@ class Backward::Call {
   torch::autograd::variable_list visit_alone(Node& node, at::Tensor gradient);
   Given gather(Node& node, const Which& which, Tensors tangents);
   // The gradients by all results, as autograd differentiates them; nothing where it cannot, for
-  // `why_not_`. `tangents`: by result.
+  // `why_not`. `tangents`: by result.
   std::optional<Tensors> with_history(Node& node, const std::vector<bool>& asked,
-                                      const Tensors& tangents);
+                                      const Tensors& tangents, std::string& why_not);
   Tensors primals_for(Node& node, const std::vector<bool>& reads);
   void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,
                           const Given& given) const;
@@ -134,7 +135,6 @@ class Backward::Call {
   };
   std::vector<Remembered> remembered_;
   runtime::DeviceApi::GeneratorState generator_;  // in front of the forward, if that draws
-  std::string why_not_;
 };
 
 class Backward::Node : public torch::autograd::Node {
