@@ -77,6 +77,8 @@ bool is_any_defined(const std::vector<at::Tensor>& tensors) {
   return std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.defined(); });
 }
 
+constexpr size_t kSmall = 1 << 16;  // bytes that may as well be held
+
 // In the place of a tensor that nobody reads but for its sizes.
 at::Tensor without_memory(c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
                           int64_t offset) {
@@ -386,6 +388,9 @@ void Backward::Call::remember(uint32_t primal, const Input& input, uint32_t writ
   Remembered& r = remembered_.emplace_back(Remembered{.primal = primal, .number = input.number});
   if (input.tensor == nullptr || !input.tensor->defined()) return;
   r.tensor.emplace(input.tensor->getIntrusivePtr());
+  // What is written may get this call as its history.
+  const bool is_small = input.tensor->has_storage() && input.tensor->storage().nbytes() <= kSmall;
+  if (is_small && writes == 0) r.small = *input.tensor;
   if (!input.tensor->is_inference()) r.version = input.tensor->_version() + writes;
 }
 
@@ -408,12 +413,27 @@ Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool
   return out;
 }
 
+// As the pieces take them.
+Backward::Tensors Backward::Call::tangents_in_order(const Tensors& by_result) const {
+  Tensors out;
+  for (size_t k = 0; k < cut().size(); k++)
+    for (const uint32_t t : cut().tangents(k)) out.push_back(by_result[t]);
+  return out;
+}
+
 std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
                                                               const std::vector<bool>& asked,
                                                               const Tensors& tangents,
                                                               std::string& why_not) {
   try {
-    Tensors primals = primals_for(node, backward_->with_history_->reads());
+    const std::vector<bool>& reads = backward_->with_history_->reads();
+    // A result that was written in place is an error, as without create_graph.
+    const Which all = backward_->which({0, cut().size() - 1}, tangents_in_order(tangents), asked);
+    const std::vector<bool>& by_plan = backward_->reads_of(all);
+    for (const uint32_t i : backward_->read_)
+      if (by_plan[i] && backward_->saved_[i].kind == autograd::Saved::Kind::Result)
+        saved_[i].unpack(node.itself());
+    Tensors primals = primals_for(node, reads);
     std::vector<Input> inputs(primals.size());
     for (size_t p = 0; p < primals.size(); p++)
       if (primals[p].defined()) inputs[p].tensor = &primals[p];

@@ -33,7 +33,8 @@ class Backward::Call {
     numbers_.resize(saved_.size());
     numbers_[input] = n;
   }
-  // A primal that is not saved: a backward with create_graph may read it, while others hold it.
+  // A primal that is not saved: a backward with create_graph may read it, while others hold it, or
+  // where it is small.
   // `writes`: of the call's commit point, behind this.
   void remember(uint32_t primal, const Input& input, uint32_t writes);
   void set_generator(runtime::DeviceApi::GeneratorState s) { generator_ = std::move(s); }
@@ -89,6 +90,7 @@ class Backward::Call {
   // `why_not`. `tangents`: by result.
   std::optional<Tensors> with_history(Node& node, const std::vector<bool>& asked,
                                       const Tensors& tangents, std::string& why_not);
+  Tensors tangents_in_order(const Tensors& by_result) const;
   Tensors primals_for(Node& node, const std::vector<bool>& reads);
   void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,
                           const Given& given) const;
@@ -131,6 +133,7 @@ class Backward::Call {
     uint32_t primal = 0;
     int64_t number = 0;
     std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensor;
+    at::Tensor small;  // the same, held
     uint32_t version = 0;
   };
   std::vector<Remembered> remembered_;

@@ -152,15 +152,19 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
 )"},
 
     // A quarter turn is eight steps: x = n pi / 16 + r + low, exact but for low's last bits while n
-    // has 32 bits; n is `at`'s last bits.
+    // has 32 bits; n is `at`'s last bits. What is near a multiple of pi / 2 is a difference of two
+    // that are alike, whose error is computed (a two-sum).
     {"sixteenths", "f64", 0, 0, R"(OXY_INLINE $T @@($T size, $u64* at, $T* low) {
   $T magic = @splat(6755399441055744.0);
   $T t = @fma(size, @splat(5.092958178940651), magic);
   $T n = t - magic;
   *at = __builtin_bit_cast($u64, t);
   $T near = @fma(n, @splat(-0.19634954084936207), size);
-  $T r = @fma(n, @splat(-7.654042494670958e-18), near);
-  *low = @fma(n, @splat(-7.654042494670958e-18), near - r);
+  $T more = n * @splat(-7.654042494670958e-18);
+  $T more_low = @fma(n, @splat(-7.654042494670958e-18), -more);
+  $T r = near + more;
+  $T of_more = r - near;
+  *low = (near - (r - of_more)) + (more - of_more) + more_low;
   *low = @fma(n, @splat(1.8717311310739623e-34), *low);
   return r;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <numbers>
 #include <random>
 
 #include "compiled_kernels.h"
@@ -226,6 +227,11 @@ TEST(Math, OfF64WithinAnUlpOfTheTrueValue) {
       for (int i = 0; i < 300'000; ++i) samples.add(positive(random));
       for (int i = 0; i < 300'000; ++i) samples.add(everyday(random));
       for (int i = 0; i < 100'000; ++i) samples.add(far(random));
+      for (int i = 0; i < 30'000; ++i) {  // zeros and poles
+        const double turned = std::round(far(random) / (1 << i % 26)) * std::numbers::pi / 2;
+        for (const double x : {turned, std::nextafter(turned, 0.0), std::nextafter(turned, 1e9)})
+          if (std::abs(x) < 1e8) samples.add(x);
+      }
       samples.report();
     }
   }
