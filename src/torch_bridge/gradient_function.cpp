@@ -211,11 +211,13 @@ class Run {
 }  // namespace
 
 GradientFunction::GradientFunction(Graph joint, const Gradients& gradients, Tensors attributes)
-    : graph_(std::move(joint)), gradients_(gradients), attributes_(std::move(attributes)) {}
+    : why_not_(gradients.no_second_order),
+      graph_(std::move(joint)),
+      gradients_(gradients),
+      attributes_(std::move(attributes)) {}
 
 void GradientFunction::prepare() {
   if (is_prepared_) return;
-  if (!gradients_.no_second_order.empty()) throw Unsupported(gradients_.no_second_order);
   Graph g = graph_;
   const size_t primals = g.primals();
   std::vector<bool> written(primals), has_gradient;
@@ -249,7 +251,13 @@ void GradientFunction::prepare() {
 
 const std::vector<bool>& GradientFunction::reads() {
   const std::lock_guard lock(mutex_);
-  prepare();
+  if (!why_not_.empty()) throw Unsupported(why_not_);
+  try {
+    prepare();
+  } catch (const Unsupported& e) {
+    why_not_ = e.what();
+    throw;
+  }
   return reads_;
 }
 

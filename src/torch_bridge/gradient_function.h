@@ -33,6 +33,7 @@ class GradientFunction {
 
   std::mutex mutex_;
   bool is_prepared_ = false;
+  std::string why_not_;
   ir::Graph graph_;  // the joint one; once it is prepared, the forward
   const Gradients gradients_;
   const Tensors attributes_;
