@@ -407,24 +407,25 @@ bool writes_by_element(const c10::OperatorHandle& op) {
   return info != nullptr && info->has(ops::Pointwise);
 }
 
-// Refuses a write to what another argument has: in other places, where eager raises or what it
+// Whether another argument has what is written: in other places, where eager raises or what it
 // computes hangs on the order of the elements, or at all, where the op does not go element by
-// element. So it does where another item of a list has it.
-void check_apart(const c10::OperatorHandle& op, const WrittenArgument& written,
-                 c10::ArrayRef<c10::IValue> args) {
+// element. So has another item of a list.
+bool meets_another(const c10::OperatorHandle& op, const WrittenArgument& written,
+                   c10::ArrayRef<c10::IValue> args) {
   const ir::TensorType type = type_of(written.tensor);
+  bool out = false;
   for (size_t i = 0; i < args.size(); ++i) {
     size_t item = 0;
     map_tensors(args[i], [&](const at::Tensor& t) {
       const bool beside = args[i].isTensorList() && item != written.item;
       const bool itself = i == written.position && !beside;
       ++item;
-      if (t.defined() && !itself && may_share_elements(t, written.tensor) &&
-          (beside || !same_place(type_of(t), type) || !writes_by_element(op)))
-        recording().give_up("a write to what another argument has as well");
+      out |= t.defined() && !itself && may_share_elements(t, written.tensor, /*at_hints=*/true) &&
+             (beside || !same_place(type_of(t), type) || !writes_by_element(op));
       return t;
     });
   }
+  return out;
 }
 
 // Without a formula of its own eager differentiates the ops that the kernel calls.
@@ -500,6 +501,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const bool copies = may_write_copies(op);
   const bool may_resize = written_arguments(op.schema()).empty();  // by out=
   KeptHistory kept;
+  bool meets = false;
   std::vector<Written> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
   const size_t recorded = recording().graph.order().size();
@@ -514,7 +516,7 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     if (!copies && type_of(t).may_overlap_itself()) refuse_write();
     recording().check_write(t);
     kept.add(t);
-    if (having[storage_of(t)] > 1) check_apart(op, argument, args);
+    meets |= having[storage_of(t)] > 1 && meets_another(op, argument, args);
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
@@ -524,6 +526,8 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     const InsideWrite inside;
     op.redispatchBoxed(keys & kBelow, stack);
   }
+  // Behind what raises in eager too.
+  if (meets) recording().give_up("a write to what another argument has as well");
   for (size_t k = 0; k < outs.size(); k++)
     check_out(op, recorded, k, outs[k].first, outs[k].second);
   for (const Written& w : written) keep_strides(w);

@@ -43,8 +43,9 @@ c10::IValue to_ivalue(const ir::Arg& a, ArgKind kind,
 // Positions of the tensors and lists of tensors that an op writes. Nothing where it writes none, or
 // in a way that we do not model (a result that aliases an argument, an op of torch itself).
 std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
-// Whether an element of both may be one in memory (mutable_ops.cpp).
-bool may_share_elements(const at::Tensor& a, const at::Tensor& b);
+// Whether an element of both may be one in memory (mutable_ops.cpp): at any sizes that symbols may
+// stand for, or at their hints.
+bool may_share_elements(const at::Tensor& a, const at::Tensor& b, bool at_hints = false);
 
 // The argument with what `f` gives in the place of each tensor; one without tensors as it is.
 template <class F>

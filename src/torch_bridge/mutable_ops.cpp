@@ -39,13 +39,32 @@ at::Tensor another_name(const at::Tensor& fake) {
       /*version_counter=*/0, /*allow_tensor_metadata_change=*/true));
 }
 
-// The bytes of its storage from its first element to its last one.
-std::pair<int64_t, int64_t> bytes_of(const at::Tensor& t) {
-  int64_t last = t.storage_offset();
-  for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-  const auto size = static_cast<int64_t>(t.element_size());
-  return {t.storage_offset() * size, (last + 1) * size};
+bool has_hints(const at::Tensor& t) {
+  const ir::TensorType type = type_of(t);
+  const auto has_hint = [](const sym::Expr& e) { return sym::origin_of(e) == sym::Origin::Hinted; };
+  return std::ranges::all_of(type.sizes, has_hint) && std::ranges::all_of(type.strides, has_hint) &&
+         has_hint(type.offset);
 }
+
+// Where a tensor lies in its storage, symbols at their hints.
+struct Place {
+  explicit Place(const at::Tensor& t) : element(static_cast<int64_t>(t.element_size())) {
+    const ir::TensorType type = type_of(t);
+    for (const sym::Expr& e : type.sizes) sizes.push_back(sym::hint(e));
+    for (const sym::Expr& e : type.strides) strides.push_back(sym::hint(e));
+    offset = sym::hint(type.offset);
+  }
+  bool is_empty() const { return std::ranges::find(sizes, 0) != sizes.end(); }
+  // The bytes from its first element to its last one.
+  std::pair<int64_t, int64_t> bytes() const {
+    int64_t last = offset;
+    for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+    return {offset * element, (last + 1) * element};
+  }
+
+  std::vector<int64_t> sizes, strides;
+  int64_t offset = 0, element;
+};
 
 // How far apart two elements may be in the dimensions of this stride: by `least` to `most` steps.
 struct Steps {
@@ -67,33 +86,33 @@ bool reaches(int64_t distance, std::span<const Steps> dims, int& tries) {
 }
 
 // Of tensors of one dtype: interleaved ones do not overlap.
-bool overlap_by_steps(const at::Tensor& a, const at::Tensor& b) {
+bool overlap_by_steps(const Place& a, const Place& b) {
   constexpr int kTries = 1000;
   std::map<int64_t, Steps, std::greater<>> by_stride;
   const auto of = [&](int64_t stride) -> Steps& {
     return by_stride.try_emplace(stride, Steps{stride, 0, 0}).first->second;
   };
-  for (int64_t d = 0; d < a.dim(); ++d) of(a.stride(d)).most += a.size(d) - 1;
-  for (int64_t d = 0; d < b.dim(); ++d) of(b.stride(d)).least -= b.size(d) - 1;
+  for (size_t d = 0; d < a.sizes.size(); ++d) of(a.strides[d]).most += a.sizes[d] - 1;
+  for (size_t d = 0; d < b.sizes.size(); ++d) of(b.strides[d]).least -= b.sizes[d] - 1;
   by_stride.erase(0);
   std::vector<Steps> dims;
   for (const auto& [stride, steps] : by_stride) dims.push_back(steps);
   int tries = kTries;
-  return reaches(b.storage_offset() - a.storage_offset(), dims, tries);
+  return reaches(b.offset - a.offset, dims, tries);
 }
 
 }  // namespace
 
-bool may_share_elements(const at::Tensor& a, const at::Tensor& b) {
+bool may_share_elements(const at::Tensor& a, const at::Tensor& b, bool at_hints) {
   if (!a.is_alias_of(b)) return false;
-  if (a.unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
-      b.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
-    return true;
-  if (a.numel() == 0 || b.numel() == 0) return false;
-  const auto [a_begin, a_end] = bytes_of(a);
-  const auto [b_begin, b_end] = bytes_of(b);
-  if (a_end <= b_begin || b_end <= a_begin) return false;
-  return a.dtype() != b.dtype() || overlap_by_steps(a, b);
+  if (!at_hints && (is_symbolic(a) || is_symbolic(b))) return true;
+  if (!has_hints(a) || !has_hints(b)) return true;
+  const Place p(a), q(b);
+  if (p.is_empty() || q.is_empty()) return false;
+  const auto [p_begin, p_end] = p.bytes();
+  const auto [q_begin, q_end] = q.bytes();
+  if (p_end <= q_begin || q_end <= p_begin) return false;
+  return a.dtype() != b.dtype() || overlap_by_steps(p, q);
 }
 
 namespace {
