@@ -10,6 +10,7 @@
 
 #include "python/capture/autograd_nodes.h"
 #include "python/capture/capture.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 #include "torch_bridge/engine_order.h"

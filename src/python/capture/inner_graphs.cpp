@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/plan_rebuild.h"
+#include "python/transform_levels.h"
 #include "support/check.h"
 #include "torch_bridge/fake_tensor.h"
 

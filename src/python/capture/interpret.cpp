@@ -10,6 +10,7 @@
 #include "python/cpython/frames.h"
 #include "python/cpython/opcodes.h"
 #include "python/cpython/thread_state.h"
+#include "python/cpython/types.h"
 #include "python/inner_frames.h"
 #include "support/log.h"
 #include "torch_bridge/fake_tensor.h"
