@@ -267,16 +267,21 @@ std::vector<bool> find_read(const ir::Graph& g, size_t primals, size_t from,
 // What the node of an autograd.Function gets and gives. It runs as soon as one of the results that
 // lead to it has a gradient, and has zeros in the place of gradients that do not arrive. Which do
 // is known when the graph runs.
-class Materializes {
+class Materializes : public engine::FunctionPreHook, public engine::FunctionPostHook {
  public:
   // `tangents`: of these results.
   Materializes(Recording& r, OpRecorder& ops, std::vector<ir::Arg> tangents)
       : r_(r), ops_(ops), tangents_{std::move(tangents)} {}
 
-  engine::variable_list operator()(engine::variable_list gradients) const {
-    for (at::Tensor& t : gradients)
+  engine::variable_list operator()(const engine::variable_list& gradients) override {
+    engine::variable_list out = gradients;
+    for (at::Tensor& t : out)
       if (t.defined()) t = materialized(t);
-    return gradients;
+    return out;
+  }
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    return operator()(outputs);
   }
 
  private:
@@ -300,23 +305,6 @@ class Materializes {
   const ir::List tangents_;
 };
 
-class MaterializesBefore : public engine::FunctionPreHook, Materializes {
- public:
-  using Materializes::Materializes;
-  engine::variable_list operator()(const engine::variable_list& gradients) override {
-    return Materializes::operator()(gradients);
-  }
-};
-
-class MaterializesBehind : public engine::FunctionPostHook, Materializes {
- public:
-  using Materializes::Materializes;
-  engine::variable_list operator()(const engine::variable_list& outputs,
-                                   const engine::variable_list&) override {
-    return Materializes::operator()(outputs);
-  }
-};
-
 // Formulas of torch's own are linear in what arrives, as autograd/without_tangents takes all to be.
 void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_list& from) {
   if (from.size() < 2) return;  // the one result has its gradient
@@ -335,8 +323,8 @@ void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_lis
       for (size_t t = 0; e.function && t < from.size(); ++t)
         if (here[t]) leading[e.function.get()][t] = true;
     if (!is_of_python(*node)) continue;
-    node->add_pre_hook(std::make_unique<MaterializesBefore>(r, ops, tangents));
-    node->add_post_hook(std::make_unique<MaterializesBehind>(r, ops, tangents));
+    node->add_pre_hook(std::make_unique<Materializes>(r, ops, tangents));
+    node->add_post_hook(std::make_unique<Materializes>(r, ops, tangents));
   }
 }
 
