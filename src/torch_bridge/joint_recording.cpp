@@ -306,9 +306,9 @@ class Materializes : public engine::FunctionPreHook, public engine::FunctionPost
 };
 
 // Formulas of torch's own are linear in what arrives, as autograd/without_tangents takes all to be.
-void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_list& from) {
+void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_list& from,
+                           const std::vector<engine::Node*>& order) {
   if (from.size() < 2) return;  // the one result has its gradient
-  const std::vector<engine::Node*> order = in_engine_order(from);
   if (std::ranges::none_of(order, [](const auto* node) { return is_of_python(*node); })) return;
   std::unordered_map<const engine::Node*, std::vector<bool>> leading;  // results, by node
   for (const engine::Node* node : order) leading[node].resize(from.size());
@@ -351,13 +351,13 @@ engine::variable_list run_engine(const engine::edge_list& from,
 }
 
 // Inputs as the engine comes to them.
-std::vector<uint32_t> order_of_arrival(const engine::edge_list& from,
+std::vector<uint32_t> order_of_arrival(const std::vector<engine::Node*>& order,
                                        const engine::edge_list& of_inputs) {
   std::unordered_map<const engine::Node*, uint32_t> inputs;
   for (uint32_t i = 0; i < of_inputs.size(); ++i)
     if (of_inputs[i].is_valid()) inputs.emplace(of_inputs[i].function.get(), i);
   std::vector<uint32_t> out;
-  for (const engine::Node* node : in_engine_order(from))
+  for (const engine::Node* node : order)
     if (const auto it = inputs.find(node); it != inputs.end()) out.push_back(it->second);
   return out;
 }
@@ -426,9 +426,10 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   r.begin_backward();
   gradients.reached = reached_results(start.from, of_inputs);
   look_for_unreached(gradients.reached);
-  materialize_gradients(r, ops, start.from);
-  gradients.order = order_of_arrival(start.from, of_inputs);
-  for (engine::Node* node : in_engine_order(start.from))
+  const std::vector<engine::Node*> order = in_engine_order(start.from);
+  materialize_gradients(r, ops, start.from, order);
+  gradients.order = order_of_arrival(order, of_inputs);
+  for (engine::Node* node : order)
     if (!is_of_op(*node))
       gradients.no_second_order = cat("a hook or a function of autograd: ", node->name());
   start.put_in(gradients.reached.levels);
