@@ -172,6 +172,20 @@ def test_long_scans():
     assert torch.equal(f(x).nan_to_num(3.25), (x + 1).cumsum(-1).nan_to_num(3.25))
 
 
+@pytest.mark.parametrize(
+    "scan", (torch.cumsum, torch.cumprod, torch.cummax, torch.cummin, torch.logcumsumexp)
+)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+def test_scans_of_columns(scan, dtype):
+    """Rows of no whole number of lines: vectors that stream begin in the midst of a row."""
+    torch.manual_seed(0)
+    x = torch.randn(1000, 2101 if dtype == torch.float64 else 4203, dtype=dtype)
+    if scan == torch.cumprod:
+        x = x.sign() * torch.exp2(x.round())
+    f = compiled(lambda x: scan(x + x, 0))
+    torch.testing.assert_close(f(x), scan(x + x, 0), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 @pytest.mark.parametrize("channels", (16, 48, 64, 100))
 def test_permutations(channels):
     torch.manual_seed(0)

@@ -72,7 +72,8 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
 }
 
 // Rows of scratch of which each loop writes and reads whole vectors from their first element on:
-// nothing lies between the loop's end and the last vector's.
+// nothing lies between the loop's end and the last vector's. A loop with a head (write_head) has
+// elements of its next vector there.
 void KernelWriter::find_padded_locals() {
   std::vector<std::optional<Expr>> size(kernel_.buffers.size());
   std::vector<bool> other(kernel_.buffers.size());
@@ -80,6 +81,7 @@ void KernelWriter::find_padded_locals() {
     if (!schedule::touches_memory(c.op) || !kernel_.buffers[c.buffer].is_local()) return;
     const For* loop = path.empty() ? nullptr : path.back();
     const bool plain = loop && loop->kind == ForKind::Vector && !is_tiled(*loop) &&
+                       !unaligned_stream(*loop) &&
                        (c.op == LoopOp::Store || (c.op == LoopOp::Load && c.args.empty()));
     const auto along = plain ? sym::linear_in(c.index, loop->var) : std::nullopt;
     std::optional<Expr>& known = size[c.buffer];
