@@ -45,15 +45,35 @@ bool scalar_update(const Block& block, uint32_t acc, bool vectorised) {
   return false;
 }
 
-// The loop whose variable is the position that ArgMax and ArgMin note, or nothing: then positions
-// grow from step to step.
-const For* loop_of_position(const Block& block, uint32_t acc) {
+// The update of an accumulator; `loops` get those around it, the innermost first.
+const Accumulate* update_of(const Block& block, uint32_t acc, std::vector<const For*>& loops) {
+  for (const Accumulate& a : all<Accumulate>(block))
+    if (a.acc == acc) return &a;
   for (const For& loop : all<For>(block)) {
-    for (const Accumulate& a : all<Accumulate>(loop.body))
-      if (a.acc == acc && a.index == loop.var) return &loop;
-    if (const For* found = loop_of_position(loop.body, acc)) return found;
+    const Accumulate* found = update_of(loop.body, acc, loops);
+    if (!found) continue;
+    loops.push_back(&loop);
+    return found;
   }
   return nullptr;
+}
+
+// How many positions there are that ArgMax and ArgMin may note, where these grow from step to step;
+// INT64_MAX: of a symbolic size.
+std::optional<int64_t> growing_positions(const Block& block, uint32_t acc) {
+  std::vector<const For*> loops;
+  const Accumulate* update = update_of(block, acc, loops);
+  if (!update) return std::nullopt;
+  Expr rest = update->index;
+  int64_t count = 1;
+  for (const For* loop : loops) {
+    const auto along = sym::linear_in(rest, loop->var);
+    if (!along || !along->first.is_const() || along->first.value() < count) return std::nullopt;
+    count =
+        loop->size.is_const() ? count + along->first.value() * (loop->size.value() - 1) : INT64_MAX;
+    rest = along->second;
+  }
+  return rest.is_const(0) ? std::optional(count) : std::nullopt;
 }
 
 bool is_heavy(LoopOp op) { return op >= LoopOp::Exp && op <= LoopOp::Erfc; }
@@ -100,8 +120,9 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
   acc.result = is_arg(init.kind) ? DType::I64 : init.dtype;
   acc.copies = 1;
   acc.form = Accumulator::Form::Scalar;
-  const For* positions = is_arg(init.kind) ? loop_of_position(block, init.acc) : nullptr;
-  acc.in_order = positions != nullptr;
+  const std::optional<int64_t> positions =
+      is_arg(init.kind) ? growing_positions(block, init.acc) : std::nullopt;
+  acc.in_order = positions.has_value();
   acc.at = DType::I64;
   int lanes = 1;
   if (scope.vector()) {
@@ -113,9 +134,8 @@ void KernelWriter::write_init(const Init& init, const Block& block, const Scope&
     acc.form = Accumulator::Form::Copies;
     lanes = lanes_;
     acc.copies = copies_of(*loop);
-    const bool narrow = positions && positions->size.is_const() &&
-                        positions->size.value() <= INT32_MAX && ir::byte_size(acc.init.dtype) == 4;
-    if (narrow) acc.at = DType::I32;
+    if (positions && *positions <= INT32_MAX && ir::byte_size(acc.init.dtype) == 4)
+      acc.at = DType::I32;
   }
   const bool array = acc.form == Accumulator::Form::Copies;
   const std::string type = value_type_name(acc.init.dtype, lanes);

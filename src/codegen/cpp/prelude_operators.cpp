@@ -27,17 +27,19 @@ constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* stat
 
 // A machine has no division of vectors of integers, but one of floats: of numbers below 2^52 in
 // f64, or of 16 bits in f32, the rounded quotient never reaches the next integer. The others, and
-// divisors of 0 and -1, are divided one by one.
+// divisors of 0, are divided one by one. Those of -1 negate, so that the least number stays itself.
 constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
-  $S alone = b == 0;
-  if (($t)-1 < 0) alone |= b == ($t)-1;
+  $S alone = b == 0, negates = {};
+  if (($t)-1 < 0) negates = b == ($t)-1;
 #if $B / $N == 8
   const u64 most = 1ull << 52;
   alone |= (most + ($u)a > 2 * most) | (most + ($u)b > 2 * most);
 #endif
   if (@any.i32(__builtin_convertvector(alone, $i32))) return @div_each(a, b, status, n);
-  return __builtin_convertvector(__builtin_convertvector(a, $OP) / __builtin_convertvector(b, $OP),
-                                 $T);
+  $T divisor = b + ($T)(negates & 2);
+  $T q = __builtin_convertvector(
+      __builtin_convertvector(a, $OP) / __builtin_convertvector(divisor, $OP), $T);
+  return ($T)((($u)q ^ ($u)negates) - ($u)negates);
 }
 )";
 

@@ -660,11 +660,14 @@ bool is_transposed(const Phase& ph, const Axis& outer, const Axis& vector) {
 }
 
 void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept) {
-  bool reduces = false, positions = false, indirect = false;
+  bool reduces = false, indirect = false;
+  bool scattered = false;  // a vector's positions are not consecutive
   for (const Inst& i : instructions(ph.nests)) {
     reduces |= i.op == LoopOp::Reduce;
-    positions |= i.op == LoopOp::Reduce && i.dtype == DType::I64 && gives_position(i.reduce);
     indirect |= i.op == LoopOp::StoreAdd;
+    if (i.op != LoopOp::Reduce || !gives_position(i.reduce) || order.empty()) continue;
+    const auto along = coefficient(i.index[0], order.back().var);
+    scattered |= !along || !along->is_const(1);
   }
   // Accumulators in memory change from step to step.
   const bool in_order = reduces && !order.empty() && updates_across(ph, order.back().var);
@@ -672,8 +675,7 @@ void Arranger::set_kinds(Phase& ph, const std::vector<Axis>& order, size_t kept)
     PhaseAxis a{order[k].var, order[k].size, ForKind::Serial, false};
     bool last = k + 1 == order.size(), folded = reduces && k >= kept;
     if (folded)
-      a.kind =
-          last && !in_order && !(positions && k > kept) ? ForKind::VectorReduce : ForKind::Reduce;
+      a.kind = last && !in_order && !scattered ? ForKind::VectorReduce : ForKind::Reduce;
     else if (last && !indirect)
       a.kind = ForKind::Vector;
     a.tiled = a.kind == ForKind::Vector &&
