@@ -16,8 +16,9 @@ namespace {
 
 // The host, as far as the settings want it used.
 Machine machine_of(const Settings& settings) {
-  return settings.vector_bytes < 0 ? host_machine()
-                                   : host_machine().with_vectors(settings.vector_bytes);
+  const Machine m =
+      settings.machine.empty() ? host_machine() : host_machine_with(settings.machine);
+  return settings.vector_bytes < 0 ? m : m.with_vectors(settings.vector_bytes);
 }
 
 // Of one compilation.

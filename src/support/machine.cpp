@@ -156,6 +156,15 @@ void read_entry(Machine& m, std::string_view text) try {
   throw UserError(cat("machine: cannot read \"", text, '"'));
 }
 
+// `m` with the entries of a text.
+Machine read(Machine m, std::string_view text) {
+  m.vector_bytes = INT_MAX;
+  for (std::string_view line : split(text, '\n'))
+    for (std::string_view entry : split(line.substr(0, line.find('#')), ',')) read_entry(m, entry);
+  m.avx2 |= m.avx512;
+  return m.with_vectors(m.vector_bytes);
+}
+
 }  // namespace
 
 Machine Machine::with_vectors(int bytes) const {
@@ -182,12 +191,12 @@ std::string print(const Machine& m) {
   return cat(out, m.onednn ? ", onednn" : ", no onednn");
 }
 
-Machine parse_machine(std::string_view text) {
-  Machine m;
-  m.vector_bytes = INT_MAX;
-  for (std::string_view line : split(text, '\n'))
-    for (std::string_view entry : split(line.substr(0, line.find('#')), ',')) read_entry(m, entry);
-  m.avx2 |= m.avx512;
+Machine parse_machine(std::string_view text) { return read(Machine(), text); }
+
+Machine host_machine_with(std::string_view text) {
+  const Machine& host = host_machine();
+  Machine m = read(host, text);
+  for (const auto& [name, has] : kInstructionSets) m.*has = m.*has && host.*has;
   return m.with_vectors(m.vector_bytes);
 }
 

@@ -41,6 +41,8 @@ struct Machine {
 
 // The machine of this process.
 const Machine& host_machine();
+// The same but for what a text says. Instruction sets that it lacks stay away. Throws UserError.
+Machine host_machine_with(std::string_view text);
 
 // One line; `parse_machine` gives the same machine again.
 std::string print(const Machine& m);
