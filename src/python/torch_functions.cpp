@@ -156,7 +156,7 @@ bool is_put_by_user(PyObject* o) {
     return PyFunction_Check(getter.ptr()) && is_put_by_user(getter.ptr());
   }
   if (!PyFunction_Check(o)) return false;
-  const std::string_view home = view_of(PyDict_GetItemString(PyFunction_GetGlobals(o), "__name__"));
+  const std::string_view home = written_in(as_function(o));
   return !home.starts_with("torch") && !home.starts_with("typing");
 }
 

@@ -231,52 +231,39 @@ def test_guards_compare_the_memory_of_tensors(rank):
 # What capture looks for by name.
 LOOKED_FOR = {
     "torch._compile": "_disable_dynamo",
-    "torch._dynamo.decorators": "graph_break",
     "torch._dynamo.eval_frame": "_stance",
-    "torch._dynamo.mutation_guard": "GenerationTracker.tag",
     "torch._dynamo.trace_rules": "_allowed_callable_ids _disallowed_callable_ids",
-    "torch._dynamo.utils": "_get_error_on_graph_break _set_error_on_graph_break",
     "torch._dynamo.variables.functions": "PolyfilledFunctionVariable._get_polyfill_handlers",
-    "torch._C._autograd": "_saved_tensors_hooks_disable _saved_tensors_hooks_enable"
-    " _saved_tensors_hooks_get_disabled_error_message _top_saved_tensors_default_hooks",
-    "torch._C._functorch": "_grad_increment_nesting _grad_decrement_nesting _wrap_for_grad"
-    " _unwrap_for_grad _unwrap_batched _add_batch_dim _remove_batch_dim _vmap_increment_nesting"
-    " _vmap_decrement_nesting _jvp_increment_nesting _jvp_decrement_nesting get_unwrapped"
-    " is_batchedtensor is_gradtrackingtensor is_functorch_wrapped_tensor maybe_get_level"
-    " maybe_get_bdim get_inplace_requires_grad_allowed set_inplace_requires_grad_allowed"
-    " pop_dynamic_layer_stack_and_undo_to_depth",
-    "torch._functorch.eager_transforms": "_autograd_grad linearize functionalize",
-    "torch._functorch.predispatch": "_vmap_increment_nesting _vmap_decrement_nesting"
-    " _jvp_increment_nesting _jvp_decrement_nesting _add_batch_dim _remove_batch_dim"
-    " _unwrap_for_grad _enter_dual_level _exit_dual_level _make_dual _unpack_dual"
-    " lazy_load_decompositions",
-    "torch.autograd.forward_ad": "_maybe_load_decompositions",
-    "torch._higher_order_ops.associative_scan": "associative_scan",
-    "torch._higher_order_ops.cond": "cond",
-    "torch._higher_order_ops.invoke_subgraph": "invoke_subgraph_placeholder",
-    "torch._higher_order_ops.while_loop": "while_loop",
+    "torch._C._autograd": "_top_saved_tensors_default_hooks"
+    " _saved_tensors_hooks_get_disabled_error_message",
+    "torch._C._functorch": "_unwrap_for_grad _add_batch_dim _remove_batch_dim"
+    " _vmap_increment_nesting _vmap_decrement_nesting _jvp_increment_nesting"
+    " _jvp_decrement_nesting get_unwrapped pop_dynamic_layer_stack_and_undo_to_depth",
     "torch._ops": "HigherOrderOperator",
     "torch.amp.autocast_mode": "_enter_autocast _exit_autocast",
-    "torch.autograd": "grad backward Function.apply Function.setup_context",
+    "torch.autograd": "Function.setup_context",
     "torch.autograd.function": "FunctionMeta",
-    "torch.autograd.profiler": """
-        record_function.__init__ record_function.__enter__ record_function.__exit__""",
     "torch.fx._symbolic_trace": "is_fx_symbolic_tracing",
     "torch.fx.experimental.sym_node": "SymNode",
     "torch.nn.modules._functions": "BackwardHookFunction",
-    "torch.optim.optimizer": "_get_value _stack_if_compiling",
-    "torch.utils.checkpoint": "checkpoint",
+    "torch.optim": "LBFGS.step SparseAdam.step",
     "torch.utils._python_dispatch": "TorchDispatchMode",
 }
+
+
+def special_calls(macro):
+    """(module, name) of torch's and our functions in the rows of capture's special calls."""
+    table = (ROOT / "src/python/capture/special_calls.def").read_text()
+    row = macro + r'\("((?:torch|oxyfuel)[\w.]*)",\s*((?:"[^"]+"\s*)+)'
+    for module, names in re.findall(row, table):
+        yield from ((module, name) for name in names.replace('"', "").split() if name != "*")
 
 
 def names_in_tables():
     """The functions of torch in capture's tables, in full."""
     folded = (ROOT / "src/python/torch_state.def").read_text().rpartition("#ifdef OXY_FOLDED")[2]
     yield from re.findall(r'"(torch\.[\w.]+)"', folded)
-    special = (ROOT / "src/python/capture/special_calls.def").read_text()
-    for module, names in re.findall(r'OXY_SPECIAL\("(torch[\w.]*)",\s*"([^"]+)"', special):
-        yield from (f"{module}.{name}" for name in names.split())
+    yield from (f"{module}.{name}" for module, name in special_calls("OXY_SPECIAL"))
     for module, names in LOOKED_FOR.items():
         yield from (f"{module}.{name}" for name in names.split())
     for source in (ROOT / "src/python").rglob("*.cpp"):
@@ -295,6 +282,16 @@ def is_there(name):
 @pytest.mark.parametrize("name", sorted(set(names_in_tables())))
 def test_functions_that_capture_knows_are_there(name):
     assert is_there(name)
+
+
+@pytest.mark.parametrize("place", special_calls("OXY_SPECIAL_BY_NAME"), ids=".".join)
+def test_functions_were_written_where_capture_looks(place):
+    module, name = place
+    function = inspect.unwrap(pkgutil.resolve_name(f"{module}:{name}"))
+    function = getattr(function, "__func__", function)
+    own_name = function.__code__.co_name
+    assert (function.__globals__["__name__"], function.__qualname__) == place
+    assert name.rpartition(".")[2] == own_name
 
 
 # Of functions whose arguments capture takes apart by position: their parameters in order.

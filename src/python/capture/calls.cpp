@@ -3,7 +3,6 @@
 #include <pybind11/eval.h>
 
 #include "python/capture/capture.h"
-#include "python/capture/controls.h"
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/code_object.h"
@@ -27,13 +26,6 @@ constexpr size_t kMaxDepth = 150;
 // itemgetter, attrgetter and methodcaller.
 bool is_operator_object(PyTypeObject* type) {
   return (type_traits(type) & native::OperatorObject) != 0;
-}
-
-// oxyfuel.graph_break, and torch's own.
-bool asks_for_break(PyFunctionObject* f) {
-  const KnownAs known = known_as(f);
-  return known.is("oxyfuel.controls", "graph_break") ||
-         known.is("torch._dynamo.decorators", "graph_break");
 }
 
 // Whether a function or method written in C takes that many arguments, as far as it says so.
@@ -294,18 +286,13 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     frames().direct = direct;
     return call(PyMethod_GET_FUNCTION(p), std::move(args), std::move(kwargs));
   }
-  if (auto done = draws().call(callable, args, kwargs)) return *done;
   if (PyFunction_Check(p))
-    if (const py::object ours = control_flow_of(as_function(p))) {
-      frames().direct = direct;
-      return call_function(ours, std::move(args), std::move(kwargs));
-    }
+    if (auto done = call_special_by_name(callable, args, kwargs, direct)) return *done;
+  if (auto done = draws().call(callable, args, kwargs)) return *done;
   if (!takes_as_many(p, args, kwargs))
     throw Break(BreakId::builtin_call, name_of(callable), " with too few or many arguments");
   if (PyFunction_Check(p) || PyCFunction_Check(p))
     if (auto done = call_that_tells(callable, args, kwargs)) return *done;
-  if (PyFunction_Check(p))
-    if (auto done = call_dispatched(callable, args, kwargs)) return *done;
   if (auto done = call_control(callable, args, kwargs)) return *done;
   if (auto done = call_special(callable, args, kwargs)) return *done;
   if (auto done = arrays().call_numpy(callable, args, kwargs)) return *done;
@@ -531,6 +518,13 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
   return fast;
 }
 
+py::object Calls::call_own(const char* module, const std::string& name, const Arguments& args,
+                           const Keywords& kwargs, bool direct) {
+  const py::object function = own_function(module, name.c_str());
+  frames().direct = direct;
+  return call_function(function, args, kwargs);
+}
+
 py::object Calls::call_function(py::handle function, Arguments args, Keywords kwargs) {
   auto* f = as_function(function);
   auto* code = code_of(f);
@@ -539,10 +533,6 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
     throw Break(BreakId::deep_inlining, name_of(function));
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
-  if (asks_for_break(f)) throw Break(BreakId::asked, "");
-  // TorchDynamo, once it is there, has nn.Module.__init__ tell it of new modules.
-  if (known_as(f).is("torch._dynamo.mutation_guard", "tag")) return py::none();
-  refuse_checkpoints(f);
   objects().guard_code(function);
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   arrays().refuse_sampler(f, args, kwargs);

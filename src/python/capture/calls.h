@@ -95,15 +95,27 @@ class Calls : public Part {
                              const Keywords& kwargs);
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   Done call_format(py::handle callable, const Arguments& args, const Keywords& kwargs);
-  static py::object control_flow_of(PyFunctionObject* f);
-  Done call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  Done step_if_finite(const Arguments& args, const Keywords& kwargs);
+  bool is_profiled();
+  bool is_in_optimizer() const;
+  void set_error_on_break(py::handle value);
+  py::object combine_elements(const Arguments& args);
+  bool is_chosen(const py::object& condition);
   void leave_no_frame_in_level(bool enters);
-  Done call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  py::object switch_level(py::handle callable, const char* home, const Arguments& args,
+                          const Keywords& kwargs, bool begins = false);
+  py::object switch_dual_level(py::handle callable, const Arguments& args, const Keywords& kwargs,
+                               bool begins);
+  py::object wrap_by_level(py::handle callable, const char* home, const Arguments& args,
+                           const Keywords& kwargs);
+  static void refuse_outer_tangent();
+  void require_forward_mode(const Arguments& args);
   bool is_none_of_hooks(const char* question, const py::tuple& given);
   py::object switch_saved_hooks(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_attributes(py::handle tensor, const std::string& name, const Arguments& args);
-  Done call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
+  py::object call_backward(const Arguments& args, const Keywords& kwargs);
+  Done apply_on_tensors(py::handle function, const Arguments& args, const Keywords& kwargs);
   void follow_contexts(const py::object& function, bool reentrant);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
   bool rehearse(const std::string& name, const Arguments& args, const Arguments& code,
@@ -124,10 +136,14 @@ class Calls : public Part {
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
   Done reduce_plain(py::handle o);
-  static void refuse_checkpoints(PyFunctionObject* f);
+  // A function of ours in Python, in the place of the one that is called.
+  py::object call_own(const char* module, const std::string& name, const Arguments& args,
+                      const Keywords& kwargs, bool direct = false);
+  struct Special;  // a row of special_calls.def
   Done call_special(py::handle callable, Arguments& args, Keywords& kwargs);
+  Done call_special_by_name(py::handle function, Arguments& args, Keywords& kwargs, bool direct);
   void refuse_lost_class(py::handle o, int depth = 0);
-  Done call_dispatched(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  Done call_dispatched(py::handle callable, const Arguments& args);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   // `generic`: as type.__call__ does, whatever the metaclass says.

@@ -155,29 +155,6 @@ ControlOf control_of(py::handle callable) {
 
 }  // namespace
 
-std::string_view written_in(PyFunctionObject* f) {
-  return view_of(PyDict_GetItemString(f->func_globals, "__name__"));
-}
-
-KnownAs known_as(PyFunctionObject* f) {
-  const KnownAs named{view_of(f->func_module), view_of(f->func_name), view_of(f->func_qualname)};
-  auto keeps_out = [](PyFunctionObject* function) {
-    const std::string_view in = written_in(function);
-    return function->func_dict != nullptr &&
-           (in == "torch._compile" || in == "torch._dynamo.eval_frame");
-  };
-  while (keeps_out(f)) {
-    PyObject* inside = PyDict_GetItemString(f->func_dict, "__wrapped__");
-    if (inside == nullptr || !PyFunction_Check(inside)) break;
-    f = as_function(inside);
-  }
-  // torch.cond and the like say that they are of a package around their own module.
-  const std::string_view in = written_in(f);
-  const bool itself = in.starts_with(named.module) &&
-                      (in.size() == named.module.size() || in[named.module.size()] == '.');
-  return itself ? named : KnownAs();
-}
-
 void set_control(py::handle callable, Control control, py::object substitute) {
   auto [it, added] =
       controls().insert_or_assign(callable.ptr(), ControlOf{control, std::move(substitute)});
@@ -224,13 +201,13 @@ Stance current_stance() {
 Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
-  if (auto done = call_of_transforms(callable, args, kwargs)) return done;
-  if (PyFunction_Check(p))
-    if (auto done = call_of_torch_dynamo(as_function(p), args, kwargs)) return done;
-  if (PyFunction_Check(p))
-    if (auto done = call_of_optimizer(as_function(p), args, kwargs)) return done;
-  if (PyFunction_Check(p))
-    if (auto done = call_of_autograd(as_function(p), args, kwargs)) return done;
+  if (PyFunction_Check(p)) {
+    auto* f = as_function(p);
+    if (f->func_dict != nullptr &&
+        PyDict_GetItemString(f->func_dict, "_dynamo_marked_constant") != nullptr)
+      return call_once_for_all(callable, args, kwargs);
+    if (auto done = call_of_optimizer(f, args, kwargs)) return done;
+  }
   const auto [control, substitute] = control_of(callable);
   switch (control) {
     case Control::None:
@@ -251,70 +228,23 @@ Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs)
   return std::nullopt;
 }
 
-// Functions that say something to a compiler that captures them.
-Done Calls::call_of_torch_dynamo(PyFunctionObject* f, Arguments& args, Keywords& kwargs) {
-  const auto [module, name, place] = known_as(f);
-  if (module == "oxyfuel.controls" && name == "is_compiling") return py::bool_(true);
-  if (module == "oxyfuel.controls" || module == "torch._dynamo.utils") {
-    if (name == "_get_error_on_graph_break")
-      return error_on_break ? py::object(py::bool_(*error_on_break)) : py::object(py::str("unset"));
-    if (name == "_set_error_on_graph_break" && args.size() == 1) {
-      error_on_break.reset();
-      if (PyBool_Check(args[0].ptr())) error_on_break = args[0].ptr() == Py_True;
-      return py::none();
-    }
-  }
-  // They switch TorchDynamo over for what they decorate: the guards of an exported module.
-  if (module == "torch._dynamo.decorators" &&
-      (place == "DynamoConfigPatchProxy.__enter__" || place == "DynamoConfigPatchProxy.__exit__"))
-    return py::none();
-  if (module == "torch._higher_order_ops.invoke_subgraph" &&
-      name == "invoke_subgraph_placeholder" && !args.empty())
-    return call(args[0], {args.begin() + 1, args.end()}, kwargs);
-  if (module == "torch.autograd.function" && name == "apply" && !args.empty() &&
-      PyType_Check(args[0].ptr()))
-    return call_autograd_function(args[0], {args.begin() + 1, args.end()}, kwargs);
-  if (module == "torch._higher_order_ops.associative_scan" && name == "associative_scan") {
-    static const py::object& scan =
-        *new py::object(own_function("oxyfuel.scan", "associative_scan"));
-    return call(scan, args, kwargs);
-  }
-  if (module == "oxyfuel.scan" && name == "combine_elements" && args.size() == 3) {
-    const size_t before = graphs().ir_now().graph.order().size();
-    py::object out = call(args[0], {args[1], args[2]});
-    if (!goes_by_elements(graphs().ir_now().graph, before))
-      throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
-    return out;
-  }
-  if (module == "oxyfuel.scan" && name == "varies" && args.size() == 1)
-    return py::bool_(is_symbolic_int(args[0]));
-  if (module == "oxyfuel.control_flow" && name == "chosen" && args.size() == 1) {
-    if (heap().is_tensor(args[0]) && !numbers().use_number(args[0]))
-      throw Break(BreakId::control_flow, "a tensor: ", graphs().why_left_alone);
-    return py::bool_(objects().truth(args[0]));
-  }
-  if (module == "oxyfuel.control_flow" && (name == "choose" || name == "repeat"))
-    return graphs().call_control_flow(name, args);
-  if (f->func_dict != nullptr &&
-      PyDict_GetItemString(f->func_dict, "_dynamo_marked_constant") != nullptr)
-    return call_once_for_all((PyObject*)f, args, kwargs);
-  return std::nullopt;
+void Calls::set_error_on_break(py::handle value) {
+  error_on_break.reset();
+  if (PyBool_Check(value.ptr())) error_on_break = value.ptr() == Py_True;
 }
 
-// Ours, in Python, for torch.cond, torch.while_loop and the like; null for other functions.
-py::object Calls::control_flow_of(PyFunctionObject* f) {
-  const auto [module, name, place] = known_as(f);
-  if (module != "torch" && !module.starts_with("torch._higher_order_ops.")) return {};
-  if (name == "scan") throw Break(BreakId::control_flow, "torch.scan");
-  const bool known = name == "cond" || name == "while_loop" ||
-                     (name == "map" && module == "torch._higher_order_ops.map");
-  if (!known) return {};
-  return own_function("oxyfuel.control_flow", std::string(name).c_str());
+py::object Calls::combine_elements(const Arguments& args) {
+  const size_t before = graphs().ir_now().graph.order().size();
+  py::object out = call(args[0], {args[1], args[2]});
+  if (!goes_by_elements(graphs().ir_now().graph, before))
+    throw Break(BreakId::control_flow, "a scan whose parts are not combined element by element");
+  return out;
 }
 
-// Checkpoints of a kind that call_of_autograd does not know.
-void Calls::refuse_checkpoints(PyFunctionObject* f) {
-  if (known_as(f).module == "torch.utils.checkpoint") throw Break(BreakId::checkpoint, "");
+bool Calls::is_chosen(const py::object& condition) {
+  if (heap().is_tensor(condition) && !numbers().use_number(condition))
+    throw Break(BreakId::control_flow, "a tensor: ", graphs().why_left_alone);
+  return objects().truth(condition);
 }
 
 // Other threads may capture meanwhile.

@@ -27,19 +27,6 @@ enum class Stance : uint8_t {
   EagerThenCompile,  // and aot_eager_then_compile: the first call runs in eager
 };
 
-// The module that a function was written in, which functools.wraps does not copy.
-std::string_view written_in(PyFunctionObject* f);
-// What a function is known by: where it was written and its name there. functools.wraps copies both
-// names, so they are empty where the function is not the one that has them; of a wrapper of torch's
-// that keeps TorchDynamo out of a function they are the function's.
-struct KnownAs {
-  std::string_view module, name, qualified;
-  bool is(std::string_view in, std::string_view called) const {
-    return module == in && name == called;
-  }
-};
-KnownAs known_as(PyFunctionObject* f);
-
 // torch.compiler.set_stance names them; UserError for another name.
 Stance stance_named(std::string_view name);
 void set_stance(Stance stance);

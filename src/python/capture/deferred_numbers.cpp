@@ -45,7 +45,7 @@ bool is_written_by_user(py::handle function) {
   const int flags = code_of(f)->co_flags;
   if ((flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 || is_disabled(f))
     return false;
-  const std::string_view name = view_of(PyDict_GetItemString(f->func_globals, "__name__"));
+  const std::string_view name = written_in(f);
   if (name.data() == nullptr) return false;  // no string
   const std::string_view package = name.substr(0, name.find('.'));
   if (package == "__main__" || name == "torch.nn.modules.module") return true;
@@ -147,6 +147,12 @@ py::object Numbers::taken(const py::object& written) {
   const bool deferred =
       takes == Takes::Deferred || (takes == Takes::Varying && is_runtime_number(written));
   return deferred ? written : carried(written);
+}
+
+Arguments Numbers::read(const Arguments& all) {
+  Arguments out;
+  for (const py::object& o : all) out.push_back(read(o));
+  return out;
 }
 
 // `o`, or the constant that it stands for, guarded.

@@ -11,7 +11,6 @@
 
 #include "python/capture/autograd_nodes.h"
 #include "python/capture/capture.h"
-#include "python/capture/controls.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 #include "torch_bridge/engine_order.h"
@@ -432,37 +431,19 @@ py::object Graphs::record_backward(const py::object& tensors, const py::object& 
   return py::none();
 }
 
-// torch.autograd.grad and torch.autograd.backward, and checkpoints.
-Done Calls::call_of_autograd(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
-  const auto [module, name, place] = known_as(f);
-  if (module == "torch.utils.checkpoint" && name == "checkpoint" && !args.empty())
-    return call_checkpoint(args, kwargs);
-  if (in_context_function_ && module == "torch.utils.checkpoint" &&
-      (name == "create_selective_checkpoint_contexts" || name == "noop_context_fn"))
-    return call(own_function("oxyfuel.checkpoints", std::string(name).c_str()), args, kwargs);
-  if (module == "oxyfuel.gradients" && (name == "remove" || name == "real_handle"))
-    graphs().remove_hook(name == "remove" ? args[0] : py::object(),
-                         objects().load_attr(args[0], py::str("tensor")));
-  if (module == "oxyfuel.gradients" && name == "remove_real") {
-    graphs().removes_real_hooks = true;
-    call_behind(own_function("oxyfuel.gradients", "remove_real"), args);
-    return py::none();
-  }
-  if (module == "oxyfuel.gradients" && name == "register_late")
-    return register_with_node(args[0], args[1]);
-  if (module == "torch.utils.hooks" && name == "_apply_on_tensors" && args.size() == 3 &&
-      graphs().has_one_differentiable(args[2])) {
-    objects().guard_code(borrow(reinterpret_cast<PyObject*>(f)));
-    py::object out = call(own_function("oxyfuel.gradients", "apply_on_tensors"), args, kwargs);
-    graphs().note_copies(args[2], heap().contents(out)[py::int_(0)]);
-    return out;
-  }
-  if (module != "torch.autograd") return std::nullopt;
-  if (name == "grad") return graphs().record_gradients(args, kwargs);
-  if (name != "backward" || args.empty() || args.size() > 4) return std::nullopt;
+py::object Calls::call_backward(const Arguments& args, const Keywords& kwargs) {
   return graphs().record_backward(
       args[0], given(args, kwargs, 1, "grad_tensors"), given(args, kwargs, 2, "retain_graph"),
       given(args, kwargs, 3, "create_graph"), given(args, kwargs, 5, "inputs"));
+}
+
+// BackwardHook._apply_on_tensors(self, fn, args): what it calls an autograd.Function for.
+Done Calls::apply_on_tensors(py::handle function, const Arguments& args, const Keywords& kwargs) {
+  if (!graphs().has_one_differentiable(args[2])) return std::nullopt;
+  objects().guard_code(function);
+  py::object out = call_own("oxyfuel.gradients", "apply_on_tensors", args, kwargs);
+  graphs().note_copies(args[2], heap().contents(out)[py::int_(0)]);
+  return out;
 }
 
 }  // namespace oxy::python

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "python/capture/capture.h"
-#include "python/capture/controls.h"
 #include "python/capture/natives.h"
 #include "python/guards/evaluate.h"
 #include "python/inner_frames.h"
@@ -36,7 +35,7 @@ bool mentions_made_number(py::handle o) {
 }
 
 std::string_view module_of_frame(const TracedFrame& f) {
-  return view_of(PyDict_GetItemString(PyFunction_GET_GLOBALS(f.function.ptr()), "__name__"));
+  return written_in(as_function(f.function));
 }
 
 // Arguments in which torch wants a number: by name, or of lerp the last one.
@@ -243,47 +242,35 @@ py::object hidden_function(PyFunctionObject* f) {
 
 }  // namespace
 
-// What torch.optim's helpers and the profiler's marks mean in a capture.
+// Functions of torch.optim, also in wrappers of torch's (profiles, no_grad), known by the names
+// that functools.wraps copies.
 Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
-  if (!written_in(f).starts_with("torch.")) return std::nullopt;
-  // Also of steps that are wrapped, in profiles and no_grad.
-  const std::string_view module = view_of(f->func_module), name = view_of(f->func_qualname);
-  if (module == "torch.utils.hooks" && name == "RemovableHandle.__init__")
-    return init_handle(args, kwargs);
-  if (module.starts_with("torch.optim."))
-    if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
-  // Whose steps go by the values of tensors in every line, or work on sparse ones.
-  if ((module == "torch.optim.lbfgs" && name == "LBFGS.step") ||
-      (module == "torch.optim.sparse_adam" && name == "SparseAdam.step"))
-    throw Break(BreakId::torch_call, std::string(name));
-  if (module == "torch.optim.optimizer" && args.size() == 1) {
-    if (name == "_stack_if_compiling") return args[0];
-    if (name == "_get_value")
-      return heap().is_tensor(args[0]) ? call_method(args[0], "item", {}, {}) : args[0];
-  }
-  // A scaler skips steps whose gradients are not finite: a call that finds some is eager's.
-  if (module == "torch.amp.grad_scaler" && name == "GradScaler._maybe_opt_step" &&
-      args.size() >= 3) {
-    const py::object found = call(number_member("found_inf"), {args[2]}, {});
-    if (heap().is_tensor(found) && numbers().assume_truth(found, false))
-      return call(number_member("step"), {args.begin() + 1, args.end()}, kwargs);
-  }
-  if (module == "torch._dynamo.decorators" && name == "graph_break" && !frames().stack().empty() &&
-      module_of_frame(*frames().stack().back()) == "torch.optim.optimizer")
-    return py::none();  // for the sake of other compilers
-  constexpr std::string_view kMark = "record_function.";
-  if (module != "torch.autograd.profiler" || !name.starts_with(kMark) || args.empty())
+  if (!view_of(f->func_module).starts_with("torch.optim.") || !written_in(f).starts_with("torch."))
     return std::nullopt;
-  const std::string_view method = name.substr(kMark.size());
-  if (method != "__init__" && method != "__enter__" && method != "__exit__") return std::nullopt;
+  if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
+  // Whose steps go by the values of tensors in every line, or work on sparse ones.
+  const std::string_view name = view_of(f->func_qualname);
+  if (name == "LBFGS.step" || name == "SparseAdam.step")
+    throw Break(BreakId::torch_call, std::string(name));
+  return std::nullopt;
+}
+
+// A scaler skips steps whose gradients are not finite: a call that finds some is eager's.
+Done Calls::step_if_finite(const Arguments& args, const Keywords& kwargs) {
+  const py::object found = call(number_member("found_inf"), {args[2]}, {});
+  if (!heap().is_tensor(found) || !numbers().assume_truth(found, false)) return std::nullopt;
+  return call(number_member("step"), {args.begin() + 1, args.end()}, kwargs);
+}
+
+bool Calls::is_profiled() {
   const py::object& listens = member_of<"torch._C._autograd", "_profiler_enabled">();
-  const py::object answer =
-      ask_torch(Folded::Asked, "torch._C._autograd._profiler_enabled", listens, {}, {});
-  if (answer.ptr() == Py_True) return std::nullopt;
-  if (method == "__enter__") return args[0];
-  if (method == "__exit__") return py::none();
-  static const py::object& init = *new py::object(number_member("record_function_init"));
-  return call(init, args, kwargs);
+  return ask_torch(Folded::Asked, "torch._C._autograd._profiler_enabled", listens, {}, {}).ptr() ==
+         Py_True;
+}
+
+bool Calls::is_in_optimizer() const {
+  const auto& stack = frames().stack();
+  return !stack.empty() && module_of_frame(*stack.back()) == "torch.optim.optimizer";
 }
 
 }  // namespace oxy::python

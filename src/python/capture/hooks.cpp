@@ -360,8 +360,7 @@ void Graphs::refuse_hook_ids(const TracedFrame& f) {
   if (PyTuple_CheckExact(top.ptr())) found = std::ranges::any_of(borrow(top.ptr()), stands_for);
   const auto is_top = [&](const py::object& o) { return o.is(top); };
   if (!found && (!PyDict_Check(top.ptr()) || std::ranges::none_of(hook_dicts_, is_top))) return;
-  const py::handle globals = PyFunction_GET_GLOBALS(f.function.ptr());
-  const std::string_view module = view_of(PyDict_GetItemString(globals.ptr(), "__name__"));
+  const std::string_view module = written_in(as_function(f.function));
   if (module.starts_with("torch.") || module.starts_with("oxyfuel.")) return;
   if (found || std::ranges::any_of(heap().contents(top), stands_for)) throw HooksLate();
 }

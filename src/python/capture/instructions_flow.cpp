@@ -134,8 +134,7 @@ bool leads_to_raise(const TracedFrame& f, size_t at) {
 
 // The checks of arguments to distributions give back what does not hold, for others to raise.
 bool is_of_constraints(const TracedFrame& f) {
-  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(f.function.ptr()), "__name__");
-  return module != nullptr && is_text(module, "torch.distributions.constraints");
+  return written_in(as_function(f.function)) == "torch.distributions.constraints";
 }
 
 void require_exception_classes(const py::object& type) {

@@ -170,10 +170,9 @@ py::object polyfill(const char* name) {
 
 bool is_polyfill(py::handle o) {
   PyObject* p = o.ptr();
-  PyObject* module = PyFunction_Check(p)
-                         ? PyDict_GetItemString(PyFunction_GET_GLOBALS(p), "__name__")
-                         : PyDict_GetItemString(type_dict(Py_TYPE(p)), "__module__");
-  return is_text(module, kPolyfills);
+  return kPolyfills == (PyFunction_Check(p)
+                            ? written_in(as_function(p))
+                            : view_of(PyDict_GetItemString(type_dict(Py_TYPE(p)), "__module__")));
 }
 
 py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {

@@ -47,6 +47,7 @@ class Numbers : public Part, private FloatOwner {
                    Arguments parts = {});
   py::object deferred_number(py::handle real, SourceId source);
   py::object read(const py::object& o);
+  Arguments read(const Arguments& all);
   py::object carried(const py::object& o);
   py::object with_plain_floats(const py::object& o);
   bool may_share_nan(const py::object& a, const py::object& b);

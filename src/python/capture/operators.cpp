@@ -198,9 +198,7 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
                                    : numbers().compute_deferred(function, args[0], args[1]);
   if (computed) return *computed;
   if (tensors) return operate(function, args);
-  Arguments seen;  // a number of too many steps is not carried on
-  for (const py::object& a : args) seen.push_back(numbers().read(a));
-  return operate(function, seen);
+  return operate(function, numbers().read(args));  // one of too many steps is not carried on
 }
 
 py::object Objects::type_of(py::handle o) {

@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "python/capture/capture.h"
-#include "python/capture/controls.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
 #include "torch_bridge/symbolic_shapes.h"
@@ -40,11 +39,6 @@ bool has_word(std::string_view words, std::string_view word) {
 
 bool is_of_python(py::handle generator) {
   return py::type::handle_of(generator).is(member_of<"random", "Random">());
-}
-
-// torch.manual_seed, also as TorchDynamo has wrapped it.
-bool seeds_torch(PyObject* p) {
-  return PyFunction_Check(p) && known_as(as_function(p)).is("torch.random", "manual_seed");
 }
 
 bool makes_generator(py::handle callable) {
@@ -104,7 +98,6 @@ void RandomDraws::give(Draw& draw, const std::string& name, std::span<const py::
 
 Done RandomDraws::call(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   PyObject* p = callable.ptr();
-  if (seeds_torch(p)) return seed_torch(args, kwargs);
   if (makes_generator(callable)) return make(callable, args, kwargs);
   py::object generator;
   size_t first = 0;

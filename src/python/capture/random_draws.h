@@ -31,6 +31,7 @@ class RandomDraws : public Part {
   // The same of methods that fill a tensor.
   Done fill(py::handle tensor, const std::string& name, const Arguments& args,
             const Keywords& kwargs);
+  py::object seed_torch(const Arguments& args, const Keywords& kwargs);
   bool is_drawn(SourceId source) const;
   // Python looks at what has this source.
   void note_look(SourceId source) const;
@@ -43,7 +44,6 @@ class RandomDraws : public Part {
  private:
   py::object draw(const std::string& name, Draw draw, const py::object& generator);
   py::object make(py::handle type, const Arguments& args, const Keywords& kwargs);
-  py::object seed_torch(const Arguments& args, const Keywords& kwargs);
   py::object generator_in(Keywords& kwargs);
   py::object plain_argument(const std::string& name, const py::object& o);
   void give(Draw& draw, const std::string& name, std::span<const py::object> args,

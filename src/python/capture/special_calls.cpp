@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <ranges>
 
 #include "python/capture/capture.h"
 #include "python/capture/plan_rebuild.h"
@@ -773,51 +774,96 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
   throw StartAgain{};
 }
 
-struct Special {
-  const char *module, *names;
-  size_t least, most;
-  bool named;
-  Meant (*meaning)(Capture& c, py::handle callable, Arguments& args, Keywords& kwargs);
-};
+// torch.compiler's mark of whether a graph break is an error.
+py::object whether_breaks_are_errors(Capture& c) {
+  const std::optional<bool>& on = c.calls.error_on_break;
+  return on ? py::object(py::bool_(*on)) : py::object(py::str("unset"));
+}
 
-constexpr Special kSpecials[] = {
-#define OXY_SPECIAL(module, names, least, most, named, meaning)          \
-  {module,                                                               \
-   names,                                                                \
-   least,                                                                \
-   most,                                                                 \
-   named,                                                                \
-   []([[maybe_unused]] Capture& c, [[maybe_unused]] py::handle callable, \
-      [[maybe_unused]] Arguments& args,                                  \
-      [[maybe_unused]] Keywords& kwargs) -> Meant { return meaning; }},
-#include "python/capture/special_calls.def"
-#undef OXY_SPECIAL
-};
+[[noreturn]] Meant refuse(BreakId why, const std::string& what = "") { throw Break(why, what); }
 
-const Special* special_of(py::handle callable) {
-  static const auto& table = *[] {
-    auto* m = new std::unordered_map<PyObject*, const Special*>();
-    const py::object get = member_of<"operator", "attrgetter">();
-    for (const Special& s : kSpecials)
-      for (py::handle name : py::str(s.names).attr("split")())
-        m->emplace(get(name)(py::module_::import(s.module)).release().ptr(), &s);
-    return m;
-  }();
-  auto it = table.find(callable.ptr());
-  return it == table.end() ? nullptr : it->second;
+Arguments behind_first(const Arguments& args) { return {args.begin() + 1, args.end()}; }
+
+// Where a function was written and its qualified name there, also where a wrapper of torch's keeps
+// TorchDynamo out of it. Both are empty for another wrapper, to which functools.wraps gives names
+// that its code does not have.
+std::pair<std::string_view, std::string_view> place_of(PyFunctionObject* f) {
+  while (f->func_dict != nullptr &&
+         (written_in(f) == "torch._compile" || written_in(f) == "torch._dynamo.eval_frame")) {
+    PyObject* inside = PyDict_GetItemString(f->func_dict, "__wrapped__");
+    if (inside == nullptr || !PyFunction_Check(inside)) break;
+    f = as_function(inside);
+  }
+  const std::string_view name = view_of(f->func_qualname);
+  if (name.substr(name.rfind('.') + 1) != view_of(code_of(f)->co_name)) return {};
+  return {written_in(f), name};
 }
 
 }  // namespace
 
-std::optional<py::object> Calls::call_special(py::handle callable, Arguments& args,
-                                              Keywords& kwargs) {
+struct Calls::Special {
+  bool by_name;
+  const char *module, *names;
+  size_t least, most;
+  bool named;
+  Meant (*meaning)(Capture& c, py::handle callable, Arguments& args, Keywords& kwargs, bool direct);
+
+  bool takes(const Arguments& args, const Keywords& kwargs) const {
+    return args.size() >= least && args.size() <= most && (kwargs.empty() || named);
+  }
+  static const Special table[];
+};
+
+#define OXY_SPECIAL_ROW(by_name, module, names, least, most, named, meaning) \
+  {by_name,                                                                  \
+   module,                                                                   \
+   names,                                                                    \
+   least,                                                                    \
+   most,                                                                     \
+   named,                                                                    \
+   []([[maybe_unused]] Capture& c, [[maybe_unused]] py::handle callable,     \
+      [[maybe_unused]] Arguments& args, [[maybe_unused]] Keywords& kwargs,   \
+      [[maybe_unused]] bool direct) -> Meant { return meaning; }},
+const Calls::Special Calls::Special::table[] = {
+#define OXY_SPECIAL(...) OXY_SPECIAL_ROW(false, __VA_ARGS__)
+#define OXY_SPECIAL_BY_NAME(...) OXY_SPECIAL_ROW(true, __VA_ARGS__)
+#include "python/capture/special_calls.def"
+#undef OXY_SPECIAL_BY_NAME
+#undef OXY_SPECIAL
+};
+#undef OXY_SPECIAL_ROW
+
+Done Calls::call_special(py::handle callable, Arguments& args, Keywords& kwargs) {
+  static const auto& table = *[] {
+    auto* m = new std::unordered_map<PyObject*, const Special*>();
+    const py::object get = member_of<"operator", "attrgetter">();
+    for (const Special& s : Special::table)
+      for (py::handle name : s.by_name ? py::list() : py::str(s.names).attr("split")())
+        m->emplace(get(name)(py::module_::import(s.module)).release().ptr(), &s);
+    return m;
+  }();
   if (callable.ptr() == raised_parts() && args.size() == 1)
     return py::make_tuple(py::type::of(args[0]), args[0], traceback_mark());
-  const Special* special = special_of(callable);
-  if (special == nullptr || args.size() < special->least || args.size() > special->most ||
-      (!kwargs.empty() && !special->named))
-    return std::nullopt;
-  return special->meaning(capture_, callable, args, kwargs);
+  const auto found = table.find(callable.ptr());
+  if (found == table.end() || !found->second->takes(args, kwargs)) return std::nullopt;
+  return found->second->meaning(capture_, callable, args, kwargs, false);
+}
+
+Done Calls::call_special_by_name(py::handle function, Arguments& args, Keywords& kwargs,
+                                 bool direct) {
+  static const auto& table = *[] {
+    auto* m = new std::map<std::pair<std::string_view, std::string_view>, const Special*>();
+    for (const Special& s : Special::table)
+      for (auto name : std::views::split(std::string_view(s.by_name ? s.names : ""), ' '))
+        m->emplace(std::pair(s.module, std::string_view(name.begin(), name.end())), &s);
+    return m;
+  }();
+  const auto place = place_of(as_function(function));
+  for (const std::string_view name : {place.second, std::string_view("*")})
+    if (const auto found = table.find({place.first, name});
+        found != table.end() && found->second->takes(args, kwargs))
+      if (auto done = found->second->meaning(capture_, function, args, kwargs, direct)) return done;
+  return std::nullopt;
 }
 
 bool is_found_in_text(py::handle o) {
@@ -857,13 +903,9 @@ Done Calls::call_of_texts(py::handle callable, const Arguments& args, const Keyw
 }
 
 // What a functools.singledispatch function chooses for a class, where it holds no abstract one.
-std::optional<py::object> Calls::call_dispatched(py::handle callable, const Arguments& args,
-                                                 const Keywords& kwargs) {
+Done Calls::call_dispatched(py::handle callable, const Arguments& args) {
+  if (!PyType_Check(args[0].ptr())) return std::nullopt;
   auto* f = as_function(callable);
-  static PyObject* const name = PyUnicode_InternFromString("singledispatch.<locals>.dispatch");
-  if (PyUnicode_Compare(f->func_qualname, name) != 0 || !is_text(f->func_module, "functools") ||
-      args.size() != 1 || !kwargs.empty() || !PyType_Check(args[0].ptr()))
-    return std::nullopt;
   py::object registry, token;
   auto* code = code_of(f);
   const py::object names = steal(free_names(code).release());

@@ -99,10 +99,8 @@ std::string torch_name(py::handle callable) {
   if (auto it = names.find(p); it != names.end()) return it->second;
   std::string name = qualified_name(callable);
   const bool of_torch = name.starts_with("torch.");
-  if (!of_torch && PyFunction_Check(p)) {
-    PyObject* home = PyDict_GetItemString(PyFunction_GetGlobals(p), "__name__");
-    return is_leaf_module(view_of(home)) ? "torch.?" : "";
-  }
+  if (!of_torch && PyFunction_Check(p))
+    return is_leaf_module(written_in(as_function(p))) ? "torch.?" : "";
   if (!of_torch) name.clear();
   PyObject* self = PyCFunction_Check(p) ? PyCFunction_GET_SELF(p) : nullptr;
   if (of_torch || (self != nullptr && PyModule_Check(self)))

@@ -18,90 +18,22 @@
 namespace oxy::python {
 namespace {
 
-enum class Means : uint8_t {
-  Enter,      // a level begins
-  Switch,     // it ends, or something else of the thread changes
-  DualLevel,  // of forward AD, which a level of torch.func enters
-  Node,       // wraps a tensor, or takes it out
-  Answer,     // about a wrapper: always the same
-  Forward,    // whether forward AD is on
-  Hooks,      // whether saved tensors may have hooks
-  Prepare,    // makes torch ready, once a process
-  Refuse,     // what no graph has
-};
+constexpr const char* kAutograd = "torch._C._autograd";
 
-struct TransformCall {
-  const char *module, *name;
-  Means means;
-  // Where the function in C lies that this one in Python is around.
-  const char* native = nullptr;
-};
-
-constexpr const char *kC = "torch._C._functorch", *kAround = "torch._functorch.predispatch",
-                     *kTransforms = "torch._functorch.eager_transforms",
-                     *kForward = "torch.autograd.forward_ad", *kAutograd = "torch._C._autograd";
-
-constexpr TransformCall kTransformCalls[] = {
-    {kC, "_grad_increment_nesting", Means::Enter},
-    {kC, "_grad_decrement_nesting", Means::Switch},
-    {kC, "set_inplace_requires_grad_allowed", Means::Switch},
-    {kC, "_wrap_for_grad", Means::Node},
-    {kC, "_unwrap_batched", Means::Node},
-    {kC, "get_inplace_requires_grad_allowed", Means::Answer},
-    {kC, "is_batchedtensor", Means::Answer},
-    {kC, "is_gradtrackingtensor", Means::Answer},
-    {kC, "is_functorch_wrapped_tensor", Means::Answer},
-    {kC, "maybe_get_level", Means::Answer},
-    {kC, "maybe_get_bdim", Means::Answer},
-    {kAround, "_vmap_increment_nesting", Means::Enter, kC},
-    {kAround, "_vmap_decrement_nesting", Means::Switch, kC},
-    {kAround, "_jvp_increment_nesting", Means::Enter, kC},
-    {kAround, "_jvp_decrement_nesting", Means::Switch, kC},
-    {kAround, "_add_batch_dim", Means::Node, kC},
-    {kAround, "_remove_batch_dim", Means::Node, kC},
-    {kAround, "_unwrap_for_grad", Means::Node, kC},
-    {kAround, "_enter_dual_level", Means::DualLevel, "torch._C"},
-    {kAround, "_exit_dual_level", Means::DualLevel, "torch._C"},
-    {kAround, "_make_dual", Means::Node, "torch"},
-    {kAround, "_unpack_dual", Means::Node, "torch"},
-    {kAround, "lazy_load_decompositions", Means::Prepare},
-    {"torch._C", "_set_fwd_grad_enabled", Means::Forward},
-    {kForward, "_maybe_load_decompositions", Means::Prepare},
-    {kAutograd, "_saved_tensors_hooks_get_disabled_error_message", Means::Hooks},
-    {kAutograd, "_saved_tensors_hooks_disable", Means::Hooks},
-    {kAutograd, "_saved_tensors_hooks_enable", Means::Hooks},
-    {kTransforms, "linearize", Means::Refuse},
-    {kTransforms, "functionalize", Means::Refuse},
-};
-
-// The module that it was written in; torch, and functools.wraps, give it another name.
-std::string_view home_of(PyFunctionObject* f) {
-  static PyObject* const key = PyUnicode_InternFromString("__name__");
-  return view_of(PyDict_GetItemWithError(f->func_globals, key));
-}
-
-// By name: the functions in C are objects of their own, those in Python are guarded.
-const TransformCall* transform_call(PyObject* p) {
-  std::string_view module, name;
-  if (PyFunction_Check(p)) {
-    module = home_of(as_function(p));
-    name = view_of(as_function(p)->func_name);
-  } else if (PyCFunction_Check(p)) {
-    auto* f = reinterpret_cast<PyCFunctionObject*>(p);
-    if (f->m_module == nullptr || !PyUnicode_Check(f->m_module)) return nullptr;
-    module = view_of(f->m_module);
-    name = f->m_ml->ml_name;
-  }
-  if (!module.starts_with("torch.")) return nullptr;
-  const auto* found = std::ranges::find_if(kTransformCalls, [&](const TransformCall& f) {
-    return name == f.name && module == f.module;
-  });
-  return found == std::end(kTransformCalls) ? nullptr : found;
+// A function of torch in C and its name in the graph: itself, or the one in `home` that a function
+// in Python of the same name is around.
+std::pair<std::string, py::object> in_c(py::handle callable, const char* home) {
+  const std::string name = name_of(callable);
+  return {cat(home, ".", name), PyCFunction_Check(callable.ptr())
+                                    ? borrow(callable)
+                                    : py::module_::import(home).attr(name.c_str())};
 }
 
 }  // namespace
 
-bool is_of_transforms(PyFunctionObject* f) { return home_of(f).starts_with("torch._functorch."); }
+bool is_of_transforms(PyFunctionObject* f) {
+  return written_in(f).starts_with("torch._functorch.");
+}
 
 void Graphs::refuse_in_transform(const char* what) {
   if (is_transformed() || in_jvp()) throw Break(BreakId::functional_transform, what, " in one");
@@ -200,59 +132,43 @@ void Calls::leave_no_frame_in_level(bool enters) {
     frames().open();
 }
 
-// What torch.func's Python code calls of torch; nullopt for all else.
-Done Calls::call_of_transforms(py::handle callable, const Arguments& args, const Keywords& kwargs) {
-  PyObject* p = callable.ptr();
-  if (PyFunction_Check(p) && is_text(as_function(p)->func_name, "_autograd_grad") &&
-      home_of(as_function(p)) == kTransforms) {
-    static const py::object& ours =
-        *new py::object(own_function("oxyfuel.transforms", "vector_jacobian_product"));
-    return call_function(ours, args, kwargs);
-  }
-  const TransformCall* f = transform_call(p);
-  if (f == nullptr) return std::nullopt;
-  if (PyFunction_Check(p)) objects().guard_code(callable);
-  const std::string target = cat(f->native ? f->native : f->module, ".", f->name);
-  const py::object function =
-      f->native ? py::object(py::module_::import(f->native).attr(f->name)) : borrow(callable);
-  switch (f->means) {
-    case Means::Enter:
-      graphs().enter_transform();
-      break;
-    case Means::Switch:
-      break;
-    case Means::DualLevel:
-      if (!is_transformed())
-        leave_no_frame_in_level(std::string_view(f->name).starts_with("_enter"));
-      break;
-    case Means::Node: {
-      // A result of the graph would be without its tangent.
-      if (std::string_view(f->name) == "_make_dual" && !is_transformed() && !in_jvp())
-        throw Break(BreakId::functional_transform, "a tangent of a level entered before");
-      Arguments given;
-      for (const py::object& a : args) given.push_back(numbers().read(a));
-      return graphs().record(ir::NodeKind::CallFunction, target, function, given, kwargs);
-    }
-    case Means::Answer:
-      return call_real(function, args, kwargs);
-    case Means::Forward:
-      if (args.size() != 1 ||
-          objects().truth(args[0]) != c10::AutogradState::get_tls_state().get_fw_grad_mode())
-        throw Break(BreakId::torch_call, target);
-      return py::none();
-    case Means::Hooks:
-      return switch_saved_hooks(function, args, kwargs);
-    case Means::Prepare:
-      return call_for_good(callable, args, kwargs);
-    case Means::Refuse:
-      throw Break(BreakId::functional_transform, f->name);
-  }
-  Arguments given;
-  for (const py::object& a : args) given.push_back(numbers().read(a));
-  py::object out = graphs().switch_transform(target, function, given, kwargs);
-  if (f->means == Means::DualLevel)
-    note_forward_ad(std::string_view(f->name).starts_with("_enter"));
+// A level begins or ends, or something else of the thread changes.
+py::object Calls::switch_level(py::handle callable, const char* home, const Arguments& args,
+                               const Keywords& kwargs, bool begins) {
+  if (PyFunction_Check(callable.ptr())) objects().guard_code(callable);
+  if (begins) graphs().enter_transform();
+  const auto [target, function] = in_c(callable, home);
+  return graphs().switch_transform(target, function, numbers().read(args), kwargs);
+}
+
+// The same of a level of forward AD, which one of torch.func enters.
+py::object Calls::switch_dual_level(py::handle callable, const Arguments& args,
+                                    const Keywords& kwargs, bool begins) {
+  if (!is_transformed()) leave_no_frame_in_level(begins);
+  py::object out = switch_level(callable, "torch._C", args, kwargs);
+  note_forward_ad(begins);
   return out;
+}
+
+// Wraps a tensor, or takes it out.
+py::object Calls::wrap_by_level(py::handle callable, const char* home, const Arguments& args,
+                                const Keywords& kwargs) {
+  if (PyFunction_Check(callable.ptr())) objects().guard_code(callable);
+  const auto [target, function] = in_c(callable, home);
+  return graphs().record(ir::NodeKind::CallFunction, target, function, numbers().read(args),
+                         kwargs);
+}
+
+// A result of the graph would be without its tangent.
+void Calls::refuse_outer_tangent() {
+  if (!is_transformed() && !in_jvp())
+    throw Break(BreakId::functional_transform, "a tangent of a level entered before");
+}
+
+void Calls::require_forward_mode(const Arguments& args) {
+  if (args.size() != 1 ||
+      objects().truth(args[0]) != c10::AutogradState::get_tls_state().get_fw_grad_mode())
+    throw Break(BreakId::torch_call, "torch._C._set_fwd_grad_enabled");
 }
 
 }  // namespace oxy::python

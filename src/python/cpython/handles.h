@@ -60,6 +60,12 @@ inline std::string_view view_of(PyObject* o) {
   return {data, static_cast<size_t>(size)};
 }
 
+// The module that a function was written in, which functools.wraps does not copy.
+inline std::string_view written_in(PyFunctionObject* f) {
+  static PyObject* const name = PyUnicode_InternFromString("__name__");
+  return view_of(PyDict_GetItemWithError(f->func_globals, name));
+}
+
 // A text as an argument of a template.
 template <size_t n>
 struct Literal {
