@@ -185,15 +185,13 @@ static bool is_view(py::handle o) {
   return PyDictViewSet_Check(o.ptr()) || PyDictValues_Check(o.ptr());
 }
 
-py::list held_by(py::handle o) {
-  py::list held;
-  if (const auto traverse = Py_TYPE(o.ptr())->tp_traverse)
-    check(traverse(
-        o.ptr(),
-        [](PyObject* inside, void* to) {
-          return PyList_Append(static_cast<PyObject*>(to), inside);
-        },
-        held.ptr()));
+Arguments held_by(py::handle o) {
+  Arguments held;
+  auto add = [](PyObject* inside, void* to) {
+    static_cast<Arguments*>(to)->push_back(borrow(inside));
+    return 0;
+  };
+  if (const auto traverse = Py_TYPE(o.ptr())->tp_traverse) traverse(o.ptr(), add, &held);
   return held;
 }
 

@@ -25,25 +25,13 @@ py::object evaluated(const SourceTable& sources, SourceId id, py::handle base) {
 }
 
 // What it holds, apart from what lives on for other reasons.
-std::vector<PyObject*> held_by(PyObject* o) {
-  std::vector<PyObject*> out;
+Arguments own_parts(PyObject* o) {
   if (PyType_Check(o) || PyModule_Check(o) || PyCode_Check(o) || is_tensor_object(o) ||
       PyObject_TypeCheck(o, as_type(member_of<"torch.nn", "Module">())))
-    return out;
-  if (PyFunction_Check(o)) {
-    auto* f = as_function(o);
-    for (PyObject* part : {f->func_closure, f->func_defaults, f->func_kwdefaults})
-      if (part != nullptr) out.push_back(part);
-  } else if (PyObject_IS_GC(o) && Py_TYPE(o)->tp_traverse != nullptr) {
-    Py_TYPE(o)->tp_traverse(
-        o,
-        [](PyObject* inner, void* found) {
-          static_cast<std::vector<PyObject*>*>(found)->push_back(inner);
-          return 0;
-        },
-        &out);
-  }
-  return out;
+    return {};
+  if (!PyFunction_Check(o)) return PyObject_IS_GC(o) ? held_by(o) : Arguments();
+  auto* f = as_function(o);
+  return {borrow(f->func_closure), borrow(f->func_defaults), borrow(f->func_kwdefaults)};
 }
 
 }  // namespace
@@ -53,7 +41,7 @@ py::object Iterators::take_existing(py::handle iterator) {
   if (!is_plain_iterator(iterator.ptr())) refuse(iterator);
   Writes& w = effects().writes_of(iterator);
   if (w.at_end) return {};
-  for (PyObject* over : held_by(iterator.ptr()))
+  for (const py::object& over : held_by(iterator))
     if (Tracked* k = heap().tracked(over); k && k->writes) refuse(iterator);
   const SourceId item = heap().sources.next_item(heap().tracked(iterator)->source, w.advanced++);
   const py::object found = evaluated(heap().sources, item, iterator);
@@ -144,7 +132,7 @@ bool Iterators::reaches_unfinished(PyObject* root) {
     const bool unfinished =
         l ? l->frame && !l->done : PyGen_CheckExact(o) && !py::getattr(o, "gi_frame").is_none();
     if (unfinished) return without_unfinished_.clear(), true;
-    for (PyObject* inner : held_by(o)) look_at(inner);
+    for (const py::object& inner : own_parts(o)) look_at(inner.ptr());
     if (l == nullptr) continue;
     look_at(l->function.ptr());
     for (const py::object& inner : l->iterators) look_at(inner.ptr());

@@ -67,8 +67,7 @@ bool takes_number(std::string_view word, size_t position, std::string_view keywo
   return std::ranges::any_of(kNumberArguments, [&](const NumberArgument& a) {
     const bool here =
         position == kByName ? !keyword.empty() && a.keyword == keyword : a.position == position;
-    return here && a.tensors == tensors &&
-           cat(" ", a.functions, " ").find(cat(" ", word, " ")) != std::string::npos;
+    return here && a.tensors == tensors && has_word(a.functions, word);
   });
 }
 

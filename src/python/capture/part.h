@@ -4,6 +4,8 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <optional>
+#include <ranges>
+#include <string_view>
 
 #include "python/cpython/handles.h"
 
@@ -12,6 +14,13 @@ namespace oxy::python {
 using Arguments = std::vector<py::object>;
 using Keywords = std::vector<std::pair<py::object, py::object>>;
 using Done = std::optional<py::object>;  // what a call gave; null where others have to do it
+
+// Whether it is one of these words, with blanks between them.
+inline bool has_word(std::string_view words, std::string_view word) {
+  for (auto one : std::views::split(words, ' '))
+    if (std::string_view(one.begin(), one.end()) == word) return true;
+  return false;
+}
 
 inline py::tuple tuple_of(const Arguments& args) {
   py::tuple out(args.size());

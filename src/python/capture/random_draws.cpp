@@ -17,25 +17,21 @@ namespace {
 
 // Methods of generators that give numbers, or set the state.
 constexpr std::string_view kOfRandom =
-    " random getrandbits uniform triangular randint randrange normalvariate gauss lognormvariate "
+    "random getrandbits uniform triangular randint randrange normalvariate gauss lognormvariate "
     "expovariate vonmisesvariate gammavariate betavariate paretovariate weibullvariate "
-    "binomialvariate _randbelow_with_getrandbits seed ";
+    "binomialvariate _randbelow_with_getrandbits seed";
 constexpr std::string_view kOfNumPy =
-    " random rand randn uniform normal standard_normal randint integers random_sample exponential "
-    "beta gamma poisson binomial laplace lognormal permutation seed ";
-constexpr std::string_view kOfTorch = " manual_seed ";
+    "random rand randn uniform normal standard_normal randint integers random_sample exponential "
+    "beta gamma poisson binomial laplace lognormal permutation seed";
+constexpr std::string_view kOfTorch = "manual_seed";
 // Those of random.Random that change what they are given, or look at each number that they draw.
-constexpr std::string_view kByPython = " shuffle sample choices randbytes getstate setstate ";
+constexpr std::string_view kByPython = "shuffle sample choices randbytes getstate setstate";
 // Functions of torch that take a generator by name, and no tensor.
 constexpr std::string_view kFunctions =
-    " torch.rand torch.randn torch.randint torch.randperm torch.normal ";
+    "torch.rand torch.randn torch.randint torch.randperm torch.normal";
 // Methods of tensors that take one, and no tensor.
 constexpr std::string_view kFills =
-    " normal_ uniform_ exponential_ random_ bernoulli_ geometric_ cauchy_ log_normal_ ";
-
-bool has_word(std::string_view words, std::string_view word) {
-  return words.find(cat(" ", word, " ")) != std::string_view::npos;
-}
+    "normal_ uniform_ exponential_ random_ bernoulli_ geometric_ cauchy_ log_normal_";
 
 bool is_of_python(py::handle generator) {
   return py::type::handle_of(generator).is(member_of<"random", "Random">());

@@ -110,7 +110,7 @@ const PlainFloat* row_of(const PlainFloat (&table)[N], std::string_view word, si
                          std::string_view keyword) {
   const auto* found = std::ranges::find_if(table, [&](const PlainFloat& a) {
     return (keyword.empty() ? a.position == position : a.keyword == keyword) &&
-           cat(" ", a.functions, " ").find(cat(" ", word, " ")) != std::string::npos;
+           has_word(a.functions, word);
   });
   return found == std::end(table) ? nullptr : found;
 }
