@@ -97,37 +97,18 @@ bool is_own_of_checkpoint(const py::object& name) {
 // gradients.
 void Graphs::note_custom_function(const py::object& results, bool materializes) {
   if (inner_ != nullptr) return;
-  CustomFunction f;
-  f.materializes = materializes;
+  NodePtr node;
   size_t differentiable = 0;
   const bool one = heap().is_tensor(results);
   for (py::handle r : one ? py::object(py::make_tuple(results)) : heap().contents(results)) {
     if (!heap().is_tensor(r) || is_wrapped(THPVariable_Unpack(r.ptr())) ||
         !THPVariable_Unpack(r.ptr()).requires_grad())
       continue;
-    f.node = engine::impl::gradient_edge(THPVariable_Unpack(r.ptr())).function;
+    node = engine::impl::gradient_edge(THPVariable_Unpack(r.ptr())).function;
     differentiable++;
   }
-  f.has_several = differentiable > 1;
-  if (f.node) watch(*f.node);
-  note_custom_function(std::move(f));
-}
-
-void Graphs::note_custom_function(CustomFunction f) {
-  custom_functions_.push_back(noted_here(std::move(f)));
-}
-
-Graphs::CustomFunction Graphs::noted_here(CustomFunction f) {
-  f.stack = frames().user_stack().frames();
-  f.steps = frames().places_to_stop();
-  return f;
-}
-
-void Graphs::refuse_function(const CustomFunction& f, BreakId id, const std::string& why) {
-  Break b(id, why);
-  b.stack = f.stack;
-  b.steps = f.steps;
-  throw b;
+  if (node) watch(*node);
+  custom_functions_.push_back({node, frames().here(), materializes, differentiable > 1});
 }
 
 // `results`: of an op from outside torch, which may have a backward in Python.
@@ -139,16 +120,14 @@ void Graphs::note_op(const py::object& results) {
     if (is_wrapped(t) || !t.requires_grad() ||
         !is_of_python(*engine::impl::gradient_edge(t).function))
       continue;
-    CustomFunction& op = custom_ops_.emplace_back(noted_here(CustomFunction()));
-    op.node = engine::impl::gradient_edge(t).function;
-    watch(*op.node);
-    return;
+    custom_ops_.push_back({engine::impl::gradient_edge(t).function, frames().here()});
+    return watch(*custom_ops_.back().node);
   }
 }
 
 // A graph has no sparse tensor but for a gradient that it hands out.
 void Graphs::refuse_sparse_calls(const std::string& why) const {
-  if (!sparse_calls_.empty()) refuse_function(sparse_calls_[0], BreakId::torch_call, why);
+  if (sparse_call_) sparse_call_->refuse(BreakId::torch_call, why);
 }
 
 void Graphs::watch(Node& node) {
@@ -159,18 +138,16 @@ void Graphs::watch(Node& node) {
 // Where a backward that has raised was in one of them. Of hooks, and of what a transform has made,
 // nobody knows which one it was.
 void Graphs::refuse_raising_functions(const std::string& why) const {
-  const auto is_running = [this](const CustomFunction& f) {
-    return *running_ != nullptr && f.node.get() == *running_;
+  const auto refuse_running = [&](const auto& all, BreakId id) {
+    for (const auto& one : all)
+      if (*running_ != nullptr && one.node.get() == *running_) one.place.refuse(id, why);
   };
-  if (const auto f = std::ranges::find_if(custom_functions_, is_running);
-      f != custom_functions_.end())
-    refuse_function(*f, BreakId::autograd_function, why);
-  if (const auto f = std::ranges::find_if(custom_ops_, is_running); f != custom_ops_.end())
-    refuse_function(*f, BreakId::torch_call, why);
-  if (const auto f = std::ranges::find_if(
-          custom_functions_, [](const CustomFunction& f) { return !f.node || f.hooked; });
-      f != custom_functions_.end())
-    refuse_function(*f, BreakId::autograd_function, why);
+  refuse_running(custom_functions_, BreakId::autograd_function);
+  refuse_running(custom_ops_, BreakId::torch_call);
+  for (const CustomFunction& f : custom_functions_)
+    if (!f.node) f.place.refuse(BreakId::autograd_function, why);
+  if (!hooks_.empty()) hooks_[0].place.refuse(BreakId::autograd_function, why);
+  if (!late_hooks_.empty()) late_hooks_[0].place.refuse(BreakId::autograd_function, why);
 }
 
 // The tensor that a graph hands gradients of an output to (torch_bridge/recording_end): itself, if
@@ -235,11 +212,12 @@ void Graphs::refuse_views(const std::vector<at::Tensor>& outputs) {
 // What no graph can give: a view of which autograd knows other gradients than of its memory; a
 // tensor with hooks; and gradients that depend on which results have some.
 void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
-  if (custom_functions_.empty()) return;
+  if (custom_functions_.empty() && hooks_.empty() && late_hooks_.empty()) return;
   // Also those that torch has made inside of a transform, of a function without a node of its own.
   std::unordered_set<const Node*> custom, unknown;
   for (const CustomFunction& f : custom_functions_)
-    if (f.node && !f.late) custom.insert(f.node.get());
+    if (f.node) custom.insert(f.node.get());
+  for (const Hook& h : hooks_) custom.insert(h.node.get());
   auto customs_behind = [&](const at::Tensor& t) {
     std::vector<const Node*> out;
     for (const auto& node : nodes_behind({t})) {
@@ -274,28 +252,28 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   }
   // A hook is called where something arrives; code that gets None in the place of what does not
   // arrive may do anything there. All else the graph has (bridge::add_backward).
-  auto why_not = [&](const CustomFunction& f, const Node* node, bool several) -> const char* {
-    if (lost.contains(node)) return "what it gives shares memory with what has another gradient";
+  auto refuse = [&](const Node* node, const Place& place, bool vanishes, bool takes_undefined) {
+    if (lost.contains(node))
+      place.refuse(BreakId::autograd_function,
+                   "what it gives shares memory with what has another gradient");
     const auto found = reaching.find(node);
     const size_t count = found == reaching.end() ? 0 : found->second;
-    if ((!f.vanishes && count > 0 && count < roots) || (several && !f.materializes && count > 1))
-      return "its gradients depend on which of the results have some";
-    return nullptr;
+    if ((!vanishes && count > 0 && count < roots) || (takes_undefined && count > 1))
+      place.refuse(BreakId::autograd_function,
+                   "its gradients depend on which of the results have some");
   };
+  for (const Hook& h : hooks_) {
+    for (const at::Tensor& t : given)
+      if (t.is_same(THPVariable_Unpack(h.hooked.ptr()))) throw HooksLate();
+    refuse(h.node.get(), h.place, h.vanishes, false);
+  }
   for (const CustomFunction& f : custom_functions_) {
-    if (f.late) continue;
-    const char* why = nullptr;
     if (f.node) {
-      why = why_not(f, f.node.get(), f.has_several);
-    } else {
-      for (const Node* node : unknown)
-        if (why == nullptr) why = why_not(f, node, node->num_inputs() > 1);
+      refuse(f.node.get(), f.place, true, f.has_several && !f.materializes);
+      continue;
     }
-    if (f.hooked && std::ranges::any_of(given, [&](const at::Tensor& t) {
-          return t.is_same(THPVariable_Unpack(f.hooked.ptr()));
-        }))
-      throw HooksLate();
-    if (why != nullptr) refuse_function(f, BreakId::autograd_function, why);
+    for (const Node* node : unknown)
+      refuse(node, f.place, true, node->num_inputs() > 1 && !f.materializes);
   }
 }
 

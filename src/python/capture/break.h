@@ -33,6 +33,15 @@ class Break : public std::runtime_error {
   int loop = -1;
 };
 
+// Where captured code stood.
+struct Place {
+  std::vector<ir::Frame> stack;
+  std::vector<size_t> steps;  // in front of which a capture may stop instead, the latest first
+
+  // No graph can have what was done there.
+  [[noreturn]] void refuse(BreakId id, const std::string& why) const;
+};
+
 // A signal handler has raised. The captured code does not get to handle that.
 struct Interrupted {
   py::error_already_set error;

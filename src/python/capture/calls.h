@@ -211,8 +211,7 @@ class Classes : public Part {
 
  private:
   struct MadeClass {
-    std::vector<size_t> steps;  // where a capture may stop in front of it
-    UserStack stack;
+    Place place;
     Again again;  // what makes it for a call that gives it away
   };
 

@@ -100,6 +100,13 @@ void Capture::run(py::handle function, std::span<const py::object> bound, size_t
 Break::Break(BreakId id, const std::string& detail)
     : std::runtime_error(break_text(id, detail)), id(id) {}
 
+void Place::refuse(BreakId id, const std::string& why) const {
+  Break b(id, why);
+  b.stack = stack;
+  b.steps = steps;
+  throw b;
+}
+
 // A frame can be left unless it is a generator's or the body of a class, and its callers as well,
 // if the frame's result is just what their call gives.
 std::vector<size_t> Frames::places_to_stop() const {

@@ -232,8 +232,7 @@ py::object Classes::make_class(py::handle metaclass, const Arguments& args,
 
 void Classes::add_made_class(const py::object& made) {
   heap().hold(made);
-  made_classes_.emplace(made.ptr(),
-                        MadeClass{frames().places_to_stop(), frames().user_stack(), {}});
+  made_classes_.emplace(made.ptr(), MadeClass{frames().here(), {}});
 }
 
 // What dataclasses.dataclass does to a class: it runs as it is. It reads the class, its bases'
@@ -362,10 +361,7 @@ void Classes::refuse_made_class(py::handle o) const {
       (Py_TYPE(o.ptr()) == &PyMemberDescr_Type || Py_TYPE(o.ptr()) == &PyGetSetDescr_Type))
     it = made_classes_.find((PyObject*)PyDescr_TYPE(o.ptr()));
   if (it == made_classes_.end() || it->second.again.function) return;
-  Break out(BreakId::local_class, as_type(it->first)->tp_name);
-  out.steps = it->second.steps;
-  out.stack = it->second.stack.frames();
-  throw out;
+  it->second.place.refuse(BreakId::local_class, as_type(it->first)->tp_name);
 }
 
 }  // namespace oxy::python

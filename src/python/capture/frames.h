@@ -97,6 +97,7 @@ class Frames : public Part {
   py::object left_of_group(const py::object& group, const py::list& raised);
   void place(Break& b) const;
   std::vector<size_t> places_to_stop() const;
+  Place here() const { return {user_stack().frames(), places_to_stop()}; }
   FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
                         std::vector<py::object>& values, std::vector<int>& with_finalizer);
   py::object locals();  // of the innermost frame, as the builtin function gives them

@@ -253,9 +253,9 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
     try {
       out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);
     } catch (const Break& b) {
-      for (const CustomFunction& op : custom_ops_)
+      for (const CustomOp& op : custom_ops_)
         if (op.node.get() == *running_)
-          refuse_function(op, BreakId::torch_call, "a gradient of an op that raises here");
+          op.place.refuse(BreakId::torch_call, "a gradient of an op that raises here");
       throw;
     }
   } else {

@@ -152,34 +152,51 @@ class Graphs : public Part {
 
   // A leaf of autograd that the captured code has made.
   struct MadeLeaf {
-    py::object gradient;           // by a backward that was recorded, or None
-    std::vector<ir::Frame> stack;  // where it was made
-    std::vector<size_t> steps;     // in front of which a capture may stop instead
+    py::object gradient;  // by a backward that was recorded, or None
+    Place place;
   };
 
-  // A call of an autograd.Function of the user's, or a hook.
+  using NodePtr = c10::intrusive_ptr<torch::autograd::Node>;
+
+  // A call of an autograd.Function of the user's.
   struct CustomFunction {
-    c10::intrusive_ptr<torch::autograd::Node> node;  // null: none that the outermost level has
+    NodePtr node;  // null: none that the outermost level has
+    Place place;
+    bool materializes;  // its backward gets zeros for undefined gradients
+    bool has_several;   // results with gradients
+  };
+
+  // Of an op from outside torch, with a backward in Python.
+  struct CustomOp {
+    NodePtr node;
+    Place place;
+  };
+
+  // A hook that is in the graph.
+  struct Hook {
+    NodePtr node;
     py::object hooked, handle;
-    // Its version, where the hook comes once the graph has run. `hook`: null for retain_grad.
-    std::optional<uint32_t> late;
-    py::object hook, late_handle;
-    bool of_node = false;
+    Place place;
+    bool vanishes;  // what it gives is undefined where what it gets is
+    bool removed = false;
+  };
+
+  // One that is registered once the graph has run.
+  struct LateHook {
+    NodePtr node;
+    py::object hooked, hook, handle;  // no hook: of retain_grad
+    Place place;
+    uint32_t version;  // of the tensor
+    bool of_node;
     bool done = false;  // a backward of the code has called it, and used its graph up
     bool removed = false;
-    bool vanishes = true;      // of a hook: what it gives is undefined where what it gets is
-    bool materializes = true;  // its backward gets zeros for undefined gradients
-    bool has_several = false;  // results with gradients
-    std::vector<ir::Frame> stack;
-    std::vector<size_t> steps;  // in front of which a capture may stop instead
   };
 
   // In the place of a view: of what would share memory none is written, and only one lives on.
   struct Copied {
     at::Tensor tensor, copy;
     size_t writes, writes_to_copy;
-    std::vector<ir::Frame> stack;
-    std::vector<size_t> steps;
+    Place place;
   };
 
   // A view with a history.
@@ -192,8 +209,7 @@ class Graphs : public Part {
   struct ChangedLeaf {
     py::object tensor;
     bool before;
-    std::vector<ir::Frame> stack;
-    std::vector<size_t> steps;
+    Place place;
   };
 
   struct Autocast {
@@ -233,10 +249,8 @@ class Graphs : public Part {
   void watch(torch::autograd::Node& node);
   void refuse_raising_functions(const std::string& why) const;
   void refuse_sparse_calls(const std::string& why) const;
-  void note_custom_function(CustomFunction f);
-  CustomFunction noted_here(CustomFunction f);
-  [[noreturn]] static void refuse_function(const CustomFunction& f, BreakId id,
-                                           const std::string& why);
+  static void refuse_changed(const LateHook& h);
+  void refuse_removed(const std::vector<at::Tensor>& roots) const;
   at::Tensor taker_of_gradients(const at::Tensor& output, const std::vector<at::Tensor>& outputs);
   py::object as_gradient_of(const py::object& leaf, const py::object& gradient,
                             std::unordered_set<const c10::StorageImpl*>& seen);
@@ -288,17 +302,18 @@ class Graphs : public Part {
   std::vector<Copied> copied_;
   std::vector<View> views_;
   std::vector<CustomFunction> custom_functions_;
-  std::vector<CustomFunction> custom_ops_;    // of which only nodes and places are known
-  std::vector<CustomFunction> sparse_calls_;  // of which only places are known
-  // Of these, the one that a backward is in.
+  std::vector<CustomOp> custom_ops_;
+  std::vector<Hook> hooks_;
+  std::vector<LateHook> late_hooks_;
+  std::optional<Place> sparse_call_;  // the first one
+  // Of functions and ops, the node that a backward is in.
   const std::shared_ptr<const torch::autograd::Node*> running_ =
       std::make_shared<const torch::autograd::Node*>(nullptr);
   struct DataGiven {  // by an assignment to `data`, the first one
     py::object tensor;
     c10::Storage memory;  // that it came with
     int64_t offset;
-    std::vector<ir::Frame> stack;
-    std::vector<size_t> steps;
+    Place place;
   };
   std::vector<DataGiven> data_given_;
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
@@ -312,10 +327,7 @@ class Graphs : public Part {
   int autocast_nesting_ = 0;         // by which it has changed
   bool nesting_guarded_ = false;
   bool casts_end_ = false;  // the outermost context of autocast has, but the graph does not know
-  // Where the outermost transforms have begun: places to stop at, the latest first; the last one's
-  // stack.
-  std::vector<size_t> transform_steps_;
-  std::vector<ir::Frame> transform_stack_;
+  Place transforms_;        // where the outermost ones have begun; the last one's stack
   InnerGraph* inner_ = nullptr;      // the graph that ops go to; null: `ir`
   bool gives_itself_ = false;        // what a branch gives is no copy
   std::vector<size_t> inner_steps_;  // by number: the step of the outermost choice or loop

@@ -42,56 +42,58 @@ torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) 
 }  // namespace
 
 void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
-  CustomFunction f;
-  f.handle = handle;
-  renew_history(THPVariable_Unpack(tensor.ptr()));
-  f.node = torch::autograd::impl::gradient_edge(THPVariable_Unpack(tensor.ptr())).function;
-  f.vanishes = vanishes;
-  f.hooked = tensor;
-  note_custom_function(std::move(f));
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  renew_history(t);
+  hooks_.push_back({torch::autograd::impl::gradient_edge(t).function, tensor, handle,
+                    frames().here(), vanishes});
 }
 
 // Not behind one that is recorded: what a backward of the code gets for it is in front of that.
 void Graphs::note_late_hook(const py::object& tensor, const py::object& hook,
                             const py::object& handle, bool of_node) {
-  CustomFunction f;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   renew_history(t);
-  f.node = torch::autograd::impl::gradient_edge(t).function;
-  for (const CustomFunction& other : custom_functions_)
-    if (other.handle && other.hooked.is(tensor) && other.node == f.node) throw HooksLate();
-  f.hooked = tensor;
-  f.late = t._version();
-  f.hook = hook;
-  f.late_handle = handle;
-  f.of_node = of_node;
-  note_custom_function(std::move(f));
+  const NodePtr node = torch::autograd::impl::gradient_edge(t).function;
+  for (const Hook& other : hooks_)
+    if (other.hooked.is(tensor) && other.node == node) throw HooksLate();
+  late_hooks_.push_back(
+      {node, tensor, hook, handle, frames().here(), static_cast<uint32_t>(t._version()), of_node});
 }
 
 bool Graphs::has_hooks_of_node(const py::object& tensor) const {
-  return std::ranges::any_of(
-      custom_functions_, [&](const CustomFunction& f) { return f.of_node && f.hooked.is(tensor); });
+  return std::ranges::any_of(late_hooks_,
+                             [&](const LateHook& h) { return h.of_node && h.hooked.is(tensor); });
+}
+
+void Graphs::refuse_changed(const LateHook& h) {
+  const at::Tensor& t = THPVariable_Unpack(h.hooked.ptr());
+  if (t._version() != h.version || torch::autograd::impl::gradient_edge(t).function != h.node)
+    h.place.refuse(BreakId::torch_call, "a hook of what is written");
+}
+
+void Graphs::refuse_removed(const std::vector<at::Tensor>& roots) const {
+  for (const Hook& h : hooks_)
+    if (h.removed && bridge::leads_to(histories_of(roots), *h.node))
+      h.place.refuse(BreakId::torch_call, "a backward behind a hook's removal");
 }
 
 // Who has such a hook gets its gradients as a result of the graph, with a node of its own. That
 // knows all of them where the memory is nobody else's.
 void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
-  for (const CustomFunction& f : custom_functions_) {
-    if (!f.late && f.removed && bridge::leads_to(histories_of(outputs), *f.node))
-      refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
-    if (!f.late || f.done || f.removed) continue;
-    const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
+  refuse_removed(outputs);
+  for (const LateHook& h : late_hooks_) {
+    if (h.done || h.removed) continue;
+    const at::Tensor& t = THPVariable_Unpack(h.hooked.ptr());
     renew_history(t);
-    if (heap().tracked(f.hooked)->source.valid()) {  // it has its node already
-      if (torch::autograd::impl::gradient_edge(t).function != f.node)
-        refuse_function(f, BreakId::torch_call, "a hook of what is written");
+    if (heap().tracked(h.hooked)->source.valid()) {  // it has its node already
+      if (torch::autograd::impl::gradient_edge(t).function != h.node)
+        h.place.refuse(BreakId::torch_call, "a hook of what is written");
       continue;
     }
     const at::Tensor taker = taker_of_gradients(t, outputs);
     if (!taker.defined() || !taker.is_same(t))
-      refuse_function(f, BreakId::torch_call, "a hook of what shares memory");
-    if (t._version() != *f.late || torch::autograd::impl::gradient_edge(t).function != f.node)
-      refuse_function(f, BreakId::torch_call, "a hook of what is written");
+      h.place.refuse(BreakId::torch_call, "a hook of what shares memory");
+    refuse_changed(h);
   }
 }
 
@@ -102,8 +104,7 @@ void Graphs::note_copies(const py::object& tensors, const py::object& copies) {
     const at::Tensor &t = THPVariable_Unpack(of[i].ptr()), &c = THPVariable_Unpack(made[i].ptr());
     if (!t.requires_grad()) continue;
     copied_.push_back({t, c, writes_to_memory(innermost(t).storage()),
-                       writes_to_memory(innermost(c).storage()), frames().user_stack().frames(),
-                       frames().places_to_stop()});
+                       writes_to_memory(innermost(c).storage()), frames().here()});
   }
 }
 
@@ -129,30 +130,26 @@ void Graphs::refuse_copies(const std::vector<at::Tensor>& outputs) const {
     if (count[of] < 2 && writes_to_memory(innermost(c.tensor).storage()) == c.writes &&
         writes_to_memory(innermost(c.copy).storage()) == c.writes_to_copy)
       continue;
-    Break b(BreakId::torch_call, "a write to what a module with backward hooks gets or gives");
-    b.stack = copied_[of].stack;
-    b.steps = copied_[of].steps;
-    throw b;
+    copied_[of].place.refuse(BreakId::torch_call,
+                             "a write to what a module with backward hooks gets or gives");
   }
 }
 
 // The tensors with hooks of this kind that a backward from `roots` comes by.
 Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) {
+  refuse_removed(roots);
   Arguments out;
   torch::autograd::edge_list from;
-  for (const CustomFunction& f : custom_functions_) {
-    if (f.late.has_value() == f.removed) continue;
+  for (const LateHook& h : late_hooks_) {
+    if (h.removed) continue;
     if (from.empty()) from = histories_of(roots);
-    if (!bridge::leads_to(from, *f.node)) continue;
-    if (f.removed) refuse_function(f, BreakId::torch_call, "a backward behind a hook's removal");
-    if (heap().tracked(f.hooked)->source.valid())
-      refuse_function(f, BreakId::torch_call, "a hook of an input");
-    const at::Tensor& t = THPVariable_Unpack(f.hooked.ptr());
-    renew_history(t);
-    if (t._version() != *f.late || torch::autograd::impl::gradient_edge(t).function != f.node)
-      refuse_function(f, BreakId::torch_call, "a hook of what is written");
-    if (std::ranges::none_of(out, [&](const py::object& o) { return o.is(f.hooked); }))
-      out.push_back(f.hooked);
+    if (!bridge::leads_to(from, *h.node)) continue;
+    if (heap().tracked(h.hooked)->source.valid())
+      h.place.refuse(BreakId::torch_call, "a hook of an input");
+    renew_history(THPVariable_Unpack(h.hooked.ptr()));
+    refuse_changed(h);
+    if (std::ranges::none_of(out, [&](const py::object& o) { return o.is(h.hooked); }))
+      out.push_back(h.hooked);
   }
   return out;
 }
@@ -169,9 +166,9 @@ py::object Graphs::call_hooks(const char* function, const py::object& hooks,
 py::object Graphs::call_late_hooks(const py::object& tensor, const py::object& gradient,
                                    bool runs) {
   py::dict hooks, of_node;
-  for (const CustomFunction& f : custom_functions_) {
-    py::dict& to = f.of_node ? of_node : hooks;
-    if (f.late && f.hook && !f.removed && f.hooked.is(tensor)) to[py::int_(to.size())] = f.hook;
+  for (const LateHook& h : late_hooks_) {
+    py::dict& to = h.of_node ? of_node : hooks;
+    if (h.hook && !h.removed && h.hooked.is(tensor)) to[py::int_(to.size())] = h.hook;
   }
   if (gradient.is_none())
     throw Break(BreakId::torch_call, "hooks of a tensor that no gradient comes to");
@@ -213,33 +210,33 @@ py::object Graphs::record_in_pieces(
 
 // What was called in a backward that has used up the graph behind a tensor is not to be registered.
 void Graphs::end_late_hooks(const Arguments& tensors) {
-  for (CustomFunction& f : custom_functions_)
-    if (f.late && std::ranges::any_of(tensors, [&](auto& t) { return t.is(f.hooked); }))
-      f.done = true;
+  for (LateHook& h : late_hooks_)
+    h.done |= std::ranges::any_of(tensors, [&](auto& t) { return t.is(h.hooked); });
 }
 
 bool Graphs::is_removed_hook(const py::object& handle) const {
-  return std::ranges::any_of(custom_functions_, [&](const CustomFunction& f) {
-    return f.late && f.removed && f.late_handle.is(handle);
-  });
+  return std::ranges::any_of(late_hooks_,
+                             [&](const LateHook& h) { return h.removed && h.handle.is(handle); });
 }
 
 bool Graphs::is_done_hook(const py::object& handle) const {
-  return std::ranges::any_of(custom_functions_, [&](const CustomFunction& f) {
-    return f.done && f.late_handle.is(handle);
-  });
+  return std::ranges::any_of(late_hooks_,
+                             [&](const LateHook& h) { return h.done && h.handle.is(handle); });
 }
 
-// The handle of a hook that was recorded.
+// Of a hook of the tensor; no handle: it is used for something else.
 void Graphs::remove_hook(const py::object& handle, const py::object& tensor) {
-  for (CustomFunction& f : custom_functions_)
-    if (f.late && handle && f.late_handle.is(handle)) return void(f.removed = true);
-  for (CustomFunction& f : custom_functions_) {
-    if (!f.hooked.is(tensor) || (handle && !handle.is(f.late ? f.late_handle : f.handle))) continue;
+  constexpr const char* kUsed = "a hook whose handle is used";
+  for (LateHook& h : late_hooks_) {
+    if (handle && h.handle.is(handle)) return void(h.removed = true);
+    if (!handle && h.hooked.is(tensor)) h.place.refuse(BreakId::torch_call, kUsed);
+  }
+  for (Hook& h : hooks_) {
+    if (!h.hooked.is(tensor) || (handle && !handle.is(h.handle))) continue;
+    if (!handle) h.place.refuse(BreakId::torch_call, kUsed);
     // Behind a backward that has freed the graph nobody calls it.
-    if (handle && f.handle && spent_.contains(f.node.get())) return void(f.removed = true);
-    if (handle && f.handle) throw HooksLate();  // it is not called from there on
-    refuse_function(f, BreakId::torch_call, "a hook whose handle is used");
+    if (!spent_.contains(h.node.get())) throw HooksLate();  // it is not called from there on
+    return void(h.removed = true);
   }
 }
 
@@ -387,11 +384,11 @@ bool Graphs::retain_gradient(const py::object& tensor) {
 
 // What backwards of the code have left, for tensors that live on.
 void Graphs::keep_retained() {
-  for (const CustomFunction& f : custom_functions_) {
-    if (!f.late || f.hook) continue;
-    const py::object& gradient = retained_.at(f.hooked.ptr());
+  for (const LateHook& h : late_hooks_) {
+    if (h.hook) continue;
+    const py::object& gradient = retained_.at(h.hooked.ptr());
     if (!gradient.is_none())
-      calls().call_behind(of_gradients("keep_gradient"), {f.hooked, gradient, f.late_handle});
+      calls().call_behind(of_gradients("keep_gradient"), {h.hooked, gradient, h.handle});
   }
 }
 

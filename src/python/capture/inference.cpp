@@ -51,10 +51,7 @@ const py::object& inference_function() {
 }
 
 void Inference::refuse_block(const char* why) const {
-  Break b(BreakId::torch_call, "torch.inference_mode, ", why);
-  b.stack = first_stack_;
-  b.steps = first_steps_;
-  throw b;
+  first_.refuse(BreakId::torch_call, cat("torch.inference_mode, ", why));
 }
 
 // As c10::InferenceMode: grad mode comes with it.
@@ -67,10 +64,7 @@ void Inference::enter(bool mode) {
                 "itself");
   if (mode && !now) {
     refuse_writes();
-    if (!was_entered_) {
-      first_steps_ = frames().places_to_stop();
-      first_stack_ = frames().user_stack().frames();
-    }
+    if (!was_entered_) first_ = frames().here();
     was_entered_ = true;
     open_ = blocks_.size() + 1;
   }

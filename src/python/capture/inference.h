@@ -46,8 +46,7 @@ class Inference : public Part {
   std::vector<bool> blocks_;  // that stand around the code: grad mode in front of each
   size_t open_ = 0;           // the block that switches inference mode on, from 1
   bool was_entered_ = false;
-  std::vector<size_t> first_steps_;  // in front of the first one that there was
-  std::vector<ir::Frame> first_stack_;
+  Place first_;  // of the blocks that there were
   std::unordered_map<const c10::StorageImpl*, Memory> memory_;
   std::vector<at::Tensor> views_;  // made in a block, of memory of normal tensors
 };

@@ -38,17 +38,12 @@ void Graphs::note_leaf(const py::object& made) {
   if (!(t.requires_grad() || is_parameter) || !t.is_leaf() || inner_ != nullptr || is_wrapped(t) ||
       heap().tracked(made)->source.valid())
     return;
-  made_leaves_.try_emplace(
-      made.ptr(), MadeLeaf{py::none(), frames().user_stack().frames(), frames().places_to_stop()});
+  made_leaves_.try_emplace(made.ptr(), MadeLeaf{py::none(), frames().here()});
 }
 
 void Graphs::refuse_made_leaf(py::handle tensor) const {
   auto it = made_leaves_.find(tensor.ptr());
-  if (it == made_leaves_.end()) return;
-  Break b(BreakId::made_leaf, "");
-  b.stack = it->second.stack;
-  b.steps = it->second.steps;
-  throw b;
+  if (it != made_leaves_.end()) it->second.place.refuse(BreakId::made_leaf, "");
 }
 
 // What such a leaf, or a tensor that retains its gradient, has as its `grad`; null for all else.
@@ -84,8 +79,7 @@ void Graphs::change_leaf(const py::object& tensor, bool wanted) {
       !(real.is_floating_point() || real.is_complex()))
     refuse();
   if (changed_.insert(tensor.ptr()).second)
-    changed_leaves_.push_back(
-        {tensor, !wanted, frames().user_stack().frames(), frames().places_to_stop()});
+    changed_leaves_.push_back({tensor, !wanted, frames().here()});
   record(ir::NodeKind::CallMethod, "requires_grad_", {}, {tensor, py::bool_(wanted)}, {});
 }
 
@@ -123,12 +117,8 @@ void Graphs::restore_leaves(const std::vector<at::Tensor>& outputs) {
   for (const ChangedLeaf& leaf : changed_leaves_) {
     const at::Tensor& t = THPVariable_Unpack(leaf.tensor.ptr());
     if ((!leaf.before && reached.contains(t.unsafeGetTensorImpl())) ||
-        holder.at(t.storage().unsafeGetStorageImpl()) == nullptr) {
-      Break b(BreakId::tensor_attribute, "a change of requires_grad");
-      b.stack = leaf.stack;
-      b.steps = leaf.steps;
-      throw b;
-    }
+        holder.at(t.storage().unsafeGetStorageImpl()) == nullptr)
+      leaf.place.refuse(BreakId::tensor_attribute, "a change of requires_grad");
     t.set_requires_grad(leaf.before);
   }
 }

@@ -472,8 +472,8 @@ void Graphs::finish(std::span<const py::object> values) {
   for (const auto& l : iterators().all())  // nothing would close it
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
-  for (const CustomFunction& f : custom_functions_)
-    if (f.handle && plan.makes(f.handle)) throw HooksLate();
+  for (const Hook& h : hooks_)
+    if (plan.makes(h.handle)) throw HooksLate();
   for (const py::object& id : hook_ids_)
     if (plan.makes(id)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);

@@ -230,8 +230,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return result;
   }
   note_results(result, ir_now().graph.node(id).outputs[0]);
-  if (bridge::heard().sparse != before.sparse && inner_ == nullptr)
-    sparse_calls_.push_back(noted_here(CustomFunction()));
+  if (bridge::heard().sparse != before.sparse && inner_ == nullptr && !sparse_call_)
+    sparse_call_ = frames().here();
   if (inference().is_open()) inference().note_results(result, seen, named);
   if (named.contains("requires_grad") && is_tensor_object(result.ptr())) note_leaf(result);
   for (const TorchWarning& w : warnings) calls().warn_behind(w);
@@ -323,9 +323,9 @@ void Graphs::finish_recording(const std::vector<at::Tensor>& outputs,
     if (sizes().symbolic()) throw WithoutSymbols{e.what()};
     return refuse_data();
   }
-  for (const CustomFunction& f : custom_functions_)
-    for (uint32_t i = 0; f.late && i < outputs.size(); i++)
-      if (outputs[i].is_same(THPVariable_Unpack(f.hooked.ptr()))) r.gradients.shown.push_back(i);
+  for (const LateHook& h : late_hooks_)
+    for (uint32_t i = 0; i < outputs.size(); i++)
+      if (outputs[i].is_same(THPVariable_Unpack(h.hooked.ptr()))) r.gradients.shown.push_back(i);
   // Arrays that share memory do not look so: their tensors have storages of their own.
   if (arrays().are_inputs() && !r.graph.mutations.empty() && example_inputs.size() > 1)
     throw Break(BreakId::numpy, "memory that arrays may share is written");

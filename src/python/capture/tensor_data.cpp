@@ -34,8 +34,7 @@ void Graphs::give_data(const py::object& tensor, const py::object& value) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   const auto is_its = [&](const DataGiven& d) { return d.tensor.is(tensor); };
   if (std::ranges::none_of(data_given_, is_its)) {
-    data_given_.push_back({tensor, t.storage(), t.storage_offset(), frames().user_stack().frames(),
-                           frames().places_to_stop()});
+    data_given_.push_back({tensor, t.storage(), t.storage_offset(), frames().here()});
     recorder_->keep_memory(t);
   }
   static const py::object& function =
@@ -57,11 +56,8 @@ void Graphs::keep_data() {
 
 // Who replays the graph would not know what the inputs came with.
 void Graphs::refuse_data() const {
-  if (data_given_.empty()) return;
-  Break b(BreakId::tensor_attribute, "assignment to data");
-  b.stack = data_given_[0].stack;
-  b.steps = data_given_[0].steps;
-  throw b;
+  if (!data_given_.empty())
+    data_given_[0].place.refuse(BreakId::tensor_attribute, "assignment to data");
 }
 
 }  // namespace oxy::python

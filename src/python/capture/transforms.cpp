@@ -41,11 +41,8 @@ void Graphs::refuse_in_transform(const char* what) {
 
 // A tensor that a transform has wrapped lives on where it has ended.
 void Graphs::refuse_wrapped(const at::Tensor& t) const {
-  if (!is_wrapped(t)) return;
-  Break b(BreakId::functional_transform, "a tensor of its own lives on behind it");
-  b.stack = transform_stack_;
-  b.steps = transform_steps_;
-  throw b;
+  if (is_wrapped(t))
+    transforms_.refuse(BreakId::functional_transform, "a tensor of its own lives on behind it");
 }
 
 // A level begins. Inside of the outermost one no frame is left.
@@ -54,9 +51,9 @@ void Graphs::enter_transform() {
     throw Break(BreakId::functional_transform, "in inference mode");
   if (is_transformed()) return;
   refuse_in_transform("a level of forward AD");
-  const std::vector<size_t> steps = frames().places_to_stop();
-  transform_steps_.insert(transform_steps_.begin(), steps.begin(), steps.end());
-  transform_stack_ = frames().user_stack().frames();
+  Place place = frames().here();
+  place.steps.insert(place.steps.end(), transforms_.steps.begin(), transforms_.steps.end());
+  transforms_ = std::move(place);
 }
 
 // Called for real: what comes next runs under it. The graph gets the same.
