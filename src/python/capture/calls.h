@@ -149,6 +149,12 @@ class Calls : public Part {
   // `generic`: as type.__call__ does, whatever the metaclass says.
   py::object call_type(py::handle type, Arguments args, Keywords kwargs, bool generic = false);
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
+  py::object call_module_function(py::handle callable, const std::string& name, Arguments args,
+                                  Keywords kwargs);
+  py::object call_class_method(py::handle callable, const py::object& self, const std::string& name,
+                               Arguments args, Keywords kwargs);
+  py::object call_container_method(py::handle callable, const py::object& self,
+                                   const std::string& name, Arguments args, Keywords kwargs);
   std::vector<py::object> bind_arguments(py::handle function, Arguments args, Keywords kwargs);
   py::object is_leaf(py::handle tensor, py::handle name);
   py::object gradient(py::handle tensor, py::handle name);

@@ -64,16 +64,6 @@ bool takes_whole(const std::string& name, size_t argument) {
   return (argument == 0 && to_the_end) || (traits & native::TakesEach) != 0;
 }
 
-// The variable `memo` of a function of the module copy.
-py::object table_of_copies(const TracedFrame& f) {
-  for (size_t i = 0; i < f.fast.size(); i++) {
-    PyObject* name = slot_name(f.code, static_cast<int>(i));
-    if (!f.fast[i] || PyUnicode_CompareWithASCIIString(name, "memo") != 0) continue;
-    return PyCell_Check(f.fast[i].ptr()) ? borrow(PyCell_GET(f.fast[i].ptr())) : f.fast[i];
-  }
-  return {};
-}
-
 // dict's method, where OrderedDict has one of its own: it leaves the order as it is.
 bool is_hidden_by_ordered_dict(PyObject* bound) {
   PyObject* descriptor = method_descriptor(bound);
@@ -175,152 +165,47 @@ bool is_polyfill(py::handle o) {
                             : view_of(PyDict_GetItemString(type_dict(Py_TYPE(p)), "__module__")));
 }
 
-py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {
-  PyObject* p = callable.ptr();
-  const std::string name = name_of(callable);
-  if (is_unbound_native(p)) {
-    if (args.empty()) type_error("unbound method ", name, " needs an argument");
-    py::object self = args.front();
-    args.erase(args.begin());
-    if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
-    if (is_symbolic(self))
-      return call(objects().load_attr(self, py::str(name)), std::move(args), std::move(kwargs));
-    auto* type = (PyObject*)Py_TYPE(self.ptr());
-    return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
-                       std::move(kwargs));
-  }
-  py::object self = steal(PyObject_GetAttr(p, names().self_));
-  if (is_plain_cpu(self)) {
-    if (name == "__enter__") return set_default_devices(default_devices() + 1), self;
-    if (name == "__exit__" && default_devices() + (WithoutDefaultDevice::is_set() ? 1 : 0) > 0)
-      return set_default_devices(default_devices() - 1), py::none();
-  }
-  // What it holds is guarded where it was found, and the methods of its base read nothing else.
-  if (heap().exists(self) && is_derived_value(self.ptr()) && !name.starts_with("__"))
-    return call(py::object(plain_value(self.ptr()).attr(name.c_str())), std::move(args),
-                std::move(kwargs));
-  if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
-  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
-  if (is_symbolic_int(self) && is_own_of_size(name)) return call_real(callable, args, kwargs);
-  if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
-    return iterators().make_chain(args[0]);
-  // Keys of the table that copy.deepcopy keeps of what it has seen.
-  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 &&
-      !frames().stack().empty() && module_of(frames().stack().back()->function) == "copy") {
-    if (const py::object table = table_of_copies(*frames().stack().back());
-        table && heap().exists(table))
-      throw Break(BreakId::builtin_call, "id() for a table of before the call");
-    return heap().id_of(args[0]);
-  }
-  if (name == "id" && module_of(callable) == "builtins" && args.size() == 1 &&
-      heap().exists(args[0]) && !heap().is_tensor(args[0])) {
-    const Tracked& k = *heap().tracked(args[0]);
-    const py::object& real = k.original ? k.original : args[0];
-    heap().guard(GuardKind::IdIs, k.source, real);
-    return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
-  }
+// Known by name, of plain arguments.
+py::object Calls::call_module_function(py::handle callable, const std::string& name, Arguments args,
+                                       Keywords kwargs) {
+  const std::string module = module_of(callable);
+  if (module == "_operator" && kwargs.empty())
+    if (auto done = objects().call_operator(callable, name, args)) return *done;
+  if (module == "_contextvars") throw Break(BreakId::context_variable, name);
+  const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
+  if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
+  if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
+  sizes().make_plain(args, kwargs);
+  for (auto& a : args) a = plain_contents(arrays().with_scalars(a), callable);
+  for (const auto& [key, a] : kwargs) require_plain(a, callable);
+  return call_real(callable, args, kwargs);
+}
+
+// A method of a metaclass, or a class method.
+py::object Calls::call_class_method(py::handle callable, const py::object& self,
+                                    const std::string& name, Arguments args, Keywords kwargs) {
+  if (name == "__call__") return call_type(self, std::move(args), std::move(kwargs), true);
+  if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
+    throw Break(BreakId::side_effect, "type.", name);
+  if (name == "__getattribute__" || name == "__subclasses__" || name == "__dir__")
+    throw Break(BreakId::attribute_protocol, "type.", name);
+  if (name == "apply" && module_of(callable).empty())
+    return call_autograd_function(self, std::move(args), std::move(kwargs));
+  if (name != "__class_getitem__" &&
+      !(class_method_traits(callable, as_type(self), name) & native::Pure))
+    throw Break(BreakId::builtin_call, as_type(self)->tp_name, ".", name);
+  if (name == "fromkeys" && !args.empty()) args[0] = heap().contents(args[0]);
+  for (const auto& a : args)
+    if (heap().exists(a) && name != "fromkeys") throw Break(BreakId::builtin_on_existing, name);
+  if (name != "fromkeys") sizes().make_plain(args, kwargs);  // it only keeps them
+  return call_real(callable, args, kwargs);
+}
+
+// A method of a container, a text, a number or an exception.
+py::object Calls::call_container_method(py::handle callable, const py::object& self,
+                                        const std::string& name, Arguments args, Keywords kwargs) {
   const bool compares = (method_traits(name) & native::Compares) != 0;
-  if (compares || name == "get")
-    for (py::object& a : args) a = arrays().with_scalars(a);
-  if (!args.empty() && (PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr())))
-    args[0] = arrays().as_key(args[0]);
-  // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
-  // another one's items as they lie there.
-  for (size_t i = 0; i < args.size(); i++) {
-    const bool as_it_lies =
-        PyDict_Check(self.ptr()) || (PyAnySet_Check(self.ptr()) && PyAnySet_Check(args[i].ptr()));
-    if (!as_it_lies && takes_whole(name, i) && !heap().is_tensor(args[i]) &&
-        (objects().special_method(args[i], names().iter_) || iterators().goes_by_items(args[i]))) {
-      args[i] = iterators().items_to_add(args[i]);
-      continue;
-    }
-    const bool runs =
-        iterators().lazy(args[i]) || (heap().exists(args[i]) && PyIter_Check(args[i].ptr()));
-    if (!runs || keeps_arguments(name) || compares) continue;
-    const bool makes = name == "__new__" && i == 1 &&
-                       (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
-                        self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
-    if (!makes && !takes_whole(name, i))
-      throw Break(BreakId::builtin_call, name, " of an iterator");
-    args[i] = iterators().items_to_add(args[i]);
-  }
-  if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
-                                     (name == "update" || name == "fromkeys")))
-    for (const py::object& a : args) arrays().guard_keys_in(a);
-  if (name == "__new__" && PyType_Check(self.ptr())) {
-    if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
-    refuse_to_make(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
-    for (size_t i = 1; i < args.size(); i++)
-      if (heap().exists(args[i]) && !is_derived_value(args[i].ptr()))
-        args[i] = heap().contents(args[i]);
-    return call_real(callable, args, kwargs);
-  }
-  if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
-    return objects().module_member(self, args[0]);
-  if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p))) {
-    const std::string module = module_of(callable);
-    if (module == "_operator" && kwargs.empty())
-      if (auto done = objects().call_operator(callable, name, args)) return *done;
-    if (module == "_contextvars") throw Break(BreakId::context_variable, name);
-    const uint32_t traits = native_traits(module, "", name) | native_traits(module, "", "*");
-    if (name == "locals" && module == "builtins" && args.empty() && kwargs.empty())
-      return frames().locals();
-    if (traits & native::ReadsFrame) throw Break(BreakId::frame_access, name);
-    if (!(traits & native::Pure)) throw Break(BreakId::builtin_call, module, ".", name);
-    sizes().make_plain(args, kwargs);
-    for (auto& a : args) a = plain_contents(arrays().with_scalars(a), callable);
-    for (const auto& [key, a] : kwargs) require_plain(a, callable);
-    return call_real(callable, args, kwargs);
-  }
-  if (name == "__reduce_ex__" && args.size() == 1)
-    if (auto parts = reduce_plain(self)) return *parts;
-  if (PyType_Check(self.ptr())) {
-    if (name == "__call__") return call_type(self, std::move(args), std::move(kwargs), true);
-    if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
-      throw Break(BreakId::side_effect, "type.", name);
-    if (name == "__getattribute__" || name == "__subclasses__" || name == "__dir__")
-      throw Break(BreakId::attribute_protocol, "type.", name);
-    if (name == "apply" && module_of(callable).empty())
-      return call_autograd_function(self, std::move(args), std::move(kwargs));
-    if (name != "__class_getitem__" &&
-        !(class_method_traits(callable, as_type(self), name) & native::Pure))
-      throw Break(BreakId::builtin_call, as_type(self)->tp_name, ".", name);
-    if (name == "fromkeys" && !args.empty()) args[0] = heap().contents(args[0]);
-    for (const auto& a : args)
-      if (heap().exists(a) && name != "fromkeys") throw Break(BreakId::builtin_on_existing, name);
-    if (name != "fromkeys") sizes().make_plain(args, kwargs);  // it only keeps them
-    return call_real(callable, args, kwargs);
-  }
-  if (name == "__init__" && args.empty() && kwargs.empty()) {
-    const bool exception = PyExceptionInstance_Check(self.ptr());
-    if (exception && heap().exists(self))
-      throw Break(BreakId::side_effect, "__init__ of an exception");
-    if (exception) return call_real(callable, args, kwargs);  // its args are () now
-    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
-    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
-    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
-  }
-  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 &&
-      !heap().exists(self) &&
-      (name == "getter" || name == "setter" || name == "deleter" || name == "__init__"))
-    return call_real(callable, args, kwargs);
-  const bool stores =
-      (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);
-  if (stores || (name == "__getattribute__" && args.size() == 1)) {
-    require_name(args[0]);
-    if (!stores) return objects().load_instance_attr(self, args[0], true);
-    objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
-    return py::none();
-  }
-  if (is_found_in_text(self)) {
-    if (heap().exists(self)) heap().guard(GuardKind::IdIs, heap().source_of(self), self);
-    if (auto done = call_of_texts(callable, args, kwargs)) return *done;
-  }
-  if (name == "__next__" && args.empty() && kwargs.empty() && PyIter_Check(self.ptr())) {
-    if (py::object item = iterators().iter_next(self)) return item;
-    iterators().stop_iteration();
-  }
-  py::object target = borrow(p);
+  py::object target = borrow(callable);
   const bool of_proxy = Py_TYPE(self.ptr()) == &PyDictProxy_Type && !name.starts_with("__");
   if (of_proxy && !heap().exists(self))  // made by the captured code, of a dict
     if (const py::object dict = dict_inside(self))
@@ -329,7 +214,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
       dict && (method_traits(name) & native::Reads) != 0)
     return call_method(dict, name, std::move(args), std::move(kwargs));
   if (heap().exists(self)) {
-    if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(p))
+    if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(callable.ptr()))
       throw Break(BreakId::side_effect, "dict.", name, " of an OrderedDict");
     if (auto done = effects().change_existing(self, name, args, kwargs)) return *done;
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
@@ -391,6 +276,111 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     if (name == "index") require_plain(args, kwargs, callable);  // the error has its text
     throw;
   }
+}
+
+py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwargs) {
+  PyObject* p = callable.ptr();
+  const std::string name = name_of(callable);
+  if (is_unbound_native(p)) {
+    if (args.empty()) type_error("unbound method ", name, " needs an argument");
+    py::object self = args.front();
+    args.erase(args.begin());
+    if (heap().is_tensor(self)) return call_method(self, name, args, kwargs);
+    if (is_symbolic(self))
+      return call(objects().load_attr(self, py::str(name)), std::move(args), std::move(kwargs));
+    auto* type = (PyObject*)Py_TYPE(self.ptr());
+    return call_native(steal(Py_TYPE(p)->tp_descr_get(p, self.ptr(), type)), std::move(args),
+                       std::move(kwargs));
+  }
+  py::object self = steal(PyObject_GetAttr(p, names().self_));
+  if (is_plain_cpu(self)) {
+    if (name == "__enter__") return set_default_devices(default_devices() + 1), self;
+    if (name == "__exit__" && default_devices() + (WithoutDefaultDevice::is_set() ? 1 : 0) > 0)
+      return set_default_devices(default_devices() - 1), py::none();
+  }
+  // What it holds is guarded where it was found, and the methods of its base read nothing else.
+  if (heap().exists(self) && is_derived_value(self.ptr()) && !name.starts_with("__"))
+    return call(py::object(plain_value(self.ptr()).attr(name.c_str())), std::move(args),
+                std::move(kwargs));
+  if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
+  if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
+  if (is_symbolic_int(self) && is_own_of_size(name)) return call_real(callable, args, kwargs);
+  if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")
+    return iterators().make_chain(args[0]);
+  const bool compares = (method_traits(name) & native::Compares) != 0;
+  if (compares || name == "get")
+    for (py::object& a : args) a = arrays().with_scalars(a);
+  if (!args.empty() && (PyDict_Check(self.ptr()) || PyAnySet_Check(self.ptr())))
+    args[0] = arrays().as_key(args[0]);
+  // An iterator that was there before is not asked for real, nor a user's __iter__. A set takes
+  // another one's items as they lie there.
+  for (size_t i = 0; i < args.size(); i++) {
+    const bool as_it_lies =
+        PyDict_Check(self.ptr()) || (PyAnySet_Check(self.ptr()) && PyAnySet_Check(args[i].ptr()));
+    if (!as_it_lies && takes_whole(name, i) && !heap().is_tensor(args[i]) &&
+        (objects().special_method(args[i], names().iter_) || iterators().goes_by_items(args[i]))) {
+      args[i] = iterators().items_to_add(args[i]);
+      continue;
+    }
+    const bool runs =
+        iterators().lazy(args[i]) || (heap().exists(args[i]) && PyIter_Check(args[i].ptr()));
+    if (!runs || keeps_arguments(name) || compares) continue;
+    const bool makes = name == "__new__" && i == 1 &&
+                       (self.ptr() == reinterpret_cast<PyObject*>(&PyTuple_Type) ||
+                        self.ptr() == reinterpret_cast<PyObject*>(&PyFrozenSet_Type));
+    if (!makes && !takes_whole(name, i))
+      throw Break(BreakId::builtin_call, name, " of an iterator");
+    args[i] = iterators().items_to_add(args[i]);
+  }
+  if (PyAnySet_Check(self.ptr()) || ((PyDict_Check(self.ptr()) || PyType_Check(self.ptr())) &&
+                                     (name == "update" || name == "fromkeys")))
+    for (const py::object& a : args) arrays().guard_keys_in(a);
+  if (name == "__new__" && PyType_Check(self.ptr())) {
+    if (args.empty() || !PyType_Check(args[0].ptr())) type_error("__new__ needs a type");
+    refuse_to_make(reinterpret_cast<PyTypeObject*>(args[0].ptr()));
+    for (size_t i = 1; i < args.size(); i++)
+      if (heap().exists(args[i]) && !is_derived_value(args[i].ptr()))
+        args[i] = heap().contents(args[i]);
+    return call_real(callable, args, kwargs);
+  }
+  if (name == "__getattribute__" && PyModule_Check(self.ptr()) && args.size() == 1)
+    return objects().module_member(self, args[0]);
+  if (PyModule_Check(self.ptr()) || (self.is_none() && PyCFunction_Check(p)))
+    return call_module_function(callable, name, args, kwargs);
+  if (name == "__reduce_ex__" && args.size() == 1)
+    if (auto parts = reduce_plain(self)) return *parts;
+  if (PyType_Check(self.ptr()))
+    return call_class_method(callable, self, name, std::move(args), std::move(kwargs));
+  if (name == "__init__" && args.empty() && kwargs.empty()) {
+    const bool exception = PyExceptionInstance_Check(self.ptr());
+    if (exception && heap().exists(self))
+      throw Break(BreakId::side_effect, "__init__ of an exception");
+    if (exception) return call_real(callable, args, kwargs);  // its args are () now
+    const bool empties = PyList_Check(self.ptr()) || PySet_Check(self.ptr()) || is_deque(self);
+    auto* base = reinterpret_cast<PyObject*>(builtin_base(Py_TYPE(self.ptr())));
+    return empties ? call_native(py::handle(base).attr("clear"), {self}, {}) : py::none();
+  }
+  if (PyObject_TypeCheck(self.ptr(), &PyProperty_Type) && args.size() == 1 &&
+      !heap().exists(self) &&
+      (name == "getter" || name == "setter" || name == "deleter" || name == "__init__"))
+    return call_real(callable, args, kwargs);
+  const bool stores =
+      (name == "__setattr__" && args.size() == 2) || (name == "__delattr__" && args.size() == 1);
+  if (stores || (name == "__getattribute__" && args.size() == 1)) {
+    require_name(args[0]);
+    if (!stores) return objects().load_instance_attr(self, args[0], true);
+    objects().store_generic_attr(self, args[0], args.size() == 2 ? args[1] : py::object());
+    return py::none();
+  }
+  if (is_found_in_text(self)) {
+    if (heap().exists(self)) heap().guard(GuardKind::IdIs, heap().source_of(self), self);
+    if (auto done = call_of_texts(callable, args, kwargs)) return *done;
+  }
+  if (name == "__next__" && args.empty() && kwargs.empty() && PyIter_Check(self.ptr())) {
+    if (py::object item = iterators().iter_next(self)) return item;
+    iterators().stop_iteration();
+  }
+  return call_container_method(callable, self, name, std::move(args), std::move(kwargs));
 }
 
 }  // namespace oxy::python

@@ -684,12 +684,34 @@ bool is_around_repr(PyCodeObject* code) {
   return codes.contains(borrow(reinterpret_cast<PyObject*>(code)));
 }
 
-// What they know an object and a thread by while it is shown: nobody else sees it.
-Meant number_of_shown(Capture& c, const py::object& o) {
-  if (!is_around_repr(c.frames.stack().back()->code)) return nothing;
-  return py::int_(reinterpret_cast<uintptr_t>(o.ptr()));
+// The variable `memo` of a function of the module copy.
+py::object table_of_copies(const TracedFrame& f) {
+  for (size_t i = 0; i < f.fast.size(); i++) {
+    PyObject* name = slot_name(f.code, static_cast<int>(i));
+    if (!f.fast[i] || PyUnicode_CompareWithASCIIString(name, "memo") != 0) continue;
+    return PyCell_Check(f.fast[i].ptr()) ? borrow(PyCell_GET(f.fast[i].ptr())) : f.fast[i];
+  }
+  return {};
 }
 
+// What these know an object by while it is shown nobody else sees.
+Meant identity(Capture& c, const py::object& o) {
+  const auto& stack = c.frames.stack();
+  if (is_around_repr(stack.back()->code)) return py::int_(reinterpret_cast<uintptr_t>(o.ptr()));
+  // Keys of the table that copy.deepcopy keeps of what it has seen.
+  if (module_of(stack.back()->function) == "copy") {
+    if (const py::object table = table_of_copies(*stack.back()); table && c.heap.exists(table))
+      throw Break(BreakId::builtin_call, "id() for a table of before the call");
+    return c.heap.id_of(o);
+  }
+  if (!c.heap.exists(o) || c.heap.is_tensor(o)) return nothing;
+  const Tracked& k = *c.heap.tracked(o);
+  const py::object& real = k.original ? k.original : o;
+  c.heap.guard(GuardKind::IdIs, k.source, real);
+  return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
+}
+
+// The same of a thread.
 Meant number_of_showing_thread(Capture& c) {
   if (!is_around_repr(c.frames.stack().back()->code)) return nothing;
   return py::int_(PyThread_get_thread_ident());
