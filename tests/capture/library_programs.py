@@ -3,6 +3,7 @@ n, items, table, thing)` (the arguments and names of tests/property/python_prelu
 names those that are more than one graph."""
 
 BREAKS = {
+    "classes of iterators": "another one is followed in the place of those of itertools",
     "contexts": "they are CPython's own",
     "contextvars": "setting a variable is CPython's own",
     "random and time": "they are not the same for every call",
@@ -69,6 +70,117 @@ def main(x, n, items, table, thing):
     except ValueError as e:
         info = sys.exc_info()
         return kept.seen, info[0], info[1] is e, info[2] is None, x + n
+""",
+    "tracebacks": """
+def fail(k):
+    if k:
+        fail(k - 1)
+    raise ValueError(k)
+
+def main(x, n, items, table, thing):
+    def lines(e):
+        out, trace = [], e.__traceback__
+        while trace is not None:
+            out.append(trace.tb_lineno)
+            trace = trace.tb_next
+        return out
+
+    out = [KeyError(3).__traceback__]
+    try:
+        fail(n)
+    except ValueError as e:
+        kept, trace = e, e.__traceback__
+        out += [lines(e), trace is e.__traceback__, trace.tb_next is e.__traceback__.tb_next]
+    try:
+        try:
+            raise kept
+        except ValueError as e:
+            out.append(lines(e))
+            e.__traceback__ = None
+            out.append(lines(e))
+            raise
+    except ValueError as e:
+        out.append(lines(e))
+        e.__traceback__ = trace
+        out += [lines(e), e.__traceback__ is trace]
+        out += [e.with_traceback(trace.tb_next) is e, lines(e)]
+    try:
+        raise KeyError(1).with_traceback(trace)
+    except KeyError as e:
+        out.append(lines(e))
+    try:
+        KeyError(2).__traceback__ = 5
+    except TypeError as e:
+        out.append(str(e))
+    return x + 1, out
+""",
+    "exit stacks and exceptions": """
+def main(x, n, items, table, thing):
+    with contextlib.ExitStack() as stack:
+        for i in items:
+            stack.enter_context(managed(i))
+        x = x + 1
+        raise ValueError(n)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(Manager("a", KeyError))
+            @stack.callback
+            def fail():
+                raise IndexError("in a callback")
+            raise ValueError(n)
+    except IndexError as e:
+        return x, list(notes), e.args, repr(e.__context__)
+""",
+    "singledispatchmethod": """
+class Kinds:
+    @functools.singledispatchmethod
+    def of(self, o):
+        return "any"
+
+    @of.register
+    def _(self, o: int):
+        return o * 2
+
+    @of.register(torch.Tensor)
+    def _(self, o):
+        return o + 1
+
+kinds = Kinds()
+
+def main(x, n, items, table, thing):
+    return kinds.of(n), kinds.of("a"), kinds.of(x), Kinds().of(n)
+""",
+    "texts of values": """
+class Number(enum.IntEnum):
+    ONE = 1
+
+class Whole(int):
+    pass
+
+class Half(float):
+    def __repr__(self):
+        return "half"
+
+class Loud(str):
+    def __str__(self):
+        return "loud"
+
+values = [Number.ONE, Whole(4), Half(0.5), Loud("q")]
+def main(x, n, items, table, thing):
+    return x + 1, [(str(v), repr(v), f"{v}", f"{v!r}", f"{v:>6}", format(v)) for v in values]
+""",
+    "called by operator": """
+def main(x, n, items, table, thing):
+    call = getattr(operator, "call", lambda f, *a, **k: f(*a, **k))
+    return call(apply, x, second=n), call(thing.method, n), call(len, items)
+""",
+    "classes of iterators": """
+import types
+def main(x, n, items, table, thing):
+    groups, kept = itertools.groupby(items), itertools.filterfalse(None, items)
+    is_list = isinstance(groups, (list, tuple))
+    is_generator = isinstance(kept, types.GeneratorType)
+    return type(groups).__name__, is_list, is_generator, hasattr(kept, "send"), x + n
 """,
     "sorting": """
 def main(x, n, items, table, thing):

@@ -122,6 +122,14 @@ def deleted_of_class():
         return str(e)
 
 
+class Half(float):
+    def __repr__(self):
+        return "half"
+
+
+HALF = Half(0.5)
+
+
 def with_neither():
     with Plain():
         pass
@@ -288,6 +296,7 @@ CASES = {
     "contains_none": lambda: 1 in Blocked(),
     "bool_of_itself": lambda: bool(Untrue()),
     "repr_of_a_text": lambda: f"{Plain()!r}|{Plain()!s}|{Plain()!r:>8}",
+    "percent_of_a_text": lambda: [operator.mod("%s", HALF), operator.mod("%5s|%r", (HALF, HALF))],
     "dict_of_a_mapping": lambda: dict(collections.UserDict(abcd=1)),
     "dict_of_a_dict": lambda: list(dict(Reversed(a=1, b=2)).items()),
     "no_getter": lambda: Plain().hidden,

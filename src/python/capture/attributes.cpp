@@ -107,11 +107,14 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
   // Its stand-in answers some as the iterator would.
-  if (!iterators().empty() && iterators().lazy(o) &&
-      !(native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator))
-    throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
+  if (!iterators().empty() && iterators().lazy(o)) {
+    if (!(native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator))
+      throw Break(BreakId::attribute_protocol, "an iterator's ", text(name));
+    if (!is_name(name, names().iter_) && !is_name(name, names().next_))
+      iterators().refuse_stand_in(o);
+  }
   if (PyExceptionInstance_Check(p) && !heap().exists(o) && text(name) == "__traceback__")
-    throw Break(BreakId::attribute_protocol, "the traceback of an exception");
+    return frames().traceback_of(o);
   // What the code around the captured function deals with is the context of what that raises.
   if (PyExceptionInstance_Check(p) && text(name) == "__context__" &&
       frames().raised().contains(p) &&
@@ -439,8 +442,14 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
   PyTypeObject* type = Py_TYPE(p);
   const bool old = heap().keeps_attributes(o);
   if (is_name(name, names().class_) &&
-      effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr()))
+      effects().lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name.ptr())) {
+    iterators().refuse_stand_in(o);
     return type_of(o);
+  }
+  // Of 3.13: it has weak references for keys, and gives what would be made anew.
+  if (py::handle(type_object(type)).is(member_of<"functools", "singledispatchmethod">()) &&
+      is_text(name.ptr(), "_method_cache"))
+    return py::none();
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
   if (old && is_thread_local(p)) return local_attr(o, name);
@@ -549,6 +558,9 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   }
   if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
+  if (PyExceptionInstance_Check(o.ptr()) && !heap().exists(o) && value &&
+      (value.is_none() || PyTraceBack_Check(value.ptr())) && is_text(name.ptr(), "__traceback__"))
+    return frames().set_traceback(o, value);
   PyObject* descriptor = type_member(type, name);
   guard_kind_of(descriptor);
   if (descriptor != nullptr && is_property(descriptor)) {

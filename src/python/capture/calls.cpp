@@ -244,6 +244,24 @@ void Calls::require_plain(const Arguments& args, const Keywords& kwargs, py::han
   for (const auto& [key, a] : kwargs) require_plain(a, callable);
 }
 
+// What `method` of the class written in C that `o` derives its value from makes of the value, where
+// o's class has that one.
+Done Calls::text_of_value(py::handle o, const char* method, const Arguments& args) {
+  if (!is_derived_value(o.ptr())) return std::nullopt;
+  PyObject* found = objects().type_member(Py_TYPE(o.ptr()), py::str(method));
+  const py::object plain = plain_value(o.ptr());
+  if (found == nullptr || !is_unbound_native(found) || PyDescr_TYPE(found) != Py_TYPE(plain.ptr()))
+    return std::nullopt;
+  return py::handle(found)(plain, *tuple_of(args));
+}
+
+// The same for its format(), which without a spec is its str().
+Done Calls::formatted_value(py::handle o, const py::object& spec) {
+  if (!PyUnicode_CheckExact(spec.ptr())) return std::nullopt;
+  auto text = text_of_value(o, "__format__", {spec});
+  return text && py::len(spec) == 0 ? text_of(o, false) : text;
+}
+
 // All of `o`, for a function written in C that looks at it: plain, whatever was there before.
 py::object Calls::plain_contents(py::handle o, py::handle callable) {
   const auto is_own = [&](const char* name) {
@@ -299,10 +317,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     if (const py::object polyfill = polyfill_of(callable);
         polyfill && !lacks_heap(callable, args)) {
       // tee of what tee has made is a copy of it.
-      if (name_of(callable) == "tee" && !args.empty())
-        if (LazyIterator* l = iterators().lazy(args[0]);
-            l && l->frame && is_polyfill(l->frame->function))
-          throw Break(BreakId::builtin_call, "tee of an iterator of itertools");
+      if (name_of(callable) == "tee" && !args.empty() && iterators().stands_in(args[0]))
+        throw Break(BreakId::builtin_call, "tee of an iterator of itertools");
       return call_function(polyfill, std::move(args), std::move(kwargs));
     }
   if (auto done = call_torch(callable, args, kwargs)) return *done;

@@ -39,6 +39,8 @@ class Calls : public Part {
   using Part::Part;
 
   Done text_of(py::handle o, bool repr);
+  Done formatted_value(py::handle o, const py::object& spec);
+  Done text_of_value(py::handle o, const char* method, const Arguments& args = {});
   void refuse_saved_hooks(BreakId reason, const char* what);
   void require_saved_hooks(BreakId reason);
   py::object call(py::handle callable, Arguments args, Keywords kwargs = {});

@@ -77,7 +77,8 @@ const py::object& traceback_mark();
 struct RaisedAt {
   py::object code, globals;
   int offset, line;
-  int left;  // the offset of the frame's last instruction
+  int left;              // the offset of the frame's last instruction
+  py::object traceback;  // that the code has been given, and that ends here; or null
 };
 
 struct Stopped {};
@@ -92,7 +93,11 @@ class Frames : public Part {
   void instruction(TracedFrame& frame);
   py::object globals_of(const TracedFrame& frame);
   py::object load_global(TracedFrame& frame, py::handle name);
+  // As `__traceback__` tells and takes them.
   py::object traceback_of(py::handle exception);
+  void set_traceback(py::handle exception, py::handle traceback);
+  // What one shows that traceback_of has given; null for any other.
+  const std::vector<RaisedAt>* places_of_traceback(py::handle traceback) const;
   void match_group(TracedFrame& frame);
   py::object left_of_group(const py::object& group, const py::list& raised);
   void place(Break& b) const;
@@ -139,7 +144,7 @@ class Frames : public Part {
   std::vector<TracedFrame*> frames_;
   std::vector<py::object> arguments_;
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
-  std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_;
+  std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_, tracebacks_;
   std::vector<size_t> raised_steps_;
   std::exception_ptr failed_answer_;  // what code written in C had to be kept from
   size_t steps_ = 0, stop_at_ = SIZE_MAX;

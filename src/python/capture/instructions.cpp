@@ -117,7 +117,7 @@ void Frames::instruction(TracedFrame& f) {
   const Instruction& i = f.bytecode->instructions[f.next++];
   numbers().takes = Takes::Read;
   const Handler handler = kHandlers[plain_opcode(i.op, i.arg)];
-  if (handler == nullptr) throw Break(BreakId::instruction, "opcode ", static_cast<int>(i.op));
+  if (handler == nullptr) throw Break(BreakId::instruction, opcode_info(i.op).name, " ", i.arg);
   handler(capture_, f, i);
 }
 

@@ -177,6 +177,7 @@ py::object formatted(Capture& c, py::object o, const py::object& spec) {
   o = with_numbers(c.numbers.carried(o));
   if (PyObject* own = c.objects.special_method(o, py::str("__format__")))
     return c.calls.call(own, {o, spec});
+  if (auto text = c.calls.formatted_value(o, spec)) return *text;
   const bool plain_format = Py_TYPE(o.ptr())->tp_str != PyUnicode_Type.tp_str &&
                             c.effects.lookup(Py_TYPE(o.ptr()), py::str("__format__")) ==
                                 c.effects.lookup(&PyBaseObject_Type, py::str("__format__"));

@@ -316,18 +316,44 @@ PyObject* Frames::answer(PyFunctionObject* function, PyObject* const* parameters
   return nullptr;
 }
 
-// Of an exception of captured code: the places that it has passed so far, with empty frames.
+// Of an exception of captured code: the places that it has passed so far, with empty frames, behind
+// those in code that really ran.
 py::object Frames::traceback_of(py::handle exception) {
-  auto it = raised_.find(exception.ptr());
-  if (it == raised_.end()) throw Break(BreakId::frame_access, "a traceback");
-  py::object out = py::none();
-  for (const RaisedAt& place : it->second) {
-    const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
-                                            place.globals.ptr(), place.left));
-    out = member_of<"types", "TracebackType">()(out, frame, place.offset, place.line);
+  const auto it = raised_.find(exception.ptr());
+  if (it == raised_.end() && heap().exists(exception))
+    throw Break(BreakId::frame_access, "a traceback");
+  py::object out = owned(PyException_GetTraceback(exception.ptr()));
+  if (!out) out = py::none();
+  if (it == raised_.end()) return out;
+  std::vector<RaisedAt>& places = it->second;
+  for (size_t i = 0; i < places.size(); i++) {
+    RaisedAt& place = places[i];
+    if (!place.traceback) {
+      const py::object frame = steal(frame_at(reinterpret_cast<PyCodeObject*>(place.code.ptr()),
+                                              place.globals.ptr(), place.left));
+      place.traceback = member_of<"types", "TracebackType">()(out, frame, place.offset, place.line);
+      heap().hold(place.traceback);
+      tracebacks_.emplace(
+          place.traceback.ptr(),
+          std::vector(places.begin(), places.begin() + static_cast<ptrdiff_t>(i) + 1));
+    }
+    out = place.traceback;
   }
-  heap().hold(out);
   return out;
+}
+
+void Frames::set_traceback(py::handle exception, py::handle traceback) {
+  traceback_of(exception);  // refuses where it cannot tell
+  const std::vector<RaisedAt>* places = places_of_traceback(traceback);
+  if (!traceback.is_none() && places == nullptr) throw Break(BreakId::frame_access, "a traceback");
+  raised_[exception.ptr()] = places != nullptr ? *places : std::vector<RaisedAt>();
+  PyException_SetTraceback(exception.ptr(), Py_None);
+  heap().hold(borrow(exception.ptr()));
+}
+
+const std::vector<RaisedAt>* Frames::places_of_traceback(py::handle traceback) const {
+  const auto it = tracebacks_.find(traceback.ptr());
+  return it == tracebacks_.end() ? nullptr : &it->second;
 }
 
 }  // namespace oxy::python

@@ -65,6 +65,15 @@ LazyIterator* Iterators::lazy(py::handle o) {
   return nullptr;
 }
 
+bool Iterators::stands_in(py::handle o) {
+  if (const LazyIterator* l = lazy(o)) return l->frame && is_polyfill(l->frame->function);
+  return is_of_python_class(o.ptr()) && PyIter_Check(o.ptr()) && is_polyfill(o);
+}
+
+void Iterators::refuse_stand_in(py::handle o) {
+  if (stands_in(o)) throw Break(BreakId::attribute_protocol, "the class of an iterator in C");
+}
+
 py::object Iterators::add_lazy(py::object stand_in, LazyIterator lazy) {
   lazy.stand_in = stand_in;
   lazies_.push_back(std::make_unique<LazyIterator>(std::move(lazy)));
@@ -342,7 +351,7 @@ py::object Iterators::items_to_add(py::handle iterable) {
 
 // Runs a generator to its next yield, which gives `sent` or raises `thrown`. Null: it has returned.
 py::object Iterators::resume_generator(LazyIterator& g, py::object sent, py::object thrown) {
-  if (g.running && is_polyfill(g.frame->function))  // the original is no generator
+  if (g.running && stands_in(g.stand_in))  // the original is no generator
     throw Break(BreakId::instruction, "an iterator of itertools is asked while it runs");
   if (g.running) raise(PyExc_ValueError, "generator already executing");
   returned_ = py::none();

@@ -41,6 +41,9 @@ class Iterators : public Part {
   py::object call_lazy_method(LazyIterator& lazy, const std::string& name, const Arguments& args);
   [[noreturn]] void stop_iteration();
   void close_dropped_iterators();
+  // Whether it is followed in the place of an iterator written in C, of another class.
+  bool stands_in(py::handle o);
+  void refuse_stand_in(py::handle o);
   static bool is_open_generator(const LazyIterator& lazy);
 
   bool empty() const { return lazies_.empty(); }

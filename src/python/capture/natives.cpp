@@ -303,6 +303,11 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
     return call(py::object(plain_value(self.ptr()).attr(name.c_str())), std::move(args),
                 std::move(kwargs));
   if (LazyIterator* l = iterators().lazy(self)) return iterators().call_lazy_method(*l, name, args);
+  if (name == "with_traceback" && PyExceptionInstance_Check(self.ptr()) && args.size() == 1 &&
+      kwargs.empty()) {
+    objects().store_generic_attr(self, py::str("__traceback__"), args[0]);
+    return self;
+  }
   if (is_of_context(self)) return call_of_context(self, name, args, kwargs);
   if (is_symbolic_int(self) && is_own_of_size(name)) return call_real(callable, args, kwargs);
   if (name == "from_iterable" && args.size() == 1 && name_of(self) == "chain")

@@ -601,9 +601,18 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   // The result has the items themselves.
   const bool joins = name == "add" || name == "iadd" || name == "mul" || name == "imul" ||
                      name == "or_" || name == "ior" || name == "concat" || name == "iconcat";
+  const bool of_text = PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()) ||
+                       PyByteArray_Check(args[0].ptr());
+  const bool formats = of_text && (name == "mod" || name == "imod");
+  const auto has_own_text = [this](const py::object& o) {
+    return objects().special_method(o, py::str("__str__")) != nullptr ||
+           objects().special_method(o, py::str("__repr__")) != nullptr;
+  };
   Arguments plain;
   for (const auto& a : args) {
     if (heap().exists(a) && is_derived_value(a.ptr())) {
+      if (formats && has_own_text(a))
+        throw Break(BreakId::builtin_on_existing, "% with a ", Py_TYPE(a.ptr())->tp_name);
       plain.push_back(plain_value(a.ptr()));
       continue;
     }
@@ -624,9 +633,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
   if (comparison) heap().guard_apart(plain[0], plain[1]);
   if (PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()))  // widths are ints themselves
     for (py::object& a : plain) a = with_numbers(a);
-  const bool of_text = PyUnicode_Check(args[0].ptr()) || PyBytes_Check(args[0].ptr()) ||
-                       PyByteArray_Check(args[0].ptr());
-  if (of_text && (name == "mod" || name == "imod")) {
+  if (formats) {
     const auto require = [&](const py::object& o) {
       if (heap().exists(o) || !is_one_for_all(o)) calls().require_plain(o, function);
     };

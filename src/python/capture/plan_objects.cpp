@@ -160,6 +160,7 @@ std::optional<uint32_t> RebuildPlan::place_special(py::handle o) {
     return place_call(o, py::handle(descriptor).attr("__get__"), {self, py::type::of(self)});
   }
   if (PyExceptionInstance_Check(p)) return place_exception(o);
+  if (const auto places = capture_.frames.places_of_traceback(o)) return place_traceback(*places);
   if (name == "collections.defaultdict")
     return fill_later(o, place_call(o, type_object(type), {o.attr("default_factory")}));
   if (is_deque(o)) {
@@ -371,10 +372,12 @@ uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   py::object inner = py::none();
   uint32_t at = place(inner);
   std::vector<std::tuple<PyObject*, int, int>> same;  // parts of a group share one
-  for (const RaisedAt& raised : places)
-    same.emplace_back(raised.code.ptr(), raised.offset, raised.line);
-  if (auto it = tracebacks_.find(same); it != tracebacks_.end()) return it->second;
   for (const RaisedAt& raised : places) {
+    same.emplace_back(raised.code.ptr(), raised.offset, raised.line);
+    if (auto it = tracebacks_.find(same); it != tracebacks_.end()) {
+      std::tie(inner, at) = it->second;
+      continue;
+    }
     capture_.objects.existing_dict(raised.globals,
                                    capture_.heap.sources.pinned(raised.globals, "G"));
     py::object key = py::make_tuple(raised.line);
@@ -382,8 +385,8 @@ uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
                     {inner, raised.code, raised.globals, py::int_(raised.offset),
                      py::int_(raised.line), py::int_(raised.left)});
     inner = key;
+    tracebacks_.emplace(same, std::pair(inner, at));
   }
-  tracebacks_.emplace(std::move(same), at);
   return at;
 }
 

@@ -88,7 +88,9 @@ class RebuildPlan {
   std::vector<std::pair<py::object, uint32_t>> unfilled_;
   std::unordered_set<PyObject*> made_;
   std::unordered_set<uint32_t> iterated_;  // steps of dicts that have an iterator
-  std::map<std::vector<std::tuple<PyObject*, int, int>>, uint32_t> tracebacks_;  // by their places
+  // By the places that they show: what stands for each, and its step.
+  std::map<std::vector<std::tuple<PyObject*, int, int>>, std::pair<py::object, uint32_t>>
+      tracebacks_;
   std::vector<py::object> kept_;  // addresses in the maps stay their own
   int depth_ = 0;
 };

@@ -100,6 +100,12 @@ bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
   int yes = PyObject_IsInstance(o.ptr(), asked.ptr());
   if (yes == 0 && is_array(o)) yes = PyObject_IsSubclass(c.objects.type_of(o).ptr(), asked.ptr());
   check(yes);
+  // Of an iterator of itertools that is followed as a generator.
+  static const py::object& other =
+      *new py::object(member_of<"itertools", "accumulate">()(py::tuple()));
+  if (c.iterators.stands_in(o) &&
+      (PyObject_IsInstance(other.ptr(), asked.ptr()) != yes || module_of(asked) == "itertools"))
+    c.iterators.refuse_stand_in(o);
   return yes == 1;
 }
 
@@ -178,6 +184,7 @@ Meant default_device(Capture& c, py::handle callable) {
 Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
   if (args.size() == 3) return c.classes.make_class(callable, args, kwargs);
   if (args.size() != 1 || !kwargs.empty()) return nothing;
+  c.iterators.refuse_stand_in(args[0]);
   return c.objects.type_of(args[0]);
 }
 
@@ -504,7 +511,9 @@ Meant complex_of(Capture& c, py::handle callable, const Arguments& args) {
 // format(o, specification)
 Meant formatted(Capture& c, const Arguments& args) {
   PyObject* own = own_method(c, args[0], "__format__");
-  if (own == nullptr || is_enum_member(args[0])) return nothing;
+  if (own == nullptr)
+    return c.calls.formatted_value(args[0], args.size() > 1 ? args[1] : py::str(""));
+  if (is_enum_member(args[0])) return nothing;
   py::object made = c.calls.call(own, {args[0], args.size() > 1 ? args[1] : py::str("")});
   if (!PyUnicode_Check(made.ptr()))
     type_error("__format__ must return a str, not ", Py_TYPE(made.ptr())->tp_name);
@@ -962,6 +971,10 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
     if (!PyUnicode_Check(text.ptr())) type_error("a text that is no string");
     return text;
   }
+  if (!repr)
+    if (auto text = text_of_value(o, "__str__")) return text;
+  if (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str)
+    if (auto text = text_of_value(o, "__repr__")) return text;
   refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
