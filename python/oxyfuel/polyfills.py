@@ -387,8 +387,11 @@ def format_fields(fields, args, kwargs):
 
 def members_of_protocol(protocol):
     """What isinstance looks for: all names, and those that may not be None; run by CPython."""
-    names = sorted(typing._get_protocol_attrs(protocol))
-    return tuple(names), tuple(n for n in names if callable(getattr(protocol, n, None)))
+    names = getattr(protocol, "__protocol_attrs__", None) or typing._get_protocol_attrs(protocol)
+    data = getattr(protocol, "__non_callable_proto_members__", None)  # from 3.13 on
+    if data is None:
+        data = [n for n in names if not callable(getattr(protocol, n, None))]
+    return tuple(sorted(names)), tuple(sorted(n for n in names if n not in data))
 
 
 def has_members(instance, names, methods):

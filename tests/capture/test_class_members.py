@@ -1,7 +1,6 @@
 """What captured code reads of classes that were there before, at later calls too: `__dict__`,
 annotations, descriptors of metaclasses, checks of instances."""
 
-import sys
 import types
 import typing
 
@@ -201,8 +200,7 @@ def test_protocols():
                 assert torch.equal(compiled(x, object_), function(x, object_))
         change()
     assert oxyfuel.stats()["fallbacks"] == 0
-    if sys.version_info < (3, 12):
-        assert oxyfuel.stats()["graph_breaks"] == 0
+    assert oxyfuel.stats()["graph_breaks"] == 0
 
 
 class Constant:

@@ -61,15 +61,36 @@ PyObject* check_of(Capture& c, py::handle asked, const char* check) {
   return nullptr;
 }
 
-// Whether isinstance asks the object itself for what the protocol has, as up to 3.11.
-bool asks_object(py::handle asked) {
+// Whether isinstance looks in the object itself for what the protocol has.
+bool asks_object(py::handle o, py::handle asked) {
   static PyObject* const meta = py::type::of(member_of<"typing", "Protocol">()).ptr();
   const auto is_true = [&](const char* name) {
     return py::getattr(asked, name, py::none()).ptr() == Py_True;
   };
-  return !kProtocolsAskStatically && PyType_Check(asked.ptr()) &&
-         py::type::handle_of(asked).ptr() == meta && is_true("_is_protocol") &&
-         is_true("_is_runtime_protocol");
+  if (!PyType_Check(asked.ptr()) || py::type::handle_of(asked).ptr() != meta ||
+      !is_true("_is_protocol") || !is_true("_is_runtime_protocol"))
+    return false;
+  // Where it is not to be asked: of these a capture has no dict.
+  return !kProtocolsAskStatically || !(PyType_Check(o.ptr()) || PyModule_Check(o.ptr()) ||
+                                       PyFunction_Check(o.ptr()) || is_array(o));
+}
+
+// Whether `inspect.getattr_static` finds an instance's attribute; where it `needs_value`, not None.
+bool has_statically(Capture& c, const py::object& o, py::handle name, bool needs_value) {
+  PyTypeObject* type = Py_TYPE(o.ptr());
+  PyObject* of_class = c.objects.type_member(type, name);
+  c.objects.guard_kind_of(of_class);
+  const bool data = of_class != nullptr && Py_TYPE(of_class)->tp_descr_get != nullptr &&
+                    Py_TYPE(of_class)->tp_descr_set != nullptr;
+  if (!data && has_instance_dict(type)) {
+    PyObject* dict = c.objects.type_member(type, names().dict_);
+    if (dict != nullptr && Py_TYPE(dict) != &PyGetSetDescr_Type)
+      throw Break(BreakId::builtin_call, "isinstance of a protocol: a __dict__ of its own");
+    const py::object own = c.objects.instance_dict(o);
+    if (c.effects.dict_has(own, name))
+      return !needs_value || !c.effects.dict_get(own, name).is_none();
+  }
+  return of_class != nullptr && (!needs_value || of_class != Py_None);
 }
 
 bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
@@ -81,17 +102,23 @@ bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
     return now;
   };
   const py::tuple members = answer(polyfill("members_of_protocol"), py::make_tuple(asked));
-  if (c.objects.truth(c.calls.call(polyfill("has_members"), {o, members[0], members[1]})))
+  const py::tuple all = members[0], methods = members[1];
+  if (kProtocolsAskStatically
+          ? std::ranges::all_of(
+                all,
+                [&](py::handle name) { return has_statically(c, o, name, methods.contains(name)); })
+          : c.objects.truth(c.calls.call(polyfill("has_members"), {o, all, methods})))
     return true;
-  // Derived from it, or registered.
+  // Derived from it, or registered, or of a class that has them all.
   c.classes.guard_bases(Py_TYPE(o.ptr()));
+  for (py::handle name : all) c.objects.type_member(Py_TYPE(o.ptr()), name);
   answer(member_of<"abc", "get_cache_token">(), py::tuple());
   const RefusedFrames allowed(nullptr);
   return member_of<"abc", "ABCMeta">().attr("__instancecheck__")(asked, o).ptr() == Py_True;
 }
 
 bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
-  if (!is_tensor_object(o.ptr()) && !py::type::of(o).is(asked) && asks_object(asked))
+  if (!is_tensor_object(o.ptr()) && !py::type::of(o).is(asked) && asks_object(o, asked))
     return is_of_protocol(c, o, asked);
   PyObject* own = py::type::of(o).is(asked) ? nullptr : check_of(c, asked, "__instancecheck__");
   if (own != nullptr) return c.objects.truth(c.calls.call(own, {borrow(asked), o}));
