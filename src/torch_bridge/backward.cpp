@@ -140,6 +140,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       results_(partition.results),
       rank_(rank_of(gradients.order, backward_.outputs.size())),
       rooted_(std::move(gradients.outputs)),
+      views_(std::move(gradients.views)),
       read_as_is_(std::move(gradients.read)),
       behind_(gradients.reached.to_results),
       strict_(strict),
@@ -277,27 +278,28 @@ torch_autograd::edge_list Backward::attach(std::span<const Input> inputs, Output
   for (uint32_t i = 0; i < nodes_.nodes.size(); i++) {
     const BackwardNode& like = nodes_.nodes[i];
     Node& node = *nodes.emplace_back(c10::make_intrusive<Node>(call, i));
-    for (const uint32_t t : like.results) node.add_next_edge({nodes[nodes_.of_result[t]], 0});
+    for (const uint32_t t : like.results)
+      node.add_next_edge({nodes[nodes_.of_result[t]], nodes_.input[t]});
     add_edges(node, like.primals, inputs);
     for (const uint32_t later : like.later) node.add_next_edge({nodes[later], 0});
-    if (!like.result) {
-      node.add_input_metadata(torch_autograd::Node::undefined_input());
-      continue;
-    }
+    if (like.own.empty()) node.add_input_metadata(torch_autograd::Node::undefined_input());
     // Results have their history before they are saved.
-    const uint32_t t = *like.result;
-    const bool is_result = t < rooted_.size();
-    const at::Tensor& of =
-        is_result ? outputs[rooted_[t]] : *inputs[written_[t - rooted_.size()]].tensor;
-    if (of.is_non_overlapping_and_dense())
-      call->set_strides(t, of.strides());
-    else
-      call->set_strides(t, c10::contiguous_strides(of.sizes()));
-    const torch_autograd::Edge edge(nodes[i], node.add_input_metadata(of));
-    if (is_result)
-      set_history(of, edge);
-    else
-      written[t - rooted_.size()] = edge;
+    for (const uint32_t t : like.own) {
+      const bool is_result = t < rooted_.size();
+      const at::Tensor& of =
+          is_result ? outputs[rooted_[t]] : *inputs[written_[t - rooted_.size()]].tensor;
+      if (of.is_non_overlapping_and_dense())
+        call->set_strides(t, of.strides());
+      else
+        call->set_strides(t, c10::contiguous_strides(of.sizes()));
+      const torch_autograd::Edge edge(nodes[i], node.add_input_metadata(of));
+      if (is_result && is_plain_view(rooted_[t]))
+        torch_autograd::impl::set_gradient_edge(of, edge);
+      else if (is_result)
+        set_history(of, edge);
+      else
+        written[t - rooted_.size()] = edge;
+    }
   }
   try {
     save(*call, inputs, outputs, nodes);

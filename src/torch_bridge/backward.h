@@ -57,6 +57,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<autograd::Saved>& saved() const { return saved_; }
   // Outputs that the backward has gradients by.
   const std::vector<uint32_t>& rooted() const { return rooted_; }
+  // Whether such an output is a view whose gradients are those of its place.
+  bool is_plain_view(uint32_t output) const { return std::ranges::binary_search(views_, output); }
 
  private:
   class Call;
@@ -119,6 +121,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const size_t results_;                // outputs of the forward that the caller gets
   const std::vector<uint32_t> rank_;    // by primal: in which order eager's engine comes to it
   const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
+  const std::vector<uint32_t> views_;   // Gradients::views
   const std::vector<bool> read_as_is_;  // by primal, and behind them by result: Gradients::read
   // By result: those that gradients come to it from.
   const std::vector<ResultSet> behind_;

@@ -142,7 +142,8 @@ Backward::Call::Call(std::shared_ptr<Backward> backward)
       saved_(backward_->saved_.size()),
       strides_(backward_->nodes_.of_result.size()) {
   const size_t count = backward_->nodes_.nodes.size();
-  if (count > 1) alive_ = std::make_unique<std::atomic<const torch_autograd::Node*>[]>(count);
+  if (count > 1 || results() > 1)
+    alive_ = std::make_unique<std::atomic<const torch_autograd::Node*>[]>(count);
 }
 
 void Backward::Call::save(uint32_t input, const at::Tensor& t, bool is_result) {
@@ -271,9 +272,9 @@ variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& grad
   out.reserve(node.num_outputs());
   {
     const c10::AutoGradMode off(false);
-    if (is.result) {
-      if (task.creates_graph) add_edge(task.read, gradients[0]);
-      add_tangent(task, *is.result, std::move(gradients[0]));
+    for (size_t i = 0; i < is.own.size(); i++) {
+      if (task.creates_graph) add_edge(task.read, gradients[i]);
+      add_tangent(task, is.own[i], std::move(gradients[i]));
     }
     for (size_t i = 0; i < is.results.size(); i++)
       out.push_back(is_watched(*node.next_edge(i).function)

@@ -13,11 +13,15 @@ class Builder {
   Builder(const autograd::BackwardCut& cut, const ReachedResults& reached)
       : cut_(cut), reached_(reached), later_(reached.levels.size()), ahead_(reached.levels.size()) {
     out_.of_result.resize(count());
+    out_.input.resize(count());
     out_.piece.resize(count());
     for (size_t k = 0; k < cut_.size(); ++k)
       for (const uint32_t t : cut_.tangents(k)) out_.piece[t] = k;
+    before_.resize(count());
     for (uint32_t t = 0; t < count(); ++t)
-      before_.push_back(cut_.shows_arriving(t) ? reached.to_results[t] : ResultSet());
+      if (cut_.shows_arriving(t)) before_[first(t)] = firsts_of(reached.to_results[t]);
+    for (uint32_t t = 0; t < count(); ++t)
+      if (first(t) == t) node_count_++;
   }
 
   BackwardNodes run(const std::vector<std::vector<uint32_t>>& primals,
@@ -27,7 +31,8 @@ class Builder {
     else
       add_buckets(primals);
     for (size_t k = cut_.size(); k-- > 0;) {
-      for (const uint32_t t : cut_.tangents(k)) add_result(t);
+      for (const uint32_t t : cut_.tangents(k))
+        if (first(t) == t) add_results(t);
       add_arriving(cut_.tangents(k));
     }
     return std::move(out_);
@@ -35,6 +40,12 @@ class Builder {
 
  private:
   size_t count() const { return later_.size(); }
+  uint32_t first(uint32_t t) const { return reached_.first[t]; }
+  // Those that stand for their nodes.
+  ResultSet firsts_of(ResultSet set) const {
+    std::erase_if(set, [&](uint32_t t) { return first(t) != t; });
+    return set;
+  }
   bool is_before(uint32_t a, uint32_t b) const { return std::ranges::binary_search(before_[b], a); }
 
   uint32_t add(BackwardNode node) {
@@ -42,8 +53,9 @@ class Builder {
     return static_cast<uint32_t>(out_.nodes.size() - 1);
   }
 
-  // Those that no other of the set comes behind.
-  ResultSet last_of(const ResultSet& set) const {
+  // Those that no other of the set comes behind. Of each node the first.
+  ResultSet last_of(const ResultSet& all) const {
+    const ResultSet set = firsts_of(all);
     ResultSet out = set;
     std::erase_if(out, [&](uint32_t t) {
       return std::ranges::any_of(set, [&](uint32_t other) { return is_before(t, other); });
@@ -55,7 +67,7 @@ class Builder {
     std::vector<uint32_t> next;
     for (size_t k = primals.size(); k-- > 0;) {
       BackwardNode node{.primals = primals[k], .later = next, .last_piece = k};
-      if (k == 0 && count() == 1)
+      if (k == 0 && node_count_ == 1)
         own_ = std::move(node);
       else
         next = {add(std::move(node))};
@@ -76,7 +88,7 @@ class Builder {
       const ResultSet& set = *behind;
       BackwardNode node{.primals = classes.at(set), .last_piece = cut_.size() - 1};
       const ResultSet last = last_of(set);
-      if (last.size() == 1 && before_[last[0]].size() + 1 == count()) {
+      if (last.size() == 1 && before_[last[0]].size() + 1 == node_count_) {
         own_ = std::move(node);
         final_ = last[0];
         continue;
@@ -86,20 +98,28 @@ class Builder {
     }
   }
 
-  void add_result(uint32_t t) {
+  // The first of a node with the others.
+  void add_results(uint32_t t) {
     BackwardNode node;
     if (own_ && t == final_) node = std::move(*own_);
-    node.result = t;
     node.results = ahead_[t];
     node.later.insert(node.later.end(), later_[t].begin(), later_[t].end());
-    out_.of_result[t] = add(std::move(node));
+    const auto number = static_cast<uint32_t>(out_.nodes.size());
+    for (uint32_t of = t; of < count(); ++of) {
+      if (first(of) != t) continue;
+      out_.of_result[of] = number;
+      out_.input[of] = static_cast<uint32_t>(node.own.size());
+      node.own.push_back(of);
+    }
+    add(std::move(node));
   }
 
   // What arrives at these results comes from the last ones in front of them.
   void add_arriving(const std::vector<uint32_t>& results) {
     std::map<ResultSet, std::vector<uint32_t>> between;
     for (const uint32_t t : results) {
-      const ResultSet last = last_of(before_[t]);
+      if (!cut_.shows_arriving(t)) continue;
+      const ResultSet last = last_of(before_[first(t)]);
       if (last.size() == 1)
         ahead_[last[0]].push_back(t);
       else if (!last.empty())
@@ -114,8 +134,10 @@ class Builder {
   const autograd::BackwardCut& cut_;
   const ReachedResults& reached_;
   BackwardNodes out_;
-  // By result: those in front of it; nodes that wait for it; those at which it gives what arrives.
+  // By the first result of a node: those in front of it; nodes that wait for it; those at which it
+  // gives what arrives.
   std::vector<ResultSet> before_, later_, ahead_;
+  size_t node_count_ = 0;            // of results
   std::optional<BackwardNode> own_;  // of the node of result `final_`
   uint32_t final_ = 0;
 };

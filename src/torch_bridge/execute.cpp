@@ -747,6 +747,10 @@ void Executable::make_views_with_gradients(Call& c) const {
   for (const uint32_t i : backward_->rooted()) {
     const OutputKind kind = plan_.outputs[i].kind;
     if (kind != OutputKind::ViewOfInput && kind != OutputKind::ViewOfOutput) continue;
+    if (backward_->is_plain_view(i)) {
+      make_view_of_base(c, i);
+      continue;
+    }
     const auto [base, offset] = base_of(c, plan_.outputs[i]);
     at::Tensor& t = c.outputs[i];
     t = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);
@@ -771,6 +775,13 @@ void Executable::make_real_view(Call& c, size_t output) const {
     t = real_view(base, m, shift);
   }
   if (o.derived) t = t.view(t.sizes());
+}
+
+// A piece with the others that are pieces of the same.
+void Executable::make_view_of_base(Call& c, size_t output) const {
+  const PlanOutput& o = plan_.outputs[output];
+  if (o.piece && !o.no_grad && !c.outputs[output].defined()) make_pieces(c, output);
+  if (!c.outputs[output].defined()) make_real_view(c, output);
 }
 
 // And those that are, for autograd, views of the same tensor.
@@ -815,8 +826,7 @@ void Executable::make_views(Call& c, bool late) const {
     if (o.kind == OutputKind::Input) {
       if (c.inputs[o.index].tensor != nullptr) c.outputs[i] = *c.inputs[o.index].tensor;
     } else if (o.kind == OutputKind::ViewOfInput || o.kind == OutputKind::ViewOfOutput) {
-      if (o.piece && !o.no_grad && !c.outputs[i].defined()) make_pieces(c, i);
-      if (!c.outputs[i].defined()) make_real_view(c, i);
+      make_view_of_base(c, i);
     }
   }
   for (size_t i = 0; i < plan_.outputs.size(); i++) {

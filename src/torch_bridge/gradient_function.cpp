@@ -12,6 +12,7 @@
 #include "ops/op_table.h"
 #include "torch_bridge/host.h"
 #include "torch_bridge/ivalue_convert.h"
+#include "torch_bridge/view_replay.h"
 
 namespace oxy::bridge {
 namespace {
@@ -163,6 +164,14 @@ class Run {
   }
 
   const at::Tensor& get(ValueId v) const { return values_[v.index]; }
+  at::Tensor view_of(ValueId base, const ir::TensorType& place) const {
+    const at::Tensor& t = get(base);
+    const ir::TensorType& as = g_.tensor_type(base);
+    if (values_of(as.sizes) != t.sizes() || values_of(as.strides) != t.strides())
+      throw Unsupported("a result that is a view of what lies otherwise");
+    return view_at(t, {values_of(place.sizes), values_of(place.strides),
+                       value_of(place.offset) - value_of(as.offset) + t.storage_offset()});
+  }
   int64_t value_of(ir::Expr e) const {
     return sym::evaluate(e, [&](ir::Expr symbol) {
       const auto it = symbols_.find(symbol.symbol_index());
@@ -172,6 +181,11 @@ class Run {
   }
 
  private:
+  std::vector<int64_t> values_of(const std::vector<ir::Expr>& exprs) const {
+    std::vector<int64_t> out;
+    for (const ir::Expr& e : exprs) out.push_back(value_of(e));
+    return out;
+  }
   void put(ValueId v, at::Tensor t) {
     if (left_[v.index] > 0) values_[v.index] = std::move(t);
   }
@@ -225,10 +239,20 @@ void GradientFunction::prepare() {
   for (size_t p = 0; p < primals; p++)
     has_gradient.push_back(g.outputs[g.outputs.size() - primals + p].kind != Kind::None);
   std::vector<ir::OutputSpec> roots;
-  for (const uint32_t o : gradients_.outputs) roots.push_back(g.outputs[o]);
+  std::map<size_t, ir::TensorType> views;
+  for (const uint32_t o : gradients_.outputs) {
+    ir::OutputSpec root = g.outputs[o];
+    if (root.kind != Kind::Value) {
+      if (!std::ranges::binary_search(gradients_.views, o))
+        throw Unsupported("a result that is a view");
+      views.emplace(roots.size(), root.type);
+      root.value =
+          root.kind == Kind::ViewOfInput ? g.inputs()[root.index] : g.outputs[root.index].value;
+      root.kind = Kind::Value;
+    }
+    roots.push_back(std::move(root));
+  }
   for (const uint32_t m : gradients_.mutations) roots.push_back({.value = g.mutations[m].value});
-  if (std::ranges::any_of(roots, [](const auto& o) { return o.kind != Kind::Value; }))
-    throw Unsupported("a result that is a view");
   g.outputs = std::move(roots);
   g.stage = ir::Stage::Aten;
   as_written_ = take_as_written(g, gradients_.without_grad);
@@ -246,6 +270,7 @@ void GradientFunction::prepare() {
   for (size_t i = 0; i < as_written_.size(); i++)
     if (uses_[g.inputs()[of_written(i)].index] > 0) reads_[as_written_[i]] = true;
   graph_ = std::move(g);
+  views_ = std::move(views);
   is_prepared_ = true;
 }
 
@@ -309,7 +334,9 @@ GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> pr
   for (size_t i = 0; i < tangents.size(); i++) {
     if (!tangents[i].defined()) continue;
     const ir::OutputSpec& o = graph_.outputs[i];
-    const at::Tensor& root = run.get(o.value);
+    at::Tensor root = run.get(o.value);
+    if (const auto view = views_.find(i); view != views_.end())
+      root = run.view_of(o.value, view->second);
     if (!root.requires_grad()) throw Unsupported("a result that has lost its history");
     roots.push_back(root);
     by.push_back(tangents[i]);

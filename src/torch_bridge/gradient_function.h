@@ -39,6 +39,7 @@ class GradientFunction {
   const Tensors attributes_;
   std::vector<bool> has_gradient_, reads_;  // by primal
   std::vector<uint32_t> as_written_;        // primals
+  std::map<size_t, ir::TensorType> views_;  // results, by place: as views of the values given
   std::vector<uint32_t> uses_;              // by value
 };
 

@@ -68,6 +68,9 @@ class ResultWalk {
     for (const Edge& result : results_) {
       out.levels.push_back(seen_.at(result.function.get()).level);
       out.to_results.push_back(others_behind(result));
+      const auto same = [&](const Edge& e) { return e.function == result.function; };
+      out.first.push_back(
+          static_cast<uint32_t>(std::ranges::find_if(results_, same) - results_.begin()));
     }
     for (const Edge& input : inputs) {
       const auto it = seen_.find(input.function.get());

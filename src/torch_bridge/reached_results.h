@@ -57,6 +57,7 @@ struct ReachedResults {
   // By result: by how many of the others, one behind the other, gradients come to it at most.
   std::vector<uint32_t> levels;
   std::vector<ResultSet> to_results;  // by result: the others that gradients come to it from
+  std::vector<uint32_t> first;        // by result: the first one that is of the same node
   std::vector<ResultSet> to_inputs;   // by input
   // By level: the nodes that keep tensors behind results of this level and in front of those of the
   // next; of each set of results those of which none leads to all that another one does. All that

@@ -211,6 +211,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
   const auto has_root = [](const at::Tensor& t) { return t.defined(); };
   if (std::ranges::any_of(roots, has_root) || std::ranges::any_of(written, has_root)) {
     c10::impl::ExcludeDispatchKeyGuard casts(c10::autocast_dispatch_keyset);
+    gradients->views = add_roots_of_views(recording_, results, gradients->required, written, roots);
     add_backward(recording_, ops_, roots, written, *gradients);
     recording_.simplify_sizes();
     gradients->without_grad = std::move(recording_.without_grad);

@@ -39,6 +39,9 @@ struct Gradients {
   // By input, and behind these by output: whether the gradients' formulas read it itself, beside
   // that of the op that has made an output. Of others eager keeps views, casts or what the op gave.
   std::vector<bool> read;
+  // Outputs, of these, that are views beside what is computed of them: for gradients by them, which
+  // are those of their places.
+  std::vector<uint32_t> views;
   // By output: whether it requires gradients. A view that does not, of what does, is detached.
   std::vector<bool> required;
   std::vector<uint32_t> shown;  // outputs at which all that arrives has to be seen

@@ -172,6 +172,12 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
 // any. `gradients`: false refuses results that do.
 std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
                                     const std::vector<at::Tensor>& results, bool gradients);
+// Adds the views among the results that others are computed of (`required`: by output), which are
+// returned. `written`: what add_mutations has given.
+std::vector<uint32_t> add_roots_of_views(const Recording& r, const std::vector<at::Tensor>& results,
+                                         const std::vector<bool>& required,
+                                         const std::vector<at::Tensor>& written,
+                                         std::vector<at::Tensor>& roots);
 // Runs autograd's engine from these roots and makes a joint graph of the recording. Unsupported for
 // a backward that cannot be recorded, or raises.
 void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& of_outputs,

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ops/rewriter.h"
 #include "support/check.h"
@@ -252,7 +253,71 @@ at::Tensor root_of(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>&
   return root;
 }
 
+// Whether a real view can take its place, with a node of its own in front of that of its base.
+bool is_plain_view(const Recording& r, const ir::OutputSpec& o) {
+  if (!o.is_view() || o.detached || o.no_grad || o.conj || o.neg) return false;
+  const auto is_written = [&](const ir::Mutation& m) { return m.input == o.index; };
+  return o.kind == ir::OutputSpec::Kind::ViewOfOutput ||
+         std::ranges::none_of(r.graph.mutations, is_written);
+}
+
+// The nodes that autograd comes to from these, which are not among them themselves.
+std::unordered_set<const torch::autograd::Node*> nodes_behind(
+    std::vector<const torch::autograd::Node*> open) {
+  std::unordered_set<const torch::autograd::Node*> out;
+  while (!open.empty()) {
+    const torch::autograd::Node* n = open.back();
+    open.pop_back();
+    for (const torch::autograd::Edge& e : n->next_edges())
+      if (e.function && out.insert(e.function.get()).second) open.push_back(e.function.get());
+  }
+  return out;
+}
+
 }  // namespace
+
+std::vector<uint32_t> add_roots_of_views(const Recording& r, const std::vector<at::Tensor>& results,
+                                         const std::vector<bool>& required,
+                                         const std::vector<at::Tensor>& written,
+                                         std::vector<at::Tensor>& roots) {
+  std::vector<uint32_t> views;
+  const auto node_of = [](const at::Tensor& t) {
+    return torch::autograd::impl::gradient_edge(t).function.get();
+  };
+  std::vector<const torch::autograd::Node*> from;
+  for (uint32_t i = 0; i < results.size(); ++i) {
+    if (!required[i] || roots[i].defined() || !is_plain_view(r, r.graph.outputs[i])) continue;
+    views.push_back(i);
+    from.push_back(node_of(results[i]));
+  }
+  if (views.empty()) return views;
+  for (const std::vector<at::Tensor>& tensors : {roots, written})
+    for (const at::Tensor& t : tensors)
+      if (t.defined()) from.push_back(node_of(t));
+  const auto behind = nodes_behind(std::move(from));
+  std::vector<uint32_t> out;
+  const auto add = [&](uint32_t i) {
+    roots[i] = results[i];
+    out.push_back(i);
+  };
+  for (const uint32_t i : views)
+    if (behind.contains(node_of(results[i]))) add(i);
+  // A view of one of these, and the pieces that one op gives with them.
+  const size_t first = out.size();
+  for (const uint32_t i : views) {
+    if (roots[i].defined()) continue;
+    const auto before = nodes_behind({node_of(results[i])});
+    const ir::OutputSpec& spec = r.graph.outputs[i];
+    const auto goes_with = [&](uint32_t other) {
+      const ir::OutputSpec& o = r.graph.outputs[other];
+      return before.contains(node_of(results[other])) ||
+             (spec.piece && o.piece && o.kind == spec.kind && o.index == spec.index);
+    };
+    if (std::any_of(out.begin(), out.begin() + static_cast<ptrdiff_t>(first), goes_with)) add(i);
+  }
+  std::ranges::sort(out);
+  return out;
+}
 
 bool may_overlap(const at::Tensor& a, const at::Tensor& b) {
   if (storage_of(a) != storage_of(b)) return false;

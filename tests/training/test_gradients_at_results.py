@@ -258,3 +258,43 @@ def test_leaves_that_are_no_inputs():
         return *by_first, x.grad
 
     torch.testing.assert_close(seen(oxyfuel.compile(f)), seen(f))
+
+
+class Doubles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * 2 + b * 3
+
+
+OF_ONE_NODE = {
+    "function": Doubles.apply,
+    "op": lambda x: torch.var_mean(x, 0),
+    "pieces": lambda x: x.sin().chunk(2),
+    "pieces of an input": lambda x: x.chunk(2),
+}
+
+
+@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize("name", OF_ONE_NODE)
+def test_hooks_of_what_nothing_arrives_at(name, used):
+    """Eager's node of several results calls the hooks of all of them."""
+
+    def f(x):
+        out = OF_ONE_NODE[name](x)
+        return *out, out[used].exp()
+
+    def step(run):
+        heard = []
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        *results, last = run(x)
+        for i, t in enumerate(results):
+            t.register_hook(lambda g, i=i: heard.append((i, g is None)))
+        last.sum().backward(retain_graph=True)
+        results[used].sum().backward()
+        return heard, x.grad
+
+    assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
