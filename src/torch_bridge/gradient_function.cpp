@@ -301,6 +301,10 @@ GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> pr
       run.set(graph_.value(v).type.expr, primals[p].number);
     if (!reads_[p] || primals[p].tensor == nullptr) continue;
     at::Tensor t = *primals[p].tensor;
+    if (t.requires_grad() && !graph_.tensor_type(v).requires_grad) {
+      if (gradients_.read.at(p)) throw Unsupported("an input that was made to require gradients");
+      t = t.detach();
+    }
     // Of its own: one primal may be computed from another one.
     if (t.requires_grad()) t = at::alias(t);
     run.set(v, t);

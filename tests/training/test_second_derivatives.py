@@ -316,3 +316,33 @@ def test_an_input_that_nobody_holds():
     (g,) = torch.autograd.grad(f(large * 2).sum(), large, create_graph=True)
     with pytest.raises(RuntimeError, match="an input that nobody holds"):
         g.sum().backward()
+
+
+def test_parameters_that_were_frozen():
+    """What a formula keeps of a frozen parameter has no gradient, unless it is the parameter."""
+    layer = nn.Linear(3, 3).double()
+
+    def step(run):
+        for p in layer.parameters():
+            p.requires_grad_(False).grad = None
+        x = torch.arange(3, dtype=torch.float64).requires_grad_()
+        out = run(x).sin().sum()
+        for p in layer.parameters():
+            p.requires_grad_(True)
+        (first,) = torch.autograd.grad(out, x, create_graph=True)
+        (first * first).sum().backward()
+        return x.grad, [p.grad for p in layer.parameters()]
+
+    (expected, none), (found, nothing) = step(layer), step(oxyfuel.compile(layer))
+    torch.testing.assert_close(found, expected)
+    assert none == nothing == [None, None]
+
+    def product(x, w):
+        return (x * w).sin().sum()
+
+    x, w = leaf(3), torch.full((3,), 2.0, dtype=torch.float64)
+    out = oxyfuel.compile(product)(x, w)
+    w.requires_grad_()
+    (first,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="made to require gradients"):
+        first.sum().backward()
