@@ -456,7 +456,8 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
     const bool alone = std::ranges::count_if(results, shares) == 1;
     // Autograd is to know it as the view that it is.
-    const bool is_view = gradients && (no_grad || (piece && needs_grad));
+    const bool is_view =
+        gradients && (no_grad || (needs_grad && (piece || is_view_of_function(t))));
     if (alone && !is_view) {
       const ir::ValueId value = r.value_of(ops.with_marks(w->value(), marks));
       // What has gaps may be memory of its own too: an input's copy in part replaced

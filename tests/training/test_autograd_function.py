@@ -1259,3 +1259,46 @@ def test_tensors_in_a_list_that_is_an_argument():
 
     assert not first_difference(train(oxyfuel.compile), train(lambda f: f))
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+GIVEN_AS_VIEWS = {
+    "itself": lambda x: Identity.apply(x.sin()),
+    "part": lambda x: Narrowed.apply(x.sin()),
+    "computed of": lambda x: (lambda y: (y, y.exp()))(Identity.apply(x.sin()))[0],
+}
+
+
+class Identity(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+class Narrowed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[1:]
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cat([torch.zeros(1), g * 2])
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", GIVEN_AS_VIEWS)
+def test_writes_to_what_a_function_gives_of_an_intermediate_raise(name, inside):
+    def f(x):
+        y = GIVEN_AS_VIEWS[name](x)
+        return y.mul_(2) if inside else y
+
+    for run in (f, oxyfuel.compile(f)):
+        x = torch.arange(4.0, requires_grad=True)
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            run(x).mul_(2)
+    if not inside:
+        grads = [torch.autograd.grad(run(x).sum(), x)[0] for run in (f, oxyfuel.compile(f))]
+        torch.testing.assert_close(*grads)
