@@ -27,6 +27,7 @@ constexpr Pass kAll[] = {
     {"expand_attention", expand_attention, "small attention as gemms and a softmax"},
     {"fold_constants", plain<fold_constants>, "arithmetic on constants"},
     {"fuse_attention", fuse_attention, "large attention as one op"},
+    {"keep_checks", plain<keep_checks>, "what dead calls would raise for"},
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
     {"thin_gemms", thin_gemms, "gemms with one row as loops, with few columns transposed"},

@@ -94,6 +94,12 @@ bool copy_operands(ir::Graph& g, const Machine& machine);
 // differently, and before dce. Two values that are both returned stay two tensors.
 bool cse(ir::Graph& g);
 
+// Checks where a call that nothing reads raises for some values in eager: an index that is no
+// place, a division of integers by zero. A check that fails leaves the call to eager.
+// Stands at the end of a recording, in front of its gradients, while dead calls are those that the
+// program has made. Each demand is checked once, and not where a call that stays makes it as well.
+bool keep_checks(ir::Graph& g);
+
 // Drops calls that nothing reads.
 // Stands last: every other pass leaves what it has replaced to be swept here. Random draws and
 // effects stay, as do inputs and attributes, whose number the caller knows. A mutation that writes

@@ -15,6 +15,7 @@
 #include "ir/specialize.h"
 #include "ops/args.h"
 #include "ops/op_table.h"
+#include "passes/pass_list.h"
 #include "support/check.h"
 #include "torch_bridge/exact_views.h"
 #include "torch_bridge/region_gradients.h"
@@ -203,6 +204,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     recording_.simplify_sizes();
     casts_.finish(recording_.graph);
   }
+  passes::keep_checks(recording_.graph);
   recording_.without_grad.resize(without_grad);
   for (ir::OutputSpec& o : recording_.graph.outputs) {
     if (gradients) gradients->required.push_back(o.type.requires_grad);

@@ -169,3 +169,42 @@ def test_a_bool_that_is_subtracted(truth):
     for _ in range(2):
         with pytest.raises(RuntimeError, match="with a bool tensor is not supported"):
             compiled(torch.ones(3))
+
+
+DEAD = {
+    "index": lambda x, i, n: x[i],
+    "index_select": lambda x, i, n: x.index_select(0, i),
+    "of a computed index": lambda x, i, n: x[i + n].sin(),
+    "gather": lambda x, i, n: x.gather(0, i),
+    "take": lambda x, i, n: x.take(i),
+    "embedding": lambda x, i, n: nn.functional.embedding(i, x.reshape(4, 1)),
+    "scatter": lambda x, i, n: x.scatter(0, i, 1.0),
+    "index_put": lambda x, i, n: x.index_put((i,), torch.ones(1)),
+    "index_add": lambda x, i, n: x.index_add(0, i, torch.ones(1)),
+    "targets": lambda x, i, n: nn.functional.cross_entropy(x.reshape(1, 4), i),
+    "division": lambda x, i, n: i // n,
+    "remainder": lambda x, i, n: i % n,
+    "truncated": lambda x, i, n: torch.div(i, n, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", DEAD)
+def test_calls_that_nothing_reads(name, dynamic):
+    def f(x, i, n):
+        DEAD[name](x, i, n)
+        return x + 1
+
+    compiled = oxyfuel.compile(f, dynamic=dynamic, fullgraph=True)
+    good = torch.tensor([1]), torch.tensor([1])
+    bad = torch.tensor([9]), torch.tensor([0])
+    for i, n in (good, bad, good):
+        raised = []
+        for run in (f, compiled):
+            try:
+                torch.testing.assert_close(run(torch.ones(4), i, n), torch.full((4,), 2.0))
+                raised.append(None)
+            except (IndexError, RuntimeError) as e:
+                raised.append((type(e), str(e)))
+        assert raised[0] == raised[1]
+        assert (raised[0] is None) == (i is good[0])

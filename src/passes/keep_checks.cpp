@@ -1,0 +1,166 @@
+// Checks in the place of calls that nothing reads and that raise for some values.
+#include "passes/pass_list.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "passes/rewrite.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::Expr;
+using ir::ValueId;
+
+// What a call asks of the values of an operand: that they are places of a dimension of this size,
+// counted from the end as well, or another number; without a size, that none of them is 0.
+struct Demand {
+  ValueId of;
+  std::optional<Expr> size;
+  bool from_end = false;
+  std::optional<Expr> other;
+  bool operator==(const Demand&) const = default;
+};
+
+// Ops that look places up: where the operand with them stands, and the argument with the number of
+// the dimension; without one it is the first.
+struct Lookup {
+  std::string_view op;
+  size_t places;
+  int dim;
+  bool from_end = false;
+};
+constexpr Lookup kLookups[] = {
+    {"aten.embedding.default", 1, -1},
+    {"aten.gather.default", 2, 1},
+    {"aten.index_add.default", 2, 1},
+    {"aten.index_copy.default", 2, 1},
+    {"aten.index_fill.int_Scalar", 2, 1, true},
+    {"aten.index_fill.int_Tensor", 2, 1, true},
+    {"aten.index_reduce.default", 2, 1},
+    {"aten.index_select.default", 2, 1},
+    {"aten.scatter.reduce", 2, 1},
+    {"aten.scatter.src", 2, 1},
+    {"aten.scatter.value", 2, 1},
+    {"aten.scatter.value_reduce", 2, 1},
+    {"aten.scatter_add.default", 2, 1},
+    {"aten.scatter_reduce.two", 2, 1},
+};
+static_assert(std::ranges::is_sorted(kLookups, {}, &Lookup::op));
+
+constexpr std::string_view kDivisions[] = {
+    "aten.div.Tensor_mode",
+    "aten.floor_divide.default",
+    "aten.fmod.Tensor",
+    "aten.remainder.Tensor",
+};
+
+class Demands {
+ public:
+  explicit Demands(const ir::Graph& g) : g_(g) {}
+
+  std::vector<Demand> of(const ir::Node& n) {
+    out_.clear();
+    if (n.kind != ir::NodeKind::CallOp || n.args.empty()) return {};
+    const ir::TensorType* self = tensor_of(g_, n.arg(0));
+    if (self == nullptr) return {};
+    const auto lookup = std::ranges::find(kLookups, n.target, &Lookup::op);
+    if (lookup != std::end(kLookups)) {
+      const std::optional<int64_t> dim =
+          lookup->dim < 0 ? 0 : integer(n.arg(static_cast<size_t>(lookup->dim)));
+      if (dim) add_places(n.arg(lookup->places), *self, *dim, lookup->from_end);
+    } else if (n.target == "aten.index.Tensor" || n.target == "aten.index_put.default") {
+      add_by_dimension(n, *self);
+    } else if (n.target == "aten.take.default") {
+      add({n.arg(1).value(), self->numel(), true, {}});
+    } else if (n.target.starts_with("aten.nll_loss") && n.target.ends_with("forward.default")) {
+      const size_t dim = self->sizes.size() > 1 ? 1 : 0;
+      if (const Expr* ignored = n.arg(4).get_if<Expr>())
+        add({n.arg(1).value(), self->sizes[dim], false, *ignored});
+    } else if (std::ranges::find(kDivisions, n.target) != std::end(kDivisions)) {
+      const bool whole = ir::is_integral(g_.tensor_type(n.outputs[0]).dtype, false);
+      if (whole && n.arg(1).is_value()) add({n.arg(1).value(), {}, false, {}});
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void add(Demand d) {
+    if (ir::is_integral(g_.tensor_type(d.of).dtype, false)) out_.push_back(std::move(d));
+  }
+  void add_places(const ir::Arg& places, const ir::TensorType& self, int64_t dim, bool from_end) {
+    const auto count = static_cast<int64_t>(self.sizes.size());
+    if (!places.is_value() || count == 0) return;
+    add({places.value(),
+         self.sizes[static_cast<size_t>(dim < 0 ? dim + count : dim)],
+         from_end,
+         {}});
+  }
+  // Masks stand for places that were found in another way.
+  void add_by_dimension(const ir::Node& n, const ir::TensorType& self) {
+    const auto* places = n.arg(1).items();
+    const auto is_mask = [&](const ir::Arg& a) {
+      const ir::TensorType* t = tensor_of(g_, a);
+      return t != nullptr && (t->dtype == ir::DType::B8 || t->dtype == ir::DType::U8);
+    };
+    if (places == nullptr || std::ranges::any_of(*places, is_mask)) return;
+    for (size_t d = 0; d < places->size(); ++d)
+      add_places((*places)[d], self, static_cast<int64_t>(d), true);
+  }
+
+  const ir::Graph& g_;
+  std::vector<Demand> out_;
+};
+
+void insert_check(ir::Graph& g, ir::NodeId at, const Demand& d) {
+  ops::Rewriter r(g, at);
+  ValueId holds;
+  if (d.size) {
+    const Expr low = d.from_end ? Expr(0) - *d.size : Expr(0);
+    holds = r.call("aten.bitwise_and.Tensor", {r.call("aten.ge.Scalar", {d.of, low}),
+                                               r.call("aten.lt.Scalar", {d.of, *d.size})});
+    if (d.other)
+      holds = r.call("aten.bitwise_or.Tensor", {holds, r.call("aten.eq.Scalar", {d.of, *d.other})});
+  } else {
+    holds = r.call("aten.ne.Scalar", {d.of, 0});
+  }
+  const ValueId all = r.call("aten.all.default", {holds});
+  ir::Node& check = g.insert_call(at, ir::NodeKind::CallOp, "aten._assert_async.msg",
+                                  {all, ir::Str{cat(g.node(at).target, " raises")}}, {});
+  check.stack = g.node(at).stack;
+  check.parent = g.node(at).parent;
+}
+
+}  // namespace
+
+bool keep_checks(ir::Graph& g) {
+  std::vector<uint32_t> uses = g.use_counts();
+  const std::vector<ir::NodeId> order = g.order();
+  Demands demands(g);
+  std::vector<Demand> met;
+  std::vector<std::pair<ir::NodeId, Demand>> dropped;
+  for (size_t i = order.size(); i-- > 0;) {
+    const ir::Node& n = g.node(order[i]);
+    if (n.dead) continue;
+    const bool read = std::ranges::any_of(n.outputs, [&](ValueId v) { return uses[v.index] > 0; });
+    if (read || !is_removable(n)) {
+      std::ranges::copy(demands.of(n), std::back_inserter(met));
+      continue;
+    }
+    for_each_value(n, [&](ValueId v) { --uses[v.index]; });
+    for (Demand& d : demands.of(n)) {
+      ++uses[d.of.index];
+      dropped.emplace_back(n.id, std::move(d));
+    }
+  }
+  bool changed = false;
+  for (const auto& [at, d] : dropped) {
+    if (std::ranges::find(met, d) != met.end()) continue;
+    met.push_back(d);
+    insert_check(g, at, d);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace oxy::passes
