@@ -4,9 +4,26 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <queue>
 
 namespace oxy::bridge {
 namespace {
+
+// So that the engine comes to leaves by rank. All that a node gives them are ready at once, and its
+// heap, in which leaves are alike, has an order of its own.
+std::vector<uint32_t> as_engine_takes(std::vector<uint32_t> primals,
+                                      const std::vector<uint32_t>& rank) {
+  std::ranges::stable_sort(primals, {}, [&](uint32_t p) { return rank[p]; });
+  const auto alike = [](size_t, size_t) { return false; };
+  std::priority_queue<size_t, std::vector<size_t>, decltype(alike)> ready(alike);
+  for (size_t i = 0; i < primals.size(); ++i) ready.push(i);
+  std::vector<uint32_t> out(primals.size());
+  for (const uint32_t p : primals) {
+    out[ready.top()] = p;
+    ready.pop();
+  }
+  return out;
+}
 
 class Builder {
  public:
@@ -29,7 +46,7 @@ class Builder {
     if (cut_.is_by_results())
       add_gradients(primals.back(), rank);
     else
-      add_buckets(primals);
+      add_buckets(primals, rank);
     for (size_t k = cut_.size(); k-- > 0;) {
       for (const uint32_t t : cut_.tangents(k))
         if (first(t) == t) add_results(t);
@@ -63,10 +80,12 @@ class Builder {
     return out;
   }
 
-  void add_buckets(const std::vector<std::vector<uint32_t>>& primals) {
+  void add_buckets(const std::vector<std::vector<uint32_t>>& primals,
+                   const std::vector<uint32_t>& rank) {
     std::vector<uint32_t> next;
     for (size_t k = primals.size(); k-- > 0;) {
-      BackwardNode node{.primals = primals[k], .later = next, .last_piece = k};
+      BackwardNode node{
+          .primals = as_engine_takes(primals[k], rank), .later = next, .last_piece = k};
       if (k == 0 && node_count_ == 1)
         own_ = std::move(node);
       else
@@ -86,7 +105,8 @@ class Builder {
       order.emplace(rank[std::ranges::min(of, {}, [&](uint32_t p) { return rank[p]; })], &set);
     for (const auto& [first, behind] : order) {
       const ResultSet& set = *behind;
-      BackwardNode node{.primals = classes.at(set), .last_piece = cut_.size() - 1};
+      BackwardNode node{.primals = as_engine_takes(classes.at(set), rank),
+                        .last_piece = cut_.size() - 1};
       const ResultSet last = last_of(set);
       if (last.size() == 1 && before_[last[0]].size() + 1 == node_count_) {
         own_ = std::move(node);

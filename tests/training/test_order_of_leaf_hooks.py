@@ -98,3 +98,27 @@ def test_gradients_by_some():
         return out, [p.grad for p in model.parameters()]
 
     assert not first_difference(run(True), run(False))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 13])
+def test_hooks_that_are_registered_behind_the_forward(count):
+    """Without hooks in the forward nothing stands in front of leaves: the engine's heap decides."""
+
+    def f(*leaves):
+        h = leaves[0]
+        for x in leaves[1:]:
+            h = (h * x).sin()
+        return h.sum() + sum((x * x).sum() for x in leaves)
+
+    def step(run):
+        heard = []
+        leaves = [torch.full((2,), 0.5 + i, requires_grad=True) for i in range(count)]
+        out = run(*leaves)
+        for i, x in enumerate(leaves):
+            x.register_hook(lambda g, i=i: heard.append(i))
+        first = leaves[0].register_hook(lambda g: g * 10)
+        leaves[-1].register_hook(lambda g: first.remove())
+        out.backward()
+        return heard, [x.grad for x in leaves]
+
+    assert not first_difference(step(oxyfuel.compile(f)), step(f))
