@@ -93,3 +93,30 @@ def test_a_wrong_input():
     assert isinstance(model, nn.LazyConv2d)
     compiled(torch.randn(1, 2, 5, 5))
     assert type(model) is nn.Conv2d
+
+
+ASKS = {
+    "isinstance": lambda m: isinstance(m, nn.LazyLinear),
+    "type": lambda m: type(m).__name__,
+    "class": lambda m: m.__class__ is nn.Linear,
+    "attribute": lambda m: m.in_features,
+    "items": lambda m: [type(k).__name__ for k in (m,)],
+    "key": lambda m: {nn.LazyLinear: 1, nn.Linear: 2}[type(m)],
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_what_it_is_in_front_of_the_first_call(name):
+    def f(m, x):
+        before = ASKS[name](m)
+        return m(x), before, ASKS[name](m)
+
+    def outcome(run):
+        out = []
+        for _ in range(2):
+            torch.manual_seed(3)
+            model = nn.LazyLinear(4)
+            out += [run(model, torch.ones(2, 3)), run(model, torch.ones(2, 3))]
+        return out
+
+    assert not first_difference(outcome(oxyfuel.compile(f)), outcome(f))

@@ -125,6 +125,7 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   }
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
+  heap().note_question(o);
   return load_instance_attr(o, name);
 }
 

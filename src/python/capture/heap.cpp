@@ -235,6 +235,15 @@ bool Heap::keeps_attributes(py::handle o) {
   return exists(o) || (is_enum_member(o) && !classes().is_made_class(py::type::of(o)));
 }
 
+void Heap::note_question(py::handle o) {
+  const py::object& lazy = member_of<"torch.nn.modules.lazy", "LazyModuleMixin">();
+  if (!PyType_IsSubtype(Py_TYPE(o.ptr()), as_type(lazy)) || frames().stack().empty()) return;
+  const py::handle globals = PyFunction_GET_GLOBALS(frames().stack().back()->function.ptr());
+  PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
+  if (module == nullptr || !PyUnicode_Check(module) || !view_of(module).starts_with("torch."))
+    asked_lazily_.insert(o.ptr());
+}
+
 // Whether what is there before the call would live in eager by now, which only those tell that hold
 // it: here a capture does.
 bool Heap::surely_lives(py::handle real) {

@@ -56,6 +56,10 @@ class Heap : public Part {
   bool is_made_here(py::handle function);  // by the captured code
   bool exists(py::handle o);               // it was there before, and is not a constant
   bool mentions_existing(py::handle o);    // the same, or in tuples and frozensets
+  // Code that is not torch's asks for an object's class or attributes, which the first call of a
+  // lazy module changes.
+  void note_question(py::handle o);
+  bool was_asked_lazily(py::handle module) const { return asked_lazily_.contains(module.ptr()); }
   bool surely_lives(py::handle real);
   bool keeps_attributes(py::handle o);  // of the time before the call
   // Pinned, by this name, where it has none: as functions, whose parts are reached by it.
@@ -125,6 +129,7 @@ class Heap : public Part {
   std::unordered_map<PyTypeObject*, std::vector<py::object>> identified_;  // by id_of
   std::vector<py::object> keys_;  // of before the call, each once
   std::unordered_set<PyObject*> are_keys_;
+  std::unordered_set<PyObject*> asked_lazily_;  // modules
   // What was there before, apart from what is guarded by identity.
   std::vector<py::object> existing_;
 };

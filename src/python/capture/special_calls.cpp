@@ -137,6 +137,7 @@ bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
 }
 
 Meant is_instance(Capture& c, const Arguments& args) {
+  c.heap.note_question(args[0]);
   py::object o = c.numbers.typed(args[0]);
   if (is_symbolic_int(o)) o = number_of(o, false);
   if (is_symbolic_bool(o)) o = py::bool_(true);
@@ -212,6 +213,7 @@ Meant type_call(Capture& c, py::handle callable, const Arguments& args, const Ke
   if (args.size() == 3) return c.classes.make_class(callable, args, kwargs);
   if (args.size() != 1 || !kwargs.empty()) return nothing;
   c.iterators.refuse_stand_in(args[0]);
+  c.heap.note_question(args[0]);
   return c.objects.type_of(args[0]);
 }
 
@@ -827,6 +829,8 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
   }
   if (bridge::heard().draws != Attempt::current().before.draws)
     throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
+  if (c.heap.was_asked_lazily(args[0]))
+    throw Break(BreakId::torch_call, "a lazy module is initialised that was asked what it is");
   const RefusedFrames allowed(nullptr);
   callable(args[0], args[1], py::tuple(given), c.heap.contents(args[3]));
   throw StartAgain{};
