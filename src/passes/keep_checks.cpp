@@ -85,8 +85,8 @@ class Demands {
   }
 
  private:
-  void add(Demand d) {
-    if (ir::is_integral(g_.tensor_type(d.of).dtype, false)) out_.push_back(std::move(d));
+  void add(const Demand& d) {
+    if (ir::is_integral(g_.tensor_type(d.of).dtype, false)) out_.push_back(d);
   }
   void add_places(const ir::Arg& places, const ir::TensorType& self, int64_t dim, bool from_end) {
     const auto count = static_cast<int64_t>(self.sizes.size());
@@ -148,9 +148,9 @@ bool keep_checks(ir::Graph& g) {
       continue;
     }
     for_each_value(n, [&](ValueId v) { --uses[v.index]; });
-    for (Demand& d : demands.of(n)) {
+    for (const Demand& d : demands.of(n)) {
       ++uses[d.of.index];
-      dropped.emplace_back(n.id, std::move(d));
+      dropped.emplace_back(n.id, d);
     }
   }
   bool changed = false;
