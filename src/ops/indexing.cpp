@@ -356,14 +356,17 @@ bool shape_pad(const Args& a, Types& out) {
   for (size_t d = 0; d < result.sizes.size(); ++d) {
     for (Expr e : {p->before[d], p->after[d]}) {
       result.sizes[d] += e;
-      if (grows || t->is_row_major()) continue;
+      if (grows) continue;
       const auto some = sym::known_less(0, e);
-      if (!some) return false;
-      grows = *some;
+      if (!some && !t->is_row_major()) return false;
+      grows = some.value_or(true);
     }
     if (sym::known_less(result.sizes[d], 0).value_or(true)) return false;
   }
-  if (!t->is_row_major() && !grows) return give(out, empty_like(result));
+  if (!grows) {
+    auto same = empty_like(result);
+    if (same || !t->is_row_major()) return give(out, std::move(same));
+  }
   const auto last = t->is_row_major() ? std::optional(false) : suggests_channels_last(*t);
   if (!last) return false;
   result = fresh(*t, std::move(result.sizes));

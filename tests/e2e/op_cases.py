@@ -701,6 +701,9 @@ def indexing_cases() -> None:
     case("constant_pad_nd.default", randn(2, 3, 4, 5), [1, 1, 1, 1])
     case("constant_pad_nd.default", ints(5), [0, 2], 7)
     case("constant_pad_nd.default", randn(4, 3).t(), [1, 0])
+    case("constant_pad_nd.default", randn(1, 9), [-1, -2])
+    case("constant_pad_nd.default", randn(3, 9), [-1, -2])
+    case("constant_pad_nd.default", randn(2, 1, 9), [-1, 0, 0, 0])
 
 
 def extern_cases() -> None:
