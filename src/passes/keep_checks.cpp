@@ -2,7 +2,7 @@
 #include "passes/pass_list.h"
 
 #include <algorithm>
-#include <tuple>
+#include <optional>
 
 #include "passes/rewrite.h"
 

@@ -238,9 +238,7 @@ bool Heap::keeps_attributes(py::handle o) {
 void Heap::note_question(py::handle o) {
   const py::object& lazy = member_of<"torch.nn.modules.lazy", "LazyModuleMixin">();
   if (!PyType_IsSubtype(Py_TYPE(o.ptr()), as_type(lazy)) || frames().stack().empty()) return;
-  const py::handle globals = PyFunction_GET_GLOBALS(frames().stack().back()->function.ptr());
-  PyObject* module = PyDict_GetItemString(globals.ptr(), "__name__");
-  if (module == nullptr || !PyUnicode_Check(module) || !view_of(module).starts_with("torch."))
+  if (!written_in(as_function(frames().stack().back()->function)).starts_with("torch."))
     asked_lazily_.insert(o.ptr());
 }
 
