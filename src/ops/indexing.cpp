@@ -357,8 +357,10 @@ bool shape_pad(const Args& a, Types& out) {
     for (Expr e : {p->before[d], p->after[d]}) {
       result.sizes[d] += e;
       if (grows) continue;
-      const auto some = sym::known_less(0, e);
-      if (!some && !t->is_row_major()) return false;
+      // Where it is not known whether a row major tensor grows, the result is row major.
+      const bool rows = t->is_row_major();
+      const auto some = rows ? sym::certain_less(0, e) : sym::known_less(0, e);
+      if (!some && !rows) return false;
       grows = some.value_or(true);
     }
     if (sym::known_less(result.sizes[d], 0).value_or(true)) return false;
