@@ -12,8 +12,7 @@
 // 16 columns of the panel; both end with zeros where k does.
 #include "codegen/cpp/gemm.h"
 
-#include <algorithm>
-
+#include "codegen/cpp/gemm_blocking.h"
 #include "codegen/cpp/prelude.h"
 #include "support/check.h"
 #include "support/tuning.h"
@@ -21,153 +20,9 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int kTileRows = tuning::gemm_tile_rows, kUnrolledRows = tuning::gemm_unrolled_rows;
+constexpr int kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
-constexpr int kTile = 16;  // rows, columns and steps of k of a tile
 constexpr int kColumnsAhead = tuning::gemm_columns_ahead;
-
-bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
-bool has_columns(const Gemm& s) { return !s.a_k.is_constant(1); }
-bool has_f32_result(const Gemm& s) { return !is_half(s) || s.to_f32; }
-
-// The same gemm with k in steps.
-Gemm in_steps(Gemm s, const Machine& t) {
-  if (multiplies_pairs(s.dtype, t)) s.channels = ceil_div(s.channels, 2);
-  return s;
-}
-
-// How a gemm is cut.
-struct Blocking {
-  int64_t width;
-  Size channels;  // a panel holds at a time
-  Size panels, row_blocks, rows_per_block;
-  Size together = 1;  // panels that take a piece of k in turn
-  // Rows of A are copied where they are converted, end with half a pair or a part of a tile, or
-  // would push each other out of the cache: so far apart. By pieces of k, or once for a block.
-  Size copy_row = 0, by_piece = 0;
-
-  Blocking(const Gemm& given, const Machine& t) {
-    OXY_CHECK(t.vector_bytes >= 32, "gemms need vectors");
-    const Gemm s = in_steps(given, t);
-    width = tuning::gemm_panel_columns(t);
-    // Values of k whose panel takes a small part of the second-level cache, in equal pieces of a
-    // multiple of 8.
-    const bool tiles = multiplies_tiles(s.dtype, t);
-    const int64_t multiple = tiles ? kTile : 8;
-    const Size depth =
-        tiles ? Size(tuning::tiles_depth)
-              : prefetched(s, t,
-                           std::min<int64_t>(tuning::gemm_depth,
-                                             t.l2.bytes / tuning::panel_part_of_l2 / (width * 4)));
-    channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
-    channels = ceil_div(channels, multiple) * multiple;
-    panels = ceil_div(s.n, width);
-    cut_rows(s, t, tiles ? tuning::tiles_most_rows : tuning::gemm_most_rows);
-    if (s.is_convolution()) return;
-    if (multiplies_pairs(s.dtype, t))
-      copy_pairs(s, t, tiles ? is_less(0, given.channels % (2 * kTile)) : given.channels % 2);
-    else
-      copy_rows(s, t);
-  }
-
- private:
-  // Between rows of B that are packed as they lie; else 0.
-  static Size bytes_between_rows(const Gemm& s) {
-    return s.b_n.is_constant(1) && !s.packed ? s.b_k * ir::byte_size(s.dtype) : Size(0);
-  }
-  // Of so many rows of B's as many as have a place each in the second-level cache: those that lie a
-  // number of pages apart share its sets.
-  static Size prefetched(const Gemm& s, const Machine& t, int64_t rows) {
-    const Size apart = bytes_between_rows(s);
-    const Size collide = is_less(0, apart) * is_equal(apart % t.page_bytes, 0);
-    return select(collide,
-                  clamp(Size(t.l2.bytes) / max(apart, 1), Size(tuning::gemm_least_depth), rows),
-                  rows);
-  }
-  // What a block's rows may take of the second-level cache.
-  static int64_t cache(const Gemm& s, const Machine& t) {
-    // (Rows of B, which the first tile packs, pass through that cache as well.)
-    const bool lies_in_rows = s.b_n.is_constant(1) && !s.packed;
-    return t.l2.bytes / 4 * (lies_in_rows ? 2 : 3);
-  }
-
-  // A block's rows stay in the second-level cache where that costs little: a packed panel is read
-  // again for each of a few blocks, another one would be packed again.
-  void cut_rows(const Gemm& s, const Machine& t, int64_t most) {
-    const Size fits =
-        clamp(Size(cache(s, t)) / (s.channels * 4), Size(tuning::gemm_fewest_rows), most);
-    Size most_rows = most;
-    if (multiplies_pairs(s.dtype, t))
-      most_rows = fits;
-    else if (s.packed && !s.is_convolution())
-      most_rows = select(is_at_most(s.m, most), fits, most);
-    row_blocks = max(ceil_div(s.m, most_rows), 1);
-    // Work for several threads; each block packs the panel anew.
-    auto share = [&](int64_t iterations, int64_t fewest_rows) {
-      const Size wanted = ceil_div(iterations, max(s.batch * panels, 1));
-      row_blocks = max(row_blocks, min(wanted, s.m / fewest_rows));
-    };
-    share(8, tuning::gemm_fewest_rows);
-    share(2, 12);
-    rows_per_block = max(ceil_div(s.m, row_blocks), 1);
-    row_blocks = ceil_div(s.m, rows_per_block);
-  }
-
-  // Addresses a page apart share a set of the first-level cache, whose ways are pages.
-  Size do_collide(const Size& apart, const Machine& t) const {
-    return is_at_most(kTileRows, rows_per_block) * is_equal(apart % t.page_bytes, 0);
-  }
-
-  void copy_pairs(const Gemm& s, const Machine& t, const Size& broken) {
-    const Size collide = do_collide(s.a_row * 2, t);
-    copy_row = max(broken, collide) * (ceil_div(s.channels, 16) * 16 + collide * 16);
-  }
-
-  void copy_rows(const Gemm& s, const Machine& t) {
-    const Size row_bytes = s.channels * 4;
-    const bool columns = has_columns(s);
-    // Columns that lie near to each other are read where they lie.
-    const Size copied = is_half(s) ? Size(1)
-                        : columns  ? is_less(tuning::gemm_columns_pitch, s.a_k * 4)
-                                   : Size(0);
-    const Size own = columns ? Size(0) : do_collide(s.a_row * 4, t);
-    const Size collide = select(copied, do_collide(row_bytes, t), own);
-    // Columns are copied in whole vectors.
-    copy_row =
-        select(copied, s.channels + max(collide, Size(columns)) * 16, collide * (s.channels + 16));
-    // Panels side by side share the pages of B's rows, which are gone for the next panel where all
-    // of them span more than the cache.
-    const Size pieces = is_less(channels, s.channels) *
-                        max(is_less(cache(s, t), rows_per_block * row_bytes),
-                            is_less(t.l2.bytes, s.channels * bytes_between_rows(s)));
-    together = select(
-        pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
-    by_piece = pieces * max(copied, collide);
-    copy_row = select(by_piece, channels + 16, copy_row);
-  }
-};
-
-// Where the parts of a thread's scratch begin, in bytes.
-struct Scratch {
-  Size panel, start, zeros, edge, wide, epilogue, end;  // the pointers come first
-
-  Scratch(const Gemm& given, const Machine& t) {
-    const Blocking b(given, t);
-    const Gemm s = in_steps(given, t);
-    panel = ceil_div(b.rows_per_block * s.taps() * 8, 64) * 64;
-    start = panel + b.channels * s.taps() * (b.width * 4);
-    zeros = start + b.width * 4;
-    edge = zeros;
-    if (s.is_convolution()) edge = edge + ceil_div(s.channels, 16) * 64;
-    const bool by_tiles = multiplies_tiles(s.dtype, t);
-    const Size some_edge = !has_f32_result(s) ? Size(1)
-                           : !is_half(s)      ? b.by_piece
-                                              : by_tiles * is_less(0, s.n % b.width);
-    wide = edge + some_edge * b.together * b.rows_per_block * (b.width * 4);
-    epilogue = ceil_div(wide + b.rows_per_block * b.copy_row * 4, 64) * 64;
-    end = epilogue + s.epilogue_scratch;
-  }
-};
 
 class GemmEmitter {
  public:
@@ -321,7 +176,7 @@ struct Finish {
       cat_to(body_, "  if (s->b_n == 1 && odd)\n    for (i64 n = 0; n < ", w, "; ++n) to[whole * ",
              w, " + n] = n < columns ? b[whole * 2 * s->b_k + n] : 0;\n");
     if (by_tiles_)
-      cat_to(body_, "  for (i64 k = count; k % ", kTile,
+      cat_to(body_, "  for (i64 k = count; k % ", kAmxTile,
              "; ++k)\n    for (i64 n = 0; n < wide; n += ", lanes_, ") ", store_unit_, "(to + k * ",
              w, " + n, ", none, ");\n");
     body_ += "}\n";
@@ -591,8 +446,8 @@ struct Tiles {
 static void configure(i64 rows) {
   struct Tiles t = {1};
   const u8 first = rows < )TEXT",
-           kTile, " ? rows : ", kTile, ", second = rows > ", kTile, " ? rows - ", kTile,
-           " : 1;\n  for (int i = 0; i < 8; ++i) t.bytes[i] = 64, t.rows[i] = ", kTile, R"(;
+           kAmxTile, " ? rows : ", kAmxTile, ", second = rows > ", kAmxTile, " ? rows - ", kAmxTile,
+           " : 1;\n  for (int i = 0; i < 8; ++i) t.bytes[i] = 64, t.rows[i] = ", kAmxTile, R"(;
   t.rows[0] = t.rows[1] = t.rows[4] = first;
   t.rows[2] = t.rows[3] = t.rows[5] = second;
   CONFIGURE_TILES(t);
@@ -613,17 +468,17 @@ static void configure(i64 rows) {
            "(const char* a, i64 a_row, const unit* b, f32* c, i64 c_row, i64 count, const f32* "
            "start, struct Prefetch* next) {\n  const i64 b_row = ",
            4 * width(), ";\n  c_row *= 4;\n  if (start) {\n");
-    each([&](int tile, int, int j) { load("    ", tile, cat("start + ", j * kTile), "0l"); });
+    each([&](int tile, int, int j) { load("    ", tile, cat("start + ", j * kAmxTile), "0l"); });
     body_ += "  } else {\n";
     auto place = [&](int i, int j) {
-      return cat("(char*)(c + ", j * kTile, ") + ", i * kTile, " * c_row");
+      return cat("(char*)(c + ", j * kAmxTile, ") + ", i * kAmxTile, " * c_row");
     };
     each([&](int tile, int i, int j) { load("    ", tile, place(i, j), "c_row"); });
-    cat_to(body_, "  }\n  for (i64 k = 0; k < count; k += ", kTile, ") {\n");
+    cat_to(body_, "  }\n  for (i64 k = 0; k < count; k += ", kAmxTile, ") {\n");
     for (int j = 0; j < columns; j++)
-      load("    ", 6 + j, cat("b + k * ", width(), " + ", j * kTile), "b_row");
+      load("    ", 6 + j, cat("b + k * ", width(), " + ", j * kAmxTile), "b_row");
     for (int i = 0; i < rows; i++)
-      load("    ", 4 + i, cat("a + k * 4 + ", i * kTile, " * a_row"), "a_row");
+      load("    ", 4 + i, cat("a + k * 4 + ", i * kAmxTile, " * a_row"), "a_row");
     body_ += "    prefetch(next);\n";
     each([&](int tile, int i, int j) {
       cat_to(body_, "    MULTIPLY_TILES(", tile, ", ", 4 + i, ", ", 6 + j, ");\n");
@@ -644,19 +499,20 @@ static void configure(i64 rows) {
            "  const char* a = (const char*)(rows[0] + channel);\n"
            "  const i64 a_row = s->copy_row ? s->copy_row * 4 : s->a_row * 2;\n  if (!s->packed) "
            "pack(s, b, panel, count, columns, odd);\n  const i64 groups = (m + ",
-           2 * kTile - 1, ") / ", 2 * kTile, ", pieces = (columns + ", 2 * kTile - 1, ") / ",
-           2 * kTile, ", steps = (count + ", kTile - 1, ") / ", kTile,
+           2 * kAmxTile - 1, ") / ", 2 * kAmxTile, ", pieces = (columns + ", 2 * kAmxTile - 1,
+           ") / ", 2 * kAmxTile, ", steps = (count + ", kAmxTile - 1, ") / ", kAmxTile,
            " * groups * pieces;\n  struct Prefetch next = prefetch_from(s, ahead, steps);\n"
            "  const i64 burst = (next.runs * next.run - steps) / groups;\n  i64 known = 0;\n"
            "  int status = 0;\n  f32* const edge = c;\n",
-           "  for (i64 done = 0; done < m; done += ", 2 * kTile, ", a += ", 2 * kTile,
-           " * a_row) {\n    const i64 r = m - done < ", 2 * kTile, " ? m - done : ", 2 * kTile,
+           "  for (i64 done = 0; done < m; done += ", 2 * kAmxTile, ", a += ", 2 * kAmxTile,
+           " * a_row) {\n    const i64 r = m - done < ", 2 * kAmxTile,
+           " ? m - done : ", 2 * kAmxTile,
            ";\n    if (r != known) configure(r);\n    known = r;\n"
            "    for (i64 j = 0; j < burst; ++j) prefetch(&next);\n"
            "    if (f) prefetch_rows(s, f, done, r, columns);\n",
-           "    for (i64 n = 0; n < columns; n += ", 2 * kTile,
+           "    for (i64 n = 0; n < columns; n += ", 2 * kAmxTile,
            ") {\n      const f32* first = start ? start + n : start;\n      const int kind = (r > ",
-           kTile, ") * 2 + (columns - n > ", kTile, ");\n      switch (kind) {\n");
+           kAmxTile, ") * 2 + (columns - n > ", kAmxTile, ");\n      switch (kind) {\n");
     for (int i = 0; i < 4; i++)
       cat_to(body_, "        case ", i, ": grid", 1 + i / 2, "x", 1 + i % 2,
              "(a, a_row, panel + n, c + n, c_row, count, first, &next); break;\n");
