@@ -31,6 +31,7 @@ constexpr Pass kAll[] = {
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
     {"thin_gemms", thin_gemms, "gemms with one row as loops, with few columns transposed"},
+    {"widen_convolutions", widen_convolutions, "half precision in f32 where it has no kernels"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
@@ -39,6 +40,7 @@ constexpr Pass kStandard[] = {
     {"remove_noops", plain<remove_noops>, "so that nothing is decomposed that goes away"},
     {"fuse_attention", fuse_attention, "while softmax is one op"},
     {"expand_attention", expand_attention, "before its parts are taken apart"},
+    {"widen_convolutions", widen_convolutions, "while a gradient is one call"},
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
     {"thin_gemms", thin_gemms, "once layers are gemms, while their views are plain"},

@@ -43,6 +43,11 @@ bool remove_noops(ir::Graph& g);
 bool fuse_attention(ir::Graph& g, const Machine& machine);
 bool expand_attention(ir::Graph& g, const Machine& machine);
 
+// Convolutions of half precision and their gradients in f32, rounded once, where oneDNN does not
+// multiply that dtype: bf16 without AVX-512, f16 without AVX512-FP16 or AMX-FP16.
+// Stands in front of decompose, which takes some gradients of f32 apart, and of choose_layouts.
+bool widen_convolutions(ir::Graph& g, const Machine& machine);
+
 // Writes ops in terms of simpler ones, by the decompositions of the op table, until none applies.
 // Stands after canonicalize and remove_noops, so that nothing is taken apart that goes away, and
 // before the passes that find what the parts have in common. Results keep their layouts: where a

@@ -1,0 +1,82 @@
+// Writes convolutions of half precision in f32, where the library has no kernels for them.
+#include "passes/pass_list.h"
+
+#include <algorithm>
+
+#include "ops/rewriter.h"
+#include "passes/rewrite.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::ValueId;
+
+// Whether oneDNN multiplies the dtype on this machine. Else ATen runs kernels of its own, which take
+// ten to forty times as long as those of f32.
+bool has_kernels(ir::DType dtype, const Machine& m) {
+  return dtype == ir::DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
+}
+
+bool is_half(const ir::TensorType& t) {
+  return (t.dtype == ir::DType::BF16 || t.dtype == ir::DType::F16) && t.device.is_cpu();
+}
+
+class Widening {
+ public:
+  Widening(ir::Graph& g, const Machine& machine) : g_(g), machine_(machine), replacements_(g) {}
+
+  bool run() {
+    for (const ir::NodeId id : std::vector(g_.order())) {
+      const ir::Node& n = g_.node(id);
+      if (n.target != "aten.convolution.default" && n.target != "aten.convolution_backward.default")
+        continue;
+      const ir::TensorType* x = tensor_of(g_, n.arg(0));
+      if (!x || !is_half(*x) || has_kernels(x->dtype, machine_)) continue;
+      const size_t first = g_.node_count();
+      if (!widen(id)) kill_from(g_, first);
+    }
+    const bool changed = replacements_.apply();
+    g_.compact();
+    return changed;
+  }
+
+ private:
+  // Nothing changes where a shape rule does not know what the wide call gives.
+  bool widen(ir::NodeId id) try {
+    const ir::Node n = g_.node(id);  // a copy: inserting nodes can move the graph's own
+    ops::Rewriter r(g_, id);
+    std::vector<ir::Arg> args = n.args;
+    for (ir::Arg& a : args)
+      if (tensor_of(g_, a)) a = plain(r, a.value());
+    std::vector<ValueId> out = r.call_multi(n.target, std::move(args));
+    for (size_t i = 0; i < out.size(); ++i) {
+      const ir::Type recorded = g_.value(n.outputs[i]).type;
+      if (!recorded.is_tensor()) continue;
+      const auto narrowed = r.as(out[i], recorded.tensor);
+      if (!narrowed || !same_place(g_.value(*narrowed).type, recorded)) return false;
+      out[i] = *narrowed;
+    }
+    for (size_t i = 0; i < out.size(); ++i) replacements_.replace_unchecked(n.outputs[i], out[i]);
+    g_.kill(id);
+    return true;
+  } catch (const ops::UnknownShape&) {
+    return false;
+  }
+
+  // In f32, row-major.
+  static ValueId plain(ops::Rewriter& r, ValueId v) {
+    const ir::Arg none;
+    return r.call("aten._to_copy.default",
+                  {v, ir::DType::F32, none, none, none, false, ir::MemoryFormat{0}});
+  }
+
+  ir::Graph& g_;
+  const Machine& machine_;
+  Replacements replacements_;
+};
+
+}  // namespace
+
+bool widen_convolutions(ir::Graph& g, const Machine& machine) { return Widening(g, machine).run(); }
+
+}  // namespace oxy::passes
