@@ -11,8 +11,8 @@ namespace {
 
 using ir::ValueId;
 
-// Whether oneDNN multiplies the dtype on this machine. Else ATen runs kernels of its own, which take
-// ten to forty times as long as those of f32.
+// Whether oneDNN multiplies the dtype on this machine. Else ATen runs kernels of its own, which
+// take ten to forty times as long as those of f32.
 bool has_kernels(ir::DType dtype, const Machine& m) {
   return dtype == ir::DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
 }

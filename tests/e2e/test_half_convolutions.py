@@ -1,5 +1,5 @@
-"""Convolutions in bfloat16 and float16 on machines whose libraries have no kernels for them: in f32,
-no farther from convolutions in f64 than eager's."""
+"""Convolutions in bfloat16 and float16 where the library has no kernels for them: in f32, no
+farther from convolutions in f64 than eager's."""
 
 import pytest
 import torch

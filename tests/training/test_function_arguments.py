@@ -1,4 +1,4 @@
-"""What custom autograd functions are given beside tensors: numbers, modules, lists, against eager."""
+"""What custom autograd functions are given beside tensors (numbers, modules, lists)."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""What custom autograd functions give: views and arguments themselves, several results of which some
-get gradients, against eager."""
+"""What custom autograd functions give: views and arguments themselves, several results of which
+some get gradients, against eager."""
 
 import itertools
 

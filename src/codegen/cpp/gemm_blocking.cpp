@@ -1,3 +1,4 @@
+// The sizes of a gemm's blocks, by the machine's caches; all of it may be of sizes that vary.
 #include "codegen/cpp/gemm_blocking.h"
 
 #include <algorithm>

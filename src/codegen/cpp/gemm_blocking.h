@@ -1,5 +1,5 @@
-// How the general gemm (gemm.cpp) is cut into blocks of rows, panels of columns and pieces of k, and
-// what a thread's scratch holds.
+// How the general gemm (gemm.cpp) is cut into blocks of rows, panels of columns and pieces of k,
+// and what a thread's scratch holds.
 #pragma once
 
 #include <cstdint>

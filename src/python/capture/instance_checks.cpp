@@ -1,3 +1,4 @@
+// isinstance and issubclass, with a guard for each thing that their answer depends on.
 #include "python/capture/instance_checks.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What isinstance and issubclass say of objects and classes that the interpreter follows: metaclasses
-// written in Python, classes registered with abc, protocols.
+// What isinstance and issubclass say of objects and classes that the interpreter follows:
+// metaclasses written in Python, classes registered with abc, protocols.
 #pragma once
 
 #include <optional>
