@@ -532,8 +532,12 @@ Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Pro
   const TensorType &a = *types.a, &b = *types.b;
   const Expr m = *(a.sizes.end() - 2), columns = b.sizes.back();
   const bool tiles = a.dtype == DType::BF16 && available.tiles_bf16;
-  if (!has_contiguous_rows(a) || !columns.is_const() || !has_hint(m) ||
-      sym::hint(m) <= tuning::dot_most_rows || !has_hint(a.sizes.back()))
+  if (!has_contiguous_rows(a) || !columns.is_const() || !has_hint(m) || !has_hint(a.sizes.back()))
+    return Provider::Aten;
+  // Of few rows, halves gain that lie in columns: they would be widened a part of a vector at a
+  // time.
+  const bool few_rows = sym::hint(m) <= tuning::dot_most_rows;
+  if (few_rows && (tiles || a.dtype == DType::F32 || *(b.strides.end() - 2) == 1))
     return Provider::Aten;
   const int64_t most = tiles ? 1 : tuning::dot_most_columns;  // tiles gain from the second on
   const int64_t few =

@@ -216,22 +216,20 @@ Scalar max_pool(Element& e) {
   const DType d = e.args.tensor(0)->dtype;
   const Window w = *window(e.args, e.result_type(), Dims, true);
   const bool places = e.out == 1;
-  Scalar best = e.c(lowest(d), d);
+  Scalar best = e.c(lowest(d), opmath(d));
   Scalar place = places ? e.b.index(first_place(e, w)) : best;
   const size_t first = e.index.size() - Dims;
   for_each_tap(w, [&](const std::vector<int64_t>& tap) {
     const WindowTap t = tap_at(e, w, tap, e.c(lowest(d), d));
-    if (!places) {
-      best = e.op(LoopOp::Max, best, t.value);
-      return;
+    const Scalar value = e.cast(t.value, opmath(d));
+    if (places) {
+      Expr at = 0;
+      for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
+      place = e.where(replaces(e, value, best), e.b.index(at), place);
     }
-    const Scalar larger = replaces(e, t.value, best);
-    best = e.where(larger, t.value, best);
-    Expr at = 0;
-    for (size_t k = 0; k < Dims; ++k) at = at * Expr(w.size[k]) + t.at[first + k];
-    place = e.where(larger, e.b.index(at), place);
+    best = e.op(LoopOp::Max, best, value);
   });
-  return places ? place : best;
+  return places ? place : e.finish(best);
 }
 
 template <size_t Dims>
@@ -393,14 +391,16 @@ Scalar adaptive_max_pool(Element& e) {
     for (size_t k = 0; k < Dims; ++k) at = at * Expr(stretch[k].in) + coordinate(k);
     return e.b.index(at);
   };
-  Scalar best = e.c(lowest(d), d), place = best;
+  Scalar best = e.c(lowest(d), opmath(d)), place = best;
   if (places) place = place_of([&](size_t k) { return first_of(stretch[k], e.index[first + k]); });
   for_each_stretched_tap(e, stretch, e.c(lowest(d), d), [&](const WindowTap& t) {
-    const Scalar larger = replaces(e, t.value, best);
-    best = e.where(larger, t.value, best);
-    if (places) place = e.where(larger, place_of([&](size_t k) { return t.at[first + k]; }), place);
+    const Scalar value = e.cast(t.value, opmath(d));
+    if (places)
+      place = e.where(replaces(e, value, best), place_of([&](size_t k) { return t.at[first + k]; }),
+                      place);
+    best = e.op(LoopOp::Max, best, value);
   });
-  return places ? place : best;
+  return places ? place : e.finish(best);
 }
 
 template <size_t Dims>

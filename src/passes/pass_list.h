@@ -55,8 +55,9 @@ bool widen_convolutions(ir::Graph& g, const Machine& machine);
 // layout if it writes a tensor of its own by a loop; otherwise the call stays whole.
 bool decompose(ir::Graph& g);
 
-// Gemms of one row or column with a small matrix as loops, which fuse with what stands around them,
-// and those with few columns as the transposed gemm. Which ones: ops/contraction.h.
+// Outer products, and gemms of one row or column with a small matrix, as loops, which fuse with
+// what stands around them, and those with few columns as the transposed gemm. Which ones:
+// ops/contraction.h.
 bool thin_gemms(ir::Graph& g, const Machine& machine);
 
 // Adds the gradient of an embedding to another tensor of the table's size as rows, in that tensor's

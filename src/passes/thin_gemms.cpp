@@ -1,5 +1,6 @@
-// Writes a gemm with one row as a broadcast multiplication and a sum, and one with few columns as
-// the transposed gemm, whose few rows read the large matrix once, as it lies.
+// Writes a gemm that sums nothing as a broadcast multiplication, one with one row as that and a sum,
+// and one with few columns as the transposed gemm, whose few rows read the large matrix once, as it
+// lies.
 #include "passes/pass_list.h"
 
 #include "ops/contraction.h"
@@ -38,6 +39,19 @@ ValueId by_transposes(ops::Rewriter& r, const ops::ContractionNode& gemm) {
   return r.cast(out, dtype);
 }
 
+// Of one value of k. Halves are rounded behind the bias.
+ValueId outer_product(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result) {
+  if (!gemm.bias.valid() && r.type(gemm.a).dtype == result) return r.mul(gemm.a, gemm.b);
+  const ValueId out = r.mul(r.widen(gemm.a), r.widen(gemm.b));
+  return r.cast(gemm.bias.valid() ? r.add(out, r.widen(gemm.bias)) : out, result);
+}
+
+bool sums_nothing(const ir::Graph& g, const ops::ContractionNode& gemm) {
+  const ir::TensorType& a = g.tensor_type(gemm.a);
+  return gemm.what.kind == ops::Contraction::Kind::Gemm && a.sizes.back().is_const(1) &&
+         ir::is_floating(a.dtype) && a.device.is_cpu();
+}
+
 }  // namespace
 
 bool thin_gemms(ir::Graph& g, const Machine& machine) {
@@ -45,6 +59,7 @@ bool thin_gemms(ir::Graph& g, const Machine& machine) {
   return replace_calls(g, [&](ops::Rewriter& r, const ir::Node& n) -> std::optional<ValueId> {
     const auto gemm = ops::contraction_of(g, n);
     if (!gemm) return std::nullopt;
+    if (sums_nothing(g, *gemm)) return outer_product(r, *gemm, g.tensor_type(n.outputs[0]).dtype);
     const ops::Provider of_transposes = ops::provider_of_transposes(g, n, providers);
     if (of_transposes == ops::Provider::Own) return by_transposes(r, *gemm);
     if (of_transposes != ops::Provider::Loops && ops::provider_of(g, n, {}) != ops::Provider::Loops)

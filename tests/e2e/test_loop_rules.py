@@ -219,6 +219,30 @@ def test_floating_point_to_integers(dtype, repeated):
             check(lambda a, to=to: a.to(to), values)
 
 
+CHOICES = {
+    "relu": lambda a, b: a.relu(),
+    "sign bit": lambda a, b: (-a, a.abs(), (-a).abs().neg()),
+    "clamp": lambda a, b: (a.clamp(-1.5, 2), a.clamp(max=0.1)),
+    "extremes": lambda a, b: (torch.maximum(a, b), torch.minimum(-a, b.abs())),
+    "where": lambda a, b: torch.where(a > b, a, -b),
+    "behind arithmetic": lambda a, b: torch.maximum(a + b, -b),
+    "pool": lambda a, b: torch.nn.functional.max_pool1d(a.view(1, 256, 256), 3, 2, 1),
+    "adaptive pool": lambda a, b: torch.nn.functional.adaptive_max_pool1d(b.view(1, 256, 256), 50),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_among_all_halves(name, dtype):
+    """They have the bits of one operand: every number, infinities and NaNs among them."""
+    function, every = CHOICES[name], torch.arange(-(2**15), 2**15).to(torch.int16)
+    a, b = every.view(dtype), every.roll(12345).view(dtype)
+    found, wanted = oxyfuel.compile(function)(a, b), function(a, b)
+    for f, w in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted)), strict=True):
+        assert torch.equal(f.isnan(), w.isnan())
+        assert torch.equal(f.nan_to_num(0).view(torch.int16), w.nan_to_num(0).view(torch.int16))
+
+
 def test_scan_in_place():
     x = torch.randn(8, 40)
     for dim in (0, 1):

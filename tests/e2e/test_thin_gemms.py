@@ -84,6 +84,33 @@ def test_few_columns(dtype, rows, inner):
                 torch.testing.assert_close(f, e, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+def test_outer_products(dtype):
+    torch.manual_seed(0)
+    draw = lambda *sizes: torch.randn(*sizes).to(dtype)
+    x, y, bias = draw(37, 1), draw(1, 53), draw(53)
+    compare(torch.mm, x, y)
+    compare(torch.mm, draw(1, 37).t(), draw(53, 1).t())
+    compare(torch.addmm, bias, x, y)
+    compare(lambda x, y, b: F.relu(x @ y + b), draw(3, 37, 1), draw(3, 1, 53), bias)
+    compare(lambda x, w, b: F.linear(x, w, b).sin(), draw(2, 5, 1), draw(53, 1), bias)
+    compare(torch.matmul, draw(8, 40, 2)[..., :1], draw(1, 50))
+    compare(torch.outer, draw(40), draw(30))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("rows", [1, 4, 7])
+@pytest.mark.parametrize("columns", [1, 4, 6])
+def test_few_rows_and_columns_of_halves(dtype, rows, columns):
+    torch.manual_seed(0)
+    x, w = torch.randn(2, rows, 1500).to(dtype), (torch.randn(2, 1500, columns) / 40).to(dtype)
+    compare(lambda x, w: F.gelu(x @ w), x, w)
+    compare(lambda x, w: x @ w, x, w.mT.contiguous().mT)
+    compare(torch.addmm, torch.randn(columns).to(dtype), x[0], w[1])
+
+
 def test_few_columns_of_any_rows():
     torch.manual_seed(0)
     layer = torch.nn.Linear(64, 3)

@@ -2,6 +2,7 @@
 #include "codegen/cpp/kernel_writer.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
@@ -55,6 +56,7 @@ constexpr std::string_view kScaleHelper =
 KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target, int lane_bytes)
     : kernel_(kernel),
       prelude_(target),
+      register_bytes_(target.vector_bytes),
       selections_(find_selections(kernel)),
       stored_rows_(find_stored_rows(kernel)),
       definitions_(kernel.value_count),
@@ -63,7 +65,9 @@ KernelWriter::KernelWriter(const schedule::Kernel& kernel, const Machine& target
       accumulators_(kernel.acc_count) {
   walk(kernel.body, [&](const Stmt& s) {
     const Compute* c = std::get_if<Compute>(&s.v);
-    if (c && schedule::sets_value(c->op)) definitions_[c->value] = c;
+    if (!c || !schedule::sets_value(c->op)) return;
+    definitions_[c->value] = c;
+    if (is_bf16(*c)) bf16_.insert(c->value);
   });
   const bool narrow = lane_bytes > 0 && target.vector_bytes > 0;
   lanes_ = narrow ? target.vector_bytes / lane_bytes : lanes_of_kernel();
@@ -350,6 +354,7 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
   names_[loop.var] = var;
   out_.line("i64 ", var, " = ", from, ';');
   keep_ragged_rows(loop);
+  hints_ = streams_or_only_reads(loop);
   const Compute* unaligned = unaligned_stream(loop);
   if (unaligned) write_head(loop, *unaligned, var, to);
   if (!constant || loop.size.value() >= lanes_) write_vectors(loop, var, to);
@@ -357,6 +362,7 @@ void KernelWriter::write_vector_loop(const For& loop, const std::string& from,
     write_remainder(loop, var, to);
   else
     write_some(loop, var, cat(var, "_left"), cat(to, " - ", var));
+  hints_ = true;
   if (guard) out_.close();
 }
 
@@ -395,6 +401,12 @@ bool KernelWriter::streams(const Compute& c) const {
   return c.op == LoopOp::Store && is_streaming(c) && !kept_.contains(&c);
 }
 
+// Hints are for loops of which nothing that is marked as streaming is kept in the cache.
+bool KernelWriter::streams_or_only_reads(const For& loop) const {
+  return std::ranges::none_of(all<Compute>(loop.body),
+                              [&](const Compute& c) { return kept_.contains(&c); });
+}
+
 // Whether a loop's first vector may not lie where vectors can be streamed to.
 bool KernelWriter::is_unaligned(const Compute& store, const For& loop) const {
   const auto along = sym::linear_in(store.index, loop.var);
@@ -409,19 +421,20 @@ const Compute* KernelWriter::unaligned_stream(const For& loop) const {
   return nullptr;
 }
 
-// Where vectors are a part of a line, rows that begin and end inside of lines have lines that are
+// Where registers are a part of a line, rows that begin and end inside of lines have lines that are
 // streamed in part and stored in part: each leaves the cache half written. Short rows do not
-// stream.
+// stream, nor does what comes in small pieces.
 void KernelWriter::keep_ragged_rows(const For& loop) {
   for (const Compute& c : all<Compute>(loop.body)) {
     if (!streams(c)) continue;
     const int64_t bytes = ir::byte_size(buffer_dtype(c.buffer)), line = kLine / bytes;
+    const int64_t piece = std::min<int64_t>(lanes_ * bytes, register_bytes_);
     const auto along = sym::linear_in(c.index, loop.var);
     const bool whole_lines =
         !along || !along->first.is_const(1) ||
         (sym::divisible(along->second, line) && sym::divisible(loop.size, line));
-    if (!whole_lines && lanes_ < line &&
-        schedule::count_of(loop.size) * bytes < tuning::stream_ragged_row)
+    const bool is_short = schedule::count_of(loop.size) * bytes < tuning::stream_ragged_row;
+    if (piece < tuning::stream_fewest_bytes || (!whole_lines && piece < kLine && is_short))
       kept_.insert(&c);
   }
 }
@@ -508,6 +521,27 @@ bool KernelWriter::is_long_division(const Compute& c, const Scope& scope) const 
          value(c.args[1]).dtype == DType::F32;
 }
 
+// Whether a value of f32 is one that bf16 has as well, with the same upper bits.
+bool KernelWriter::is_bf16(const Compute& c) const {
+  const auto is = [&](uint32_t v) { return bf16_.contains(v); };
+  if (c.dtype != DType::F32) return false;
+  switch (c.op) {
+    case LoopOp::Const:
+      return !(std::bit_cast<uint32_t>(static_cast<float>(c.number)) & 0xffff);
+    case LoopOp::Cast:
+      return definitions_[c.args[0]] && definitions_[c.args[0]]->dtype == DType::BF16;
+    case LoopOp::Neg:
+    case LoopOp::Abs:
+    case LoopOp::Max:
+    case LoopOp::Min:
+      return std::ranges::all_of(c.args, is);
+    case LoopOp::Where:
+      return is(c.args[1]) && is(c.args[2]);
+    default:
+      return false;
+  }
+}
+
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   switch (c.op) {
     case LoopOp::Load:
@@ -537,7 +571,10 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   } else {
     std::vector<Operand> args;
     for (uint32_t a : c.args) args.push_back(operand(a, used));
-    text = operators(used).apply(c.op, c.dtype, args);
+    if (c.op == LoopOp::Cast && c.dtype == DType::BF16 && bf16_.contains(c.args[0]))
+      text = cat(fn("bf16_in_f32", DType::F32, used), '(', args[0].text, ')');
+    else
+      text = operators(used).apply(c.op, c.dtype, args);
   }
   write_value(c, used.lanes, text);
 }

@@ -177,6 +177,8 @@ class KernelWriter {
   bool is_unaligned(const Compute& store, const For& loop) const;
   const Compute* unaligned_stream(const For& loop) const;
   void keep_ragged_rows(const For& loop);
+  bool streams_or_only_reads(const For& loop) const;
+  bool is_bf16(const Compute& c) const;
   void write_head(const For& loop, const Compute& store, const std::string& var,
                   const std::string& to);
   void hoist_uniform(const For& loop);
@@ -304,6 +306,7 @@ class KernelWriter {
 
   const schedule::Kernel& kernel_;
   Prelude prelude_;
+  const int register_bytes_;
   SourceWriter out_;
   int lanes_ = 1;
   TableGathers table_gathers_;
@@ -324,6 +327,8 @@ class KernelWriter {
       lane_names_;  // symbols that differ by lane: a vector of i64
   std::unordered_set<const Compute*> hoisted_;
   std::unordered_set<uint32_t> padded_;      // locals whose last vectors are whole
+  std::unordered_set<uint32_t> bf16_;        // values for which is_bf16 says so
+  bool hints_ = true;                        // prefetches are written
   std::unordered_set<const Compute*> kept_;  // stores that do not stream although they are large
   std::unordered_set<const For*> filled_;    // loops written in front of the iterations
   std::unordered_map<const Compute*, Tile> tiles_;

@@ -405,7 +405,7 @@ void KernelWriter::write_check(const Compute& c, const Scope& scope) {
 }
 
 void KernelWriter::write_hint(const Hint& h, const Scope& scope) {
-  if (h.word != schedule::kPrefetch || !scope.active.empty()) return;
+  if (h.word != schedule::kPrefetch || !hints_ || !scope.active.empty()) return;
   out_.line("__builtin_prefetch(", buffer(h.buffer), " + ", index(h.index), ");");
 }
 

@@ -25,20 +25,26 @@ constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* stat
 }
 )";
 
-// A machine has no division of vectors of integers, but one of floats: of numbers below 2^52 in
+// A machine has no division of vectors of integers, but one of floats: of numbers below 2^51 in
 // f64, or of 16 bits in f32, the rounded quotient never reaches the next integer. The others, and
 // divisors of 0, are divided one by one. Those of -1 negate, so that the least number stays itself.
 constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
   $S alone = b == 0, negates = {};
   if (($t)-1 < 0) negates = b == ($t)-1;
 #if $B / $N == 8
-  const u64 most = 1ull << 52;
+  const u64 most = 1ull << 51;
   alone |= (most + ($u)a > 2 * most) | (most + ($u)b > 2 * most);
 #endif
   if (@any.i32(__builtin_convertvector(alone, $i32))) return @div_each(a, b, status, n);
   $T divisor = b + ($T)(negates & 2);
+#if $B / $N == 8 && !defined(__AVX512DQ__)  // which converts; else by the last bits of 2^52 + x
+  $OP shift = @splat.f64(0x1.8p52);
+  $OP x = ($OP)(a + ($T)shift) - shift, y = ($OP)(divisor + ($T)shift) - shift;
+  $T q = ($T)(@trunc.f64(x / y) + shift) - ($T)shift;
+#else
   $T q = __builtin_convertvector(
       __builtin_convertvector(a, $OP) / __builtin_convertvector(divisor, $OP), $T);
+#endif
   return ($T)((($u)q ^ ($u)negates) - ($u)negates);
 }
 )";
@@ -531,6 +537,11 @@ OXY_INLINE $T @@($T a, $T b, $T c) {
   return __builtin_convertvector(kept, $u16);
 }
 )"},
+    // Of a number that bf16 has.
+    {"bf16_in_f32", "f32", 1, 0,
+     "OXY_INLINE u16 @@(f32 x) { return (u16)(__builtin_bit_cast(u32, x) >> 16); }\n"},
+    {"bf16_in_f32", "f32", 2, 0,
+     "OXY_INLINE $u16 @@($f32 x) { return __builtin_convertvector(($u32)x >> 16, $u16); }\n"},
     // sum + a[2l] * b[2l] + a[2l + 1] * b[2l + 1], of pairs of bf16; denormals count as 0.
     {"dot_bf16", "f32", 2, 64, R"(OXY_INLINE $T @@($u32 a, $u32 b, $T sum) {
 #if defined(__clang__)
