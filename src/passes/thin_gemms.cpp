@@ -1,6 +1,6 @@
-// Writes a gemm that sums nothing as a broadcast multiplication, one with one row as that and a sum,
-// and one with few columns as the transposed gemm, whose few rows read the large matrix once, as it
-// lies.
+// Writes a gemm that sums nothing as a broadcast multiplication, one with one row as that and a
+// sum, and one with few columns as the transposed gemm, whose few rows read the large matrix once,
+// as it lies.
 #include "passes/pass_list.h"
 
 #include "ops/contraction.h"
