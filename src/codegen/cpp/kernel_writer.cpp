@@ -655,7 +655,7 @@ std::string emit(const schedule::Kernel& kernel, const Machine& target) {
             "target");
   if (const auto moves = find_narrow_moves(kernel))
     return KernelWriter(moves->kernel, target, moves->bytes).write();
-  return KernelWriter(kernel, target).write();
+  return KernelWriter(kernel, target, combines_bytes(kernel) ? 1 : 0).write();
 }
 
 // Room for whole vectors of any elements (find_padded_locals), aligned to 64 bytes.

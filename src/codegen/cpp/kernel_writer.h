@@ -117,6 +117,8 @@ struct NarrowMoves {
 };
 
 std::optional<NarrowMoves> find_narrow_moves(const schedule::Kernel& kernel);
+// Whether all values are bytes, of operations that are as good on many as on a few.
+bool combines_bytes(const schedule::Kernel& kernel);
 
 class KernelWriter {
  public:

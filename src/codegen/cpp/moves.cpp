@@ -1,5 +1,6 @@
-// Kernels whose lanes are elements of one or two bytes that they only move. Their vectors fill
-// registers, where those of other kernels have a lane for each four bytes, and bools are bytes.
+// Kernels whose vectors fill registers with elements of one or two bytes, where those of other
+// kernels have a lane for each four bytes: of elements that are only moved (bools are bytes then),
+// and of bytes that are compared and combined.
 #include "codegen/cpp/kernel_writer.h"
 
 namespace oxy::codegen::cpp {
@@ -69,7 +70,33 @@ void bools_as_bytes(Block& body) {
   }
 }
 
+bool keeps_bytes(const Compute& c, Expr lane) {
+  if (ir::byte_size(c.dtype) != 1) return false;
+  if (c.op == LoopOp::Load || c.op == LoopOp::Store) {
+    const bool masked = c.op == LoopOp::Load && !c.args.empty();
+    const auto along = sym::linear_in(c.index, lane);
+    return !masked && along && (along->first.is_const(0) || along->first.is_const(1));
+  }
+  return schedule::is_any(c.op, LoopOp::Const, LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le,
+                          LoopOp::Gt, LoopOp::Ge, LoopOp::And, LoopOp::Or, LoopOp::Xor, LoopOp::Not,
+                          LoopOp::Where, LoopOp::Max, LoopOp::Min, LoopOp::Add, LoopOp::Sub,
+                          LoopOp::Neg, LoopOp::Cast, LoopOp::Bitcast);
+}
+
+bool keeps_bytes(const Block& body, Expr lane) {
+  return std::ranges::all_of(body, [&](const Stmt& s) {
+    if (const For* loop = std::get_if<For>(&s.v)) {
+      if (is_tiled(*loop) || loop->kind == ForKind::VectorReduce) return false;
+      return keeps_bytes(loop->body, loop->kind == ForKind::Vector ? loop->var : lane);
+    }
+    const Compute* c = std::get_if<Compute>(&s.v);
+    return c ? keeps_bytes(*c, lane) : std::holds_alternative<Hint>(s.v);
+  });
+}
+
 }  // namespace
+
+bool combines_bytes(const schedule::Kernel& kernel) { return keeps_bytes(kernel.body, 0); }
 
 std::optional<NarrowMoves> find_narrow_moves(const schedule::Kernel& kernel) {
   const int bytes = MoveFinder(kernel).run(kernel.body);
