@@ -132,7 +132,10 @@ Meant inverted(Capture& c, py::handle callable, const py::object& flag) {
 }
 
 Meant hash(Capture& c, const py::object& o) {
-  if (is_hashed_by_code(o.ptr())) return py::int_(py::hash(o));  // asks the captured code
+  if (is_hashed_by_code(o.ptr())) {
+    c.heap.guard_key(o);
+    return py::int_(py::hash(o));  // asks the captured code
+  }
   const bool of_items = PyTuple_CheckExact(o.ptr()) || PyFrozenSet_CheckExact(o.ptr());
   if (of_items && c.heap.mentions_existing(o) && !mentions(o, is_symbolic, false)) {
     for (py::handle item : o) c.calls.require_key(borrow(item), member_of<"builtins", "hash">());
