@@ -260,10 +260,10 @@ py::object Frames::globals_of(const TracedFrame& f) {
 py::object Frames::load_global(TracedFrame& f, py::handle name) {
   auto* function = as_function(f.function);
   if (py::object found = effects().dict_get(globals_of(f), name)) return found;
-  const SourceId builtins = heap().sources.pinned(function->func_builtins, "builtins");
-  if (PyObject* found = PyDict_GetItemWithError(function->func_builtins, name.ptr()))
-    return heap().wrap(found, heap().sources.dict_item(builtins, name));
-  heap().guard(GuardKind::LacksKey, builtins, name);
+  PyObject* builtins = function->func_builtins;
+  const SourceId source = heap().sources.pinned(builtins, "builtins");
+  if (py::object found = effects().dict_get(objects().existing_dict(builtins, source), name))
+    return found;
   name_error(name);
 }
 
