@@ -1,6 +1,7 @@
 """What an object that stays the same holds may change: each call sees it as it is then."""
 
 import abc
+import collections
 import enum
 import functools
 import operator
@@ -254,3 +255,26 @@ def test_a_weak_reference_tells_who_is_gone(f):
         if isinstance(got, tuple):
             got, expected = got[0], expected[0]
         torch.testing.assert_close(got, expected)
+
+
+def test_a_deque_whose_limit_changes():
+    def f(x, queue):
+        return x * len(queue), [*queue], queue.append(4), [*queue]
+
+    g = oxyfuel.compile(f)
+    for limit in (4, 3, None, 5):
+        results = [run(torch.ones(2), collections.deque([1, 2, 3], limit)) for run in (f, g)]
+        assert str(results[0]) == str(results[1])
+
+
+def test_no_item_of_an_ordered_dict():
+    """Its text is its own."""
+    words = collections.OrderedDict()
+
+    def f(x):
+        try:
+            words.popitem(last=False)
+        except KeyError as e:
+            return x, str(e)
+
+    assert oxyfuel.compile(f)(torch.ones(2))[1] == f(torch.ones(2))[1]

@@ -702,7 +702,8 @@ py::object Heap::contents(py::handle o) {
     shadow = set_items(o);
   } else if (is_deque(o)) {
     const py::list items = items_of(o);
-    const py::object limit = numbers().read(objects().load_attr(o, py::str("maxlen")));
+    const py::object limit =
+        with_numbers(numbers().read(objects().load_attr(o, py::str("maxlen"))));
     shadow = type_object(builtin_base(Py_TYPE(p)))(items, limit);
   } else {
     throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(p)->tp_name);
