@@ -375,3 +375,47 @@ def test_a_pure_cached_function_behind_a_change_of_globals():
     torch.testing.assert_close([compiled(x), compiled(x)], [x + 1, x + 1])
     assert STATE.pop("calls") == 2 and at_least.cache_info().currsize == 1
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+class Factor:
+    value = 1
+
+
+def test_a_cached_function_that_reads_what_was_written_through_an_argument():
+    factor = Factor()
+
+    @functools.lru_cache(None)
+    def times(n):
+        return n * factor.value
+
+    @functools.lru_cache(None)
+    def as_list(n):
+        return [n * factor.value]
+
+    def f(x, o, n):
+        o.value = n
+        return x * times(n) + as_list(n)[0]
+
+    compiled = oxyfuel.compile(f)
+    x = torch.randn(3)
+    for n in (2, 3):
+        torch.testing.assert_close(compiled(x, factor, n), x * n * n + n * n)
+        torch.testing.assert_close(compiled(x, Factor(), n), x * n * n + n * n)
+
+
+def test_a_cached_function_that_would_raise_by_now():
+    def scaled(n, by=2):
+        return [n * by]
+
+    cached = functools.lru_cache(None)(lambda n: scaled(n))
+
+    def f(x, n):
+        return x * cached(n)[0]
+
+    compiled = oxyfuel.compile(f)
+    x = torch.randn(3)
+    for n in (2, 3):
+        torch.testing.assert_close(compiled(x, n), x * n * 2)
+    scaled.__defaults__ = None
+    for n in (2, 3):
+        torch.testing.assert_close(compiled(x, n), x * n * 2)

@@ -292,16 +292,29 @@ void Calls::require_key(const py::object& o, py::handle callable) {
   }
 }
 
+// Functions with a cache that are not captured, each with the code that calls it; held.
+using CachedCall = std::pair<PyObject*, PyCodeObject*>;
+
+static std::set<CachedCall>& left_alone() {
+  static std::set<CachedCall>& calls = *new std::set<CachedCall>;
+  return calls;
+}
+
+[[noreturn]] static void leave_alone(const CachedCall& place) {
+  Py_INCREF(place.first);
+  Py_INCREF(place.second);
+  left_alone().insert(place);
+  throw StartAgain();
+}
+
 // Of sizes and floats that vary, a function with a cache is captured, where all that it does is to
 // give a number or a tuple of such; nullopt where it does more, or has no such argument.
 Done Calls::call_without_cache(py::handle callable, const Arguments& args, const Keywords& kwargs) {
-  using Place = std::pair<PyObject*, PyCodeObject*>;  // the function and who calls it, held
-  static std::set<Place>& left_alone = *new std::set<Place>;
-  const Place place{callable.ptr(), frames().stack().back()->code};
+  const CachedCall place{callable.ptr(), frames().stack().back()->code};
   const auto varies = [](py::handle o) {
     return mentions(o, is_symbolic_int, false) || mentions(o, is_symbolic_float, false);
   };
-  if (!any_argument(args, kwargs, varies) || left_alone.contains(place)) return std::nullopt;
+  if (!any_argument(args, kwargs, varies) || left_alone().contains(place)) return std::nullopt;
   const auto before = effects_met();
   try {
     py::object out = call(borrow(callable.attr("__wrapped__")), args, kwargs);
@@ -310,11 +323,9 @@ Done Calls::call_without_cache(py::handle callable, const Arguments& args, const
         heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
       return out;
     }
-  } catch (const Break&) {}
-  Py_INCREF(place.first);
-  Py_INCREF(place.second);
-  left_alone.insert(place);
-  throw StartAgain();
+  } catch (const Break&) {
+  } catch (const py::error_already_set&) {}  // the cache may have what it gave before
+  leave_alone(place);
 }
 
 // How much the captured code has written, and read of that.
@@ -358,10 +369,17 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   const bool changed = !effects().no_type_is_written() ||
                        std::ranges::any_of(effects().all_written(), rooted_in_globals);
   py::object here;  // what it gives to the captured code
-  if (changed && !entry.key) {
+  if (!entry.key && (changed || !effects().all_written().empty())) {
+    const CachedCall place{callable.ptr(), frames().stack().back()->code};
+    if (left_alone().contains(place)) refuse();
     const auto before = effects_met();
-    here = call(borrow(callable.attr("__wrapped__")), args, kwargs);
-    if (effects_met() != before || !is_constant(here.ptr())) refuse();
+    try {
+      here = call(borrow(callable.attr("__wrapped__")), args, kwargs);
+    } catch (const Break&) {
+      leave_alone(place);
+    }
+    if (effects_met() != before || (changed && !is_constant(here.ptr()))) refuse();
+    if (!is_constant(here.ptr())) here = {};
   }
   if (heap().exists(callable)) heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
   py::object out = call_for_good(callable, args, kwargs);
