@@ -282,7 +282,10 @@ Done Effects::dict_method(py::handle dict, const std::string& name, Arguments& a
   if (name == "popitem") {
     const bool last = n == 0 || objects().truth(args[0]);
     py::list keys(heap().contents(dict));
-    if (keys.empty()) raise_with(PyExc_KeyError, py::str("popitem(): dictionary is empty"));
+    if (keys.empty()) {
+      const char* where = PyODict_Check(dict.ptr()) ? "" : "popitem(): ";
+      raise_with(PyExc_KeyError, py::str(cat(where, "dictionary is empty")));
+    }
     py::object key = keys[last ? keys.size() - 1 : 0], value = dict_get(dict, key);
     dict_delete(dict, key);
     return py::make_tuple(key, value);
@@ -662,7 +665,12 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
     PyObject* own = nullptr;
     if (auto it = type_writes_.find(type.ptr()); it != type_writes_.end())
       own = PyDict_GetItemWithError(it->second->items.ptr(), name.ptr());
-    if (own == nullptr) own = PyDict_GetItemWithError(type_dict(t), name.ptr());
+    if (own == nullptr) {
+      own = PyDict_GetItemWithError(type_dict(t), name.ptr());
+      const SourceId members =
+          heap().sources.instance_dict(heap().sources.pinned(type, t->tp_name));
+      heap().guard(own == nullptr ? GuardKind::LacksKey : GuardKind::HasKey, members, name);
+    }
     if (own == nullptr || own == missing().ptr()) {
       PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", t->tp_name,
                    name.ptr());
