@@ -1,6 +1,7 @@
 """A class, metaclass, module or function gets a member after the first call that changes what the
 code means."""
 
+import builtins
 import types
 
 import pytest
@@ -324,3 +325,34 @@ def test_member_added_after_the_first_call(case):
         change(o)
         expected = outcome(f, x, o)
         assert [outcome(compiled, x, o) for _ in range(2)] == [expected] * 2
+
+
+class ModuleOfAClass(types.ModuleType):
+    pass
+
+
+def test_writes_to_a_module_of_a_class():
+    """Done at each call, and with what a number is in that call."""
+    module = ModuleOfAClass("of_a_class")
+
+    def f(x, n):
+        module.size = n
+        if n > 4:
+            del module.size
+        return x + 1, sorted(k for k in vars(module) if k[0] != "_")
+
+    for run in (f, oxyfuel.compile(f, fullgraph=True)):
+        for n in (2, 2, 3, 4, 5):
+            assert run(torch.ones(2), n)[1] == (["size"] if n < 5 else [])
+            assert type(vars(module).get("size", 0)) is int and vars(module).pop("size", n) == n
+
+
+def test_what_is_put_into_builtins_is_a_global():
+    def f(x, n):
+        builtins.put_there = n
+        return x + put_there  # noqa: F821
+
+    g = oxyfuel.compile(f, fullgraph=True)
+    for n in (2, 3, 4):
+        assert torch.equal(g(torch.ones(2), n), torch.ones(2) + n)
+    del builtins.put_there

@@ -1,6 +1,7 @@
 """What captured code reads of classes that were there before, at later calls too: `__dict__`,
 annotations, descriptors of metaclasses, checks of instances."""
 
+import dataclasses
 import types
 import typing
 
@@ -271,3 +272,66 @@ def test_what_lies_in_a_class_and_becomes_a_descriptor(name):
         return out
 
     assert run(oxyfuel.compile(function, backend="eager")) == run(function)
+
+
+def test_what_is_deleted_of_a_class_is_there():
+    class Base:
+        kind = "base"
+
+    class Class(Base):
+        pass
+
+    def function(x):
+        try:
+            del Class.kind
+        except AttributeError as e:
+            return x + 1, str(e)
+        return x, Class.kind
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    for present in (True, False, True, False, False):
+        found = []
+        for run in (function, compiled):
+            if present:
+                Class.kind = "own"
+            found.append(run(torch.ones(2))[1])
+            assert "kind" not in vars(Class)
+        assert found[0] == found[1]
+
+
+class ModuleWithProperty(types.ModuleType):
+    @property
+    def size(self):
+        return self.inside + 1
+
+
+def test_the_class_of_a_module():
+    """It may be assigned, and its properties are asked at each call."""
+    module = types.ModuleType("of_class")
+    module.size, module.inside = 5, 1
+
+    def function(x):
+        return x * module.size
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    for cls in (types.ModuleType, ModuleWithProperty, types.ModuleType):
+        module.__class__ = cls
+        for inside in (1, 2):
+            module.inside = inside
+            assert torch.equal(compiled(torch.ones(2)), function(torch.ones(2)))
+
+
+def test_hash_asks_the_method_of_the_moment(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Key:
+        name: str
+
+    key = Key("a")
+
+    def function(x):
+        return x, hash(key) == hash(Key("b"))
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    assert not compiled(torch.ones(2))[1]
+    monkeypatch.setattr(Key, "__hash__", lambda self: 1)
+    assert compiled(torch.ones(2))[1]

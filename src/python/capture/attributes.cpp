@@ -159,6 +159,7 @@ void Objects::guard_code(py::handle function) {
 py::object Objects::module_dict(py::handle module) {
   auto pinned = heap().sources.find_pinned(module);
   if (!pinned) pinned = heap().sources.pinned(module, text(module.attr("__name__")));
+  heap().guard(GuardKind::TypeIs, *pinned, py::type::of(module));  // it may be assigned
   return existing_dict(module.attr("__dict__"), heap().sources.instance_dict(*pinned));
 }
 
@@ -166,6 +167,7 @@ py::object Objects::module_dict(py::handle module) {
 py::object Objects::module_member(py::handle module, py::handle name) {
   if (is_text(name.ptr(), "__annotations__")) py::getattr(module, name, py::none());  // makes them
   py::object members = module_dict(module);
+  if (is_name(name, names().dict_)) return members;
   PyTypeObject* type = Py_TYPE(module.ptr());
   // Its class finds attributes in a way of its own, and may keep what it has found.
   const bool lazy = type != &PyModule_Type && (type->tp_getattro != PyModule_Type.tp_getattro ||
@@ -180,6 +182,8 @@ py::object Objects::module_member(py::handle module, py::handle name) {
     const SourceId source = classes().member_source(reinterpret_cast<PyObject*>(type), name);
     return call_getter(heap().wrap(on_class, source), module, py::type::of(module), name);
   }
+  if (data && is_property(on_class) && !py::handle(on_class).attr("fget").is_none())
+    return calls().call(py::handle(on_class).attr("fget"), {borrow(module)});
   if (on_class == nullptr && !lazy) {
     if (py::object fallback = effects().dict_get(members, borrow(names().getattr_)))
       return calls().call(fallback, {borrow(name)});
@@ -576,9 +580,10 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   const bool data = descriptor != nullptr && Py_TYPE(descriptor)->tp_descr_set != nullptr;
   if (data && is_changeable_class(Py_TYPE(descriptor)))
     return call_setter(descriptor, o, name, value);
+  const bool is_module = PyModule_Check(o.ptr());  // of a class of its own; no module is tracked
   if (is_existing_tuple(o) || (!heap().exists(o) && heap().keeps_attributes(o)))
     refuse_store(type, name);
-  if (!heap().exists(o)) {
+  if (!heap().exists(o) && !is_module) {
     check(PyObject_GenericSetAttr(o.ptr(), name.ptr(), numbers().carried(borrow(value)).ptr()));
   } else if (data && Py_TYPE(descriptor) == &PyMemberDescr_Type && is_changeable_class(type)) {
     try {  // there is something to delete
@@ -587,15 +592,18 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
       if (!e.matches(PyExc_AttributeError)) throw;
       raise_with(PyExc_AttributeError, name);
     }
-    if (writes_items(o)) throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
+    if (writes_items(o) || is_module)
+      throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
     effects().write_attribute(o, name, value);
   } else if (data || !has_instance_dict(type)) {
     if (descriptor == nullptr) no_attribute(type, name, kNoDictToSet);
     refuse_store(type, name);
-  } else if (value) {
-    effects().dict_write(instance_dict(o), name, value);
   } else {
-    delete_member(type, instance_dict(o), name);
+    const py::object members = is_module ? module_dict(o) : instance_dict(o);
+    if (value)
+      effects().dict_write(members, name, value);
+    else
+      delete_member(type, members, name);
   }
 }
 
