@@ -34,12 +34,12 @@ void set_with_traceback(py::handle exception) {
 // After a write that would do it twice; then the exception has the node's lines in its traceback.
 std::optional<py::object> run_captured(const TorchIr& ir, py::handle args) {
   const auto random_numbers = bridge::torch_cpu().generator_state();
-  bool counted = true;  // inference tensors have no versions
+  bool counted = true;  // what was made as an inference tensor has no version
   std::vector<std::pair<at::Tensor, int64_t>> versions;
   for (py::handle a : args) {
     if (!THPVariable_Check(a.ptr())) continue;
     const at::Tensor& t = THPVariable_Unpack(a.ptr());
-    counted &= !t.is_inference();
+    counted &= t.unsafeGetTensorImpl()->version_counter().enabled();
     if (counted) versions.emplace_back(t, t._version());
   }
   auto as_before = [](const auto& v) { return v.first._version() == v.second; };

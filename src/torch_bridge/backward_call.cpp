@@ -385,6 +385,11 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
   for (size_t i = 0; i < arriving; i++) s.arrived[of_next[i]] = std::move(*next++);
 }
 
+// What was made as an inference tensor does not, also where `data` has made it a plain one.
+static bool counts_writes(const at::Tensor& t) {
+  return t.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
 void Backward::Call::remember(uint32_t primal, const Input& input, uint32_t writes) {
   Remembered& r = remembered_.emplace_back(Remembered{.primal = primal, .number = input.number});
   if (input.tensor == nullptr || !input.tensor->defined()) return;
@@ -392,7 +397,7 @@ void Backward::Call::remember(uint32_t primal, const Input& input, uint32_t writ
   // What is written may get this call as its history.
   const bool is_small = input.tensor->has_storage() && input.tensor->storage().nbytes() <= kSmall;
   if (is_small && writes == 0) r.small = *input.tensor;
-  if (!input.tensor->is_inference()) r.version = input.tensor->_version() + writes;
+  if (counts_writes(*input.tensor)) r.version = input.tensor->_version() + writes;
 }
 
 Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool>& reads) {
@@ -407,7 +412,7 @@ Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool
     const at::Tensor t(r.tensor->lock());
     if (!t.defined()) throw Unsupported("an input that nobody holds any more");
     // No error in eager, which does not save it.
-    if (!t.is_inference() && t._version() != r.version)
+    if (counts_writes(t) && t._version() != r.version)
       throw Unsupported("an input that was written since");
     out[r.primal] = t;
   }

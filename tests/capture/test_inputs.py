@@ -208,3 +208,22 @@ def test_a_first_call_with_a_tensor_that_no_graph_takes(strange, held):
     call(strange())
     assert torch.equal(compiled(hold(base())), base() * 2)
     assert oxyfuel.stats()["graphs"] == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@torch.enable_grad()
+def test_an_inference_tensor_that_data_has_made_a_plain_one(backend):
+    """It does not count its writes."""
+    with torch.inference_mode():
+        plain = torch.ones(3)
+    plain.data = torch.arange(3.0)
+
+    def f(x):
+        return x.sin() + plain, plain * 2
+
+    x = torch.randn(3, requires_grad=True)
+    gradients = []
+    for run in (f, oxyfuel.compile(f, backend=backend)):
+        y, _ = run(x)
+        gradients += torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(*gradients)
