@@ -248,3 +248,28 @@ def test_descriptors_are_in_the_graph():
     for _ in range(2):
         assert torch.equal(compiled(X, holder), (X + 1) * 2)
     assert torch.equal(holder.__dict__["_value"], X + 1)
+
+
+def write_a_default(x, f):
+    f.__kwdefaults__["shift"] = 5.0
+    return f(x), str(inspect.signature(f)), functools.partial(f, scale=1.0)(x)
+
+
+def delete_a_default(x, f):
+    del f.__kwdefaults__["shift"]
+    try:
+        return f(x)
+    except TypeError as e:
+        return x, str(e)
+
+
+@pytest.mark.parametrize("function", [write_a_default, delete_a_default])
+def test_defaults_that_captured_code_writes(function):
+    def made(x, scale=2.0, *, shift=1.0):
+        return x * scale + shift
+
+    compiled, found = oxyfuel.compile(function), []
+    for run in (function, compiled, compiled):
+        made.__kwdefaults__ = {"shift": 1.0}
+        found.append(str((run(X, made), made.__kwdefaults__)))
+    assert found[0] == found[1] == found[2]

@@ -285,8 +285,10 @@ Meant signature(Capture& c, py::handle callable, const Arguments& args, const Ke
       PyMethod_Check(args[0].ptr()) ? borrow(PyMethod_GET_FUNCTION(args[0].ptr())) : args[0];
   if (!PyFunction_Check(function.ptr())) return nothing;
   for (const char* part : {"__code__", "__defaults__", "__kwdefaults__", "__annotations__"})
-    if (py::object held = c.objects.load_attr(function, py::str(part)); c.heap.exists(held))
-      c.heap.contents(held);
+    if (py::object held = c.objects.load_attr(function, py::str(part)); c.heap.exists(held)) {
+      if (c.heap.tracked(held)->writes) throw Break(BreakId::builtin_on_existing, "written ", part);
+      with_numbers(c.heap.deep_contents(held));  // reads them
+    }
   return c.calls.call_real(callable, args, kwargs);
 }
 
