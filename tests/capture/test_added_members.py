@@ -88,6 +88,13 @@ def raise_attribute_error(self, name):
     raise AttributeError(name)
 
 
+def called(o):
+    try:
+        return o()
+    except TypeError:
+        return 3
+
+
 def make_new(x, o):
     return x + type(o)().w
 
@@ -119,6 +126,7 @@ CASES = {
     "class attr": (make_object, lambda x, o: x + o.v, on_class("v", 9)),
     "inst attr": (make_object, lambda x, o: x + o.v, on_object("v", 4)),
     "callable": (make_object, lambda x, o: (x + 1, callable(o)), on_class("__call__", lambda s: 4)),
+    "called": (make_object, lambda x, o: x + called(o), on_class("__call__", lambda s: 4)),
     "iter": (
         make_object,
         lambda x, o: (x + 1, hasattr(o, "__iter__")),

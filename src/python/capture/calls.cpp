@@ -396,10 +396,8 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
     return call(function, std::move(args), std::move(kwargs));
   }
-  PyObject* own = _PyType_Lookup(Py_TYPE(p), names().call_);
+  PyObject* own = objects().type_member(Py_TYPE(p), names().call_);
   if (own != nullptr && PyFunction_Check(own)) {
-    const SourceId source = classes().member_source(py::type::handle_of(callable), names().call_);
-    heap().guard(GuardKind::IdIs, source, own);
     args.insert(args.begin(), borrow(p));
     frames().direct = direct;
     return call(own, std::move(args), std::move(kwargs));
@@ -521,7 +519,10 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
         continue;
       }
     } else if (f->func_kwdefaults) {
-      if (PyObject* value = PyDict_GetItemWithError(f->func_kwdefaults, key.ptr())) {
+      const Tracked* k = fresh ? nullptr : heap().tracked(f->func_kwdefaults);
+      if (k != nullptr && k->writes) {
+        if ((fast[i] = effects().dict_get(f->func_kwdefaults, key))) continue;
+      } else if (PyObject* value = PyDict_GetItemWithError(f->func_kwdefaults, key.ptr())) {
         fast[i] =
             fresh ? borrow(value) : heap().wrap(value, heap().sources.kw_default(source(), key));
         continue;
