@@ -336,7 +336,7 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
     return calls().call(own, {borrow(p), borrow(key)});
   if (heap().exists(o) && PyDict_Check(p)) {
     if (py::object found = effects().dict_get(o, key)) return found;
-    if (PyObject* other = _PyType_Lookup(Py_TYPE(p), py::str("__missing__").ptr())) {
+    if (PyObject* other = type_member(Py_TYPE(p), py::str("__missing__"))) {
       if (PyFunction_Check(other)) return calls().call(other, {borrow(p), borrow(key)});
       if (py::object value = made_by_factory(o)) return effects().dict_write(o, key, value), value;
     }
