@@ -335,3 +335,47 @@ def test_hash_asks_the_method_of_the_moment(monkeypatch):
     assert not compiled(torch.ones(2))[1]
     monkeypatch.setattr(Key, "__hash__", lambda self: 1)
     assert compiled(torch.ones(2))[1]
+
+
+def test_what_is_written_to_a_metaclass_is_read_of_its_classes():
+    class Own(type):
+        level = 1
+
+        def __getattr__(cls, name):
+            return cls.level * 2
+
+    class Class(metaclass=Own):
+        pass
+
+    def function(x, n):
+        Own.level = n
+        return x * Class.level + Class.virtual
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    for n in (3, 4, 5, 3):
+        Own.level = 1
+        assert torch.equal(compiled(torch.ones(2), n), torch.full((2,), 3.0 * n))
+        assert Own.level == n
+
+
+def test_a_missing_key_is_made_by_the_class_of_the_moment():
+    class Table(dict):
+        def __missing__(self, key):
+            return len(key)
+
+    table = Table()
+
+    def function(x):
+        try:
+            return x, table["abc"]
+        except KeyError as e:
+            return x, repr(e)
+
+    compiled = oxyfuel.compile(function, backend="eager")
+    makes = Table.__missing__
+    for makes_it in (True, False, True):
+        if makes_it:
+            Table.__missing__ = makes
+        else:
+            del Table.__missing__
+        assert compiled(torch.ones(2))[1] == function(torch.ones(2))[1]

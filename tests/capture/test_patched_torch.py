@@ -155,3 +155,23 @@ def test_many_patches(monkeypatch):
             compiled(x)
     monkeypatch.setattr(Tensor, "sin", lambda s: s * 9)
     assert torch.equal(compiled(x), x * 9)
+
+
+def test_a_patch_by_captured_code(monkeypatch):
+    """Functions of torch's that look it up see it."""
+    monkeypatch.setattr(torch, "relu", torch.relu)
+    monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.relu)
+    relu = torch.relu
+
+    def f(x):
+        torch.relu = torch.sin
+        y = torch.nn.functional.relu(x)
+        torch.relu = relu
+        torch.nn.functional.relu = lambda x, inplace=False: x * 3
+        return y, torch.nn.ReLU()(x), torch.relu(x)
+
+    x, kept, found = torch.arange(3.0) - 1, torch.nn.functional.relu, []
+    for run in (f, oxyfuel.compile(f)):
+        torch.nn.functional.relu = kept
+        found.append(run(x))
+    assert str(found[0]) == str(found[1])

@@ -245,6 +245,11 @@ py::object Objects::metatype_attr(py::handle type, py::handle name) {
   PyTypeObject* meta = Py_TYPE(type.ptr());
   type_member(as_type(type), name);
   PyObject* found = type_member(meta, name);
+  const bool is_new = effects().is_written_on(meta, name);
+  if (is_new && found != nullptr && Py_TYPE(found)->tp_descr_get == nullptr)
+    return numbers().taken(borrow(found));
+  if (is_new && found != nullptr && !is_property(found))
+    throw Break(BreakId::attribute_protocol, meta->tp_name, ".", text(name));
   if (found != nullptr && is_changeable_class(meta) && Py_TYPE(found)->tp_descr_get == nullptr)
     return heap().wrap(found, classes().member_source(reinterpret_cast<PyObject*>(meta), name));
   if (PyObject* fallback = found == nullptr ? type_member(meta, names().getattr_) : nullptr) {
@@ -621,6 +626,14 @@ PyObject* Objects::method_by_other_name(PyTypeObject* type, py::handle name) {
              : nullptr;
 }
 
+// A function of torch's, which others that are no captured code would call.
+static void refuse_to_patch(py::handle module, py::handle name) {
+  const std::string of = text(module.attr("__name__"));
+  PyObject* before = PyDict_GetItemWithError(PyModule_GetDict(module.ptr()), name.ptr());
+  if ((of == "torch" || of.starts_with("torch.")) && before != nullptr && PyCallable_Check(before))
+    throw Break(BreakId::side_effect, "assignment to ", of, ".", text(name));
+}
+
 void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   require_name(name);
   PyObject* p = o.ptr();
@@ -640,6 +653,7 @@ void Objects::store_attr(py::handle o, py::handle name, py::handle value) {
   if (PyType_Check(p)) return effects().write_type(o, name, value);
   if (PyFunction_Check(p) && heap().is_made_here(o))
     return check(PyObject_SetAttr(p, name.ptr(), numbers().carried(borrow(value)).ptr()));
+  if (PyModule_Check(p)) refuse_to_patch(o, name);
   if (PyFunction_Check(p) || PyModule_CheckExact(p)) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
     py::object dict = PyModule_Check(p) ? module_dict(o) : function_attr(o, py::str("__dict__"));
