@@ -6,6 +6,7 @@ import enum
 import functools
 import operator
 import sys
+import types
 import weakref
 
 import pytest
@@ -278,3 +279,14 @@ def test_no_item_of_an_ordered_dict():
             return x, str(e)
 
     assert oxyfuel.compile(f)(torch.ones(2))[1] == f(torch.ones(2))[1]
+
+
+def test_a_view_of_another_dict():
+    def f(x, table, proxy):
+        return x, table["a"], proxy["a"], len(proxy)
+
+    table, other = {"a": 1}, {"a": 0, "b": 2}
+    compiled = oxyfuel.compile(f)
+    for held in (table, other, table):
+        proxy = types.MappingProxyType(held)
+        assert compiled(torch.ones(2), table, proxy)[1:] == (1, held["a"], len(held))
