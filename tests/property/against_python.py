@@ -91,13 +91,13 @@ def _call(run, args, names) -> list:
             result = run(*args)
         except Exception as e:
             error = e
-        _let_go_of_frames(error)
+        let_go_of_frames(error)
     snapshot = Snapshot()
     state = [snapshot.of(a) for a in args] + [snapshot.of(names[g]) for g in GLOBALS]
     return [_chain(error, snapshot), snapshot.of(result), state, printed.getvalue()]
 
 
-def _let_go_of_frames(error: BaseException | None) -> None:
+def let_go_of_frames(error: BaseException | None) -> None:
     """A traceback holds the frames of those functions that the exception went through, and all that
     lives in them. Behind a break the rest of a function is a function of its own, whose frame it
     may be that is held."""
