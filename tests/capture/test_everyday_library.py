@@ -772,3 +772,19 @@ def test_parameters_of_a_signature():
     assert oxyfuel.stats()["graph_breaks"] == 0
     Scales.__call__ = lambda self, x, other=1: x * other
     assert str(compiled(X, other=4)) == str(f(X, other=4))
+
+
+MARK = torch.profiler.record_function("mark")
+
+
+@pytest.mark.parametrize("mark", [lambda: MARK, lambda: torch.profiler.record_function("new")])
+@pytest.mark.parametrize("place", [0, *range(2, 60, 7)])
+def test_a_mark_of_the_profiler_around_a_break(mark, place):
+    def f(x):
+        with mark():
+            print("inside")
+            return x + len(locals())
+
+    compiled = oxyfuel.compile(f, backend="eager", options={"break_at": place})
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), f(torch.ones(2)))
