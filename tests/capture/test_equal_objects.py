@@ -465,3 +465,31 @@ def test_a_set_of_objects_and_a_class_with_items_need_no_break():
     one, other = Bare(), Bare()
     for objects in ([one, other], [one, one], [other, one]):
         assert str(compiled(torch.ones(2), objects)) == str(f(torch.ones(2), objects))
+
+
+@pytest.mark.parametrize("answer", [True, False, NotImplemented])
+@pytest.mark.parametrize("derives", [True, False])
+def test_who_is_asked_whether_two_differ(derives, answer):
+    """The object of a derived class first, by its `__eq__`, also where it has no `__ne__`."""
+    asked = []
+
+    class Base:
+        def __eq__(self, other):
+            asked.append(type(self).__name__)
+            return answer
+
+    class Other(Base if derives else object):
+        def __eq__(self, other):
+            asked.append(type(self).__name__)
+            return answer
+
+    a, b = Base(), Other()
+
+    def f(x):
+        return x, a != b, b != a, a == b, a != 3
+
+    found = []
+    for run in (f, oxyfuel.compile(f)):
+        asked.clear()
+        found.append((run(torch.ones(2))[1:], list(asked)))
+    assert found[0] == found[1]

@@ -87,15 +87,21 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   PyObject *mine = method(0, own), *theirs = method(1, reflected);
   if (theirs != nullptr && mirror.empty() && type == other) theirs = nullptr;
   const Arguments swapped{args[1], args[0]};
-  const bool first = theirs != nullptr && is_derived_of(other, type) &&
+  const bool derived = is_derived_of(other, type);
+  const bool first = theirs != nullptr && derived &&
                      (!mirror.empty() || effects().lookup(type, py::str(reflected)) != theirs);
-  if (first && gives(theirs, swapped)) return out;
-  if (taken && mine == nullptr) return std::nullopt;
   // Of != there is what == says.
-  if (name == "ne" && mine == nullptr && is_of_object(type, "__ne__"))
-    if (gives(method(0, "__eq__"), args)) return py::bool_(!truth(out));
+  const auto differs = [&](size_t i, const Arguments& with) {
+    return name == "ne" && (i == 0 ? mine : theirs) == nullptr &&
+           is_of_object(Py_TYPE(args[i].ptr()), "__ne__") && gives(method(i, "__eq__"), with);
+  };
+  if (first && gives(theirs, swapped)) return out;
+  if (derived && differs(1, swapped)) return py::bool_(!truth(out));
+  if (taken && mine == nullptr) return std::nullopt;
+  if (differs(0, args)) return py::bool_(!truth(out));
   if (gives(mine, args)) return out;
   if (!first && gives(theirs, swapped)) return out;
+  if (!derived && differs(1, swapped)) return py::bool_(!truth(out));
   const bool asked_both = mine != nullptr && (theirs != nullptr || is_of_object(other, own));
   if (asked_both && (name == "eq" || name == "ne"))
     return py::bool_(args[0].is(args[1]) == (name == "eq"));
