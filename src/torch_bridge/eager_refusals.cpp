@@ -62,6 +62,20 @@ constexpr std::string_view kWithoutBool[] = {"aten.arange.default",    "aten.ara
 constexpr std::string_view kOfFloats[] = {"aten.std.correction", "aten.std_mean.correction",
                                           "aten.var.correction", "aten.var_mean.correction"};
 
+// Kernels of these ask for operands of one dtype.
+constexpr std::string_view kOfOneDtype[] = {
+    "aten.mm.default",     "aten.addmm.default",  "aten.mv.default",         "aten.addmv.default",
+    "aten.linear.default", "aten.addbmm.default", "aten.convolution.default"};
+
+bool differ_in_dtype(c10::ArrayRef<c10::IValue> args) {
+  std::optional<at::ScalarType> first;
+  return std::ranges::any_of(args, [&](const c10::IValue& a) {
+    if (!a.isTensor() || !a.toTensor().defined()) return false;
+    if (!first) first = a.toTensor().scalar_type();
+    return a.toTensor().scalar_type() != *first;
+  });
+}
+
 template <class T>
 bool converts(const c10::Scalar& number) {
   try {
@@ -121,6 +135,8 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
   if (ir::is_integral(result.dtype, true) &&
       std::ranges::find(kOfFloats, target) != std::end(kOfFloats))
     throw Unsupported(cat(target, " of integers"));
+  if (std::ranges::find(kOfOneDtype, target) != std::end(kOfOneDtype) && differ_in_dtype(args))
+    throw Unsupported(cat(target, " of two dtypes"));
   const auto dtype = static_cast<at::ScalarType>(result.dtype);
   const bool half = at::isReducedFloatingType(dtype);
   for (const CheckedNumber& c : kCheckedNumbers) {

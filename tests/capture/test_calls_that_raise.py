@@ -208,3 +208,18 @@ def test_calls_that_nothing_reads(name, dynamic):
                 raised.append((type(e), str(e)))
         assert raised[0] == raised[1]
         assert (raised[0] is None) == (i is good[0])
+
+
+@pytest.mark.parametrize("name", ["mm", "matmul", "mv", "addmm", "linear", "conv1d"])
+def test_a_product_of_two_dtypes_that_nothing_reads(name):
+    a, b = torch.ones(2, 2, dtype=torch.float64), torch.ones(2, 2)
+    given = {"mv": (a, b[0]), "addmm": (a, a, b), "conv1d": (a[None], b[None])}.get(name, (a, b))
+    product = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+
+    def f(x, *given):
+        product(*given)
+        return x + 1
+
+    for run in (f, oxyfuel.compile(f)):
+        with pytest.raises(RuntimeError, match="dtype|type"):
+            run(a, *given)
