@@ -149,11 +149,10 @@ torch.ops.profiler._record_function_exit._RecordFunction(ENDED)
 
 
 def record_function_enter(self: Any) -> Any:
-    """`record_function.__enter__` where no profiler listens; torch's own `__exit__`, behind a break,
+    """`record_function.__enter__` where no profiler listens; torch's `__exit__`, behind a break,
     looks for a record."""
     self.record = ENDED
     return self
-
 
 
 def found_inf(state: dict[str, Any]) -> Any:

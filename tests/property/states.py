@@ -1,23 +1,26 @@
 """Random worlds that change between calls: `make_program(seed)` gives a module with a function
 `main(x, n)` that reads and writes what the module has, and statements that run between its calls.
 
-The module is made of parts (worlds.py, torch_worlds.py). The function reaches what they name as
-globals, cells, defaults, attributes of an object or items of a dict, and stands alone, in a method
-or in a module's forward.
+The module is made of parts (worlds.py, code_worlds.py, torch_worlds.py). The function reaches what
+they name as globals, cells, defaults, attributes of an object or items of a dict, and stands alone,
+in a method or in a module's forward. OXYFUEL_PARTS=CLASSES,TENSORS makes all worlds of these.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import textwrap
 from dataclasses import dataclass
 
+import code_worlds
 import torch_worlds
 import worlds
 from worlds import Part
 
 IMPORTS = """
+import abc
 import array
 import builtins
 import collections
@@ -34,6 +37,7 @@ import io
 import itertools
 import logging
 import math
+import numbers
 import operator
 import os
 import pathlib
@@ -58,9 +62,10 @@ def call(f, *args):
     return f(*args)
 """
 
+ONLY = os.environ.get("OXYFUEL_PARTS")
 PARTS = {
     name: part
-    for module in (worlds, torch_worlds)
+    for module in (worlds, torch_worlds, code_worlds)
     for name, part in vars(module).items()
     if isinstance(part, Part)
 }
@@ -144,6 +149,8 @@ class Writer:
         self.random = random.Random(seed)
         pick = self.random
         names = pick.sample(sorted(PARTS), pick.choice((1, 1, 2, 2, 3)))
+        if ONLY:
+            names = ONLY.split(",")
         alone = [n for n in names if n in ALONE]
         self.parts = [PARTS[n] for n in (alone[:1] or names)]
         self.count = 0
