@@ -377,6 +377,22 @@ def test_frames_of_a_traceback_stand_where_they_were_left(function):
         assert lines_of(compiled())[-1] == expected
 
 
+def test_locals_of_the_frames_of_a_traceback_can_be_asked():
+    number = 3
+
+    def caught():
+        try:
+            raise ValueError(number)
+        except ValueError as e:
+            return e
+
+    trace = oxyfuel.compile(caught, backend="eager")().__traceback__
+    while trace.tb_next:
+        trace = trace.tb_next
+    assert trace.tb_frame.f_code is caught.__code__
+    assert trace.tb_frame.f_locals.get("number", number) == number
+
+
 def test_a_generator_handles_only_its_own():
     compiled = oxyfuel.compile(lambda x: (x + 1, sys.exc_info), backend="eager")
 

@@ -262,6 +262,15 @@ PyObject* frame_at(PyCodeObject* code, PyObject* globals, int offset) {
   const auto instruction = static_cast<size_t>(offset) / sizeof(_Py_CODEUNIT);
 #if PY_VERSION_HEX >= 0x030B0000
   set_instruction(frame->f_frame, code, instruction);
+  // f_locals reads the cells of free variables without asking whether they are there.
+  for (int slot = slot_count(code) - free_count(code); slot < slot_count(code); ++slot) {
+    PyObject* cell = PyCell_New(nullptr);
+    if (cell == nullptr) {
+      Py_DECREF(frame);
+      return nullptr;
+    }
+    frame->f_frame->localsplus[slot] = cell;
+  }
 #else
   frame->f_lasti = static_cast<int>(instruction);
   Py_CLEAR(frame->f_back);
