@@ -57,6 +57,8 @@ def forward(function: Any, *args: Any) -> Any:
             returned = [a for a in args if _is_among(a, out) and not _is_among(a, ctx.dirty)]
             if any(a is s for a in returned for s in ctx.saved_tensors):
                 raise RuntimeError("an argument that is the result is saved: eager says so as well")
+        if not all(_is_among(d, out) for d in ctx.dirty):
+            raise RuntimeError("what is marked as dirty is no result: eager says so as well")
         if isinstance(out, tuple):
             return tuple([_as_result(o, args, ctx) for o in out])
         return _as_result(out, args, ctx)

@@ -201,6 +201,21 @@ def test_a_dirty_argument_that_is_saved(f):
     torch.testing.assert_close(x, other)
 
 
+class DirtyAndLost(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2) + 1
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_dirty_argument_that_is_no_result_is_refused(requires_grad):
+    x = torch.ones(3, requires_grad=requires_grad)
+    for f in (DirtyAndLost.apply, oxyfuel.compile(lambda x: DirtyAndLost.apply(x))):
+        with pytest.raises(RuntimeError, match="were not returned as output"):
+            f(x * 1)
+
+
 class WithNoise(Function):
     @staticmethod
     def forward(ctx, x):
