@@ -219,6 +219,32 @@ def test_floating_point_to_integers(dtype, repeated):
             check(lambda a, to=to: a.to(to), values)
 
 
+OF_BYTES = {
+    "compare": lambda a, b: (a < b, a >= b, a == b, a != b.flip(0)),
+    "masks": lambda a, b: ((a > 0) & ~(b <= 1) | (a == b)) ^ (b > a),
+    "arithmetic": lambda a, b: (a + b, torch.maximum(a, b), torch.minimum(a, b)),
+    "where": lambda a, b: torch.where(a > b, a, b + b),
+    "other types": lambda a, b: ((a > b).to(a.dtype), a.bool() | b.bool(), a.to(torch.int8) > 3),
+}
+
+
+@pytest.mark.parametrize("vectors", [-1, 32, 0])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool], ids=str)
+@pytest.mark.parametrize("name", OF_BYTES)
+def test_bytes(name, dtype, vectors):
+    """Vectors of them fill registers, where nothing else is in a kernel."""
+    compiled = oxyfuel.compile(OF_BYTES[name], options={"strict": True, "vector_bytes": vectors})
+    draw = lambda *sizes: torch.randint(-100, 100, sizes).to(dtype)
+    pairs = [(draw(n), draw(n)) for n in (0, 1, 31, 64, 203)]
+    pairs += [(draw(9, 70), draw(70)), (draw(70, 9).t(), draw(9, 70)), (draw(), draw())]
+    pairs += [(draw(9, 140)[:, ::2], draw(9, 73)[:, 3:]), (draw(9, 1), draw(1, 70))]
+    for a, b in pairs:
+        found, wanted = compiled(a, b), OF_BYTES[name](a, b)
+        found, wanted = (r if isinstance(r, tuple) else (r,) for r in (found, wanted))
+        assert all(torch.equal(f, w) for f, w in zip(found, wanted, strict=True))
+        assert [f.stride() for f in found] == [w.stride() for w in wanted]
+
+
 CHOICES = {
     "relu": lambda a, b: a.relu(),
     "sign bit": lambda a, b: (-a, a.abs(), (-a).abs().neg()),

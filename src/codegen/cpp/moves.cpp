@@ -74,8 +74,9 @@ bool keeps_bytes(const Compute& c, Expr lane) {
   if (ir::byte_size(c.dtype) != 1) return false;
   if (c.op == LoopOp::Load || c.op == LoopOp::Store) {
     const bool masked = c.op == LoopOp::Load && !c.args.empty();
+    if (masked || lane.is_const()) return !masked;
     const auto along = sym::linear_in(c.index, lane);
-    return !masked && along && (along->first.is_const(0) || along->first.is_const(1));
+    return along && (along->first.is_const(0) || along->first.is_const(1));
   }
   return schedule::is_any(c.op, LoopOp::Const, LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le,
                           LoopOp::Gt, LoopOp::Ge, LoopOp::And, LoopOp::Or, LoopOp::Xor, LoopOp::Not,

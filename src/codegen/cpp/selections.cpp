@@ -62,7 +62,8 @@ class SelectionFinder {
       cost += schedule::cost_of(c->op);
       for (uint32_t a : c->args) ++used[a];
     }
-    if (cost < tuning::select_by_branch) return {};
+    const bool wide = own.empty() || own.front()->dtype == DType::F64;
+    if (cost < (wide ? tuning::select_by_branch_f64 : tuning::select_by_branch)) return {};
     // Operands of selections among them stand behind branches of their own.
     std::erase_if(own, [&](const Compute* c) { return !found_.moved.insert(c).second; });
     std::ranges::reverse(own);
