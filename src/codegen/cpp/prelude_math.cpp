@@ -504,14 +504,12 @@ constexpr Piece kMathPieces[] = {
     {"one_plus_erf", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T size = @abs(x);
   $T a = size < @splat(3.95f) ? size : @splat(3.95f);
-  $T q = @splat(-3.143999e-05f);
-  q = @fma(q, a, @splat(0.0003088004f));
-  q = @fma(q, a, @splat(-0.0010323949f));
-  q = @fma(q, a, @splat(-0.0005369456f));
-  q = @fma(q, a, @splat(0.019583972f));
-  q = @fma(q, a, @splat(-0.102919616f));
-  q = @fma(q, a, @splat(-0.63659775f));
-  q = @fma(q, a, @splat(-0.12838025f));
+  $T a2 = a * a;
+  $T top = @fma(@fma(a, @splat(-3.143999e-05f), @splat(0.0003088004f)), a2,
+                @fma(a, @splat(-0.0010323949f), @splat(-0.0005369456f)));
+  $T low = @fma(@fma(a, @splat(0.019583972f), @splat(-0.102919616f)), a2,
+                @fma(a, @splat(-0.63659775f), @splat(-0.12838025f)));
+  $T q = @fma(top, a2 * a2, low);
   $T power = @fma(q, a, -a);
   $T magic = @splat(12582912.0f);
   $T t = @fma(power, @splat(1.44269504f), magic);
