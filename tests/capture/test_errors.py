@@ -778,3 +778,25 @@ def test_tuples_that_lie_in_each_other_too_deeply():
         nested = (nested,)
     compiled = oxyfuel.compile(lambda x, t: x + len(t))
     assert torch.equal(compiled(X, nested), X + 1)
+
+
+@pytest.mark.parametrize("name", ["tag", "real"])
+@pytest.mark.parametrize("first", [3, 0.5])
+def test_attributes_of_numbers_that_vary_cannot_be_assigned(first, name):
+    def derived(x, n):
+        setattr(n + 1, name, x)
+        return x
+
+    def given(x, n):
+        delattr(n, name)
+        return x
+
+    for f in (derived, given):
+        compiled = oxyfuel.compile(f)
+        for i in range(3):
+            said = []
+            for run in (f, compiled):
+                with pytest.raises(AttributeError) as e:
+                    run(X, first + i)
+                said.append(str(e.value))
+            assert said[0] == said[1]
