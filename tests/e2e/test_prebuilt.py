@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[-1, 32])
+@pytest.fixture(params=[(-1, ""), (32, ""), (-1, "l1 32K, l2 512K"), (-1, "l2 1M, l3 4M")], ids=str)
 def useless(request, tmp_path, fresh):
     """Options with a compiler that says its name and fails with every text."""
     script = tmp_path / "cxx"
@@ -23,7 +23,8 @@ def useless(request, tmp_path, fresh):
     return {
         "strict": True,
         "gemm_backend": "own",
-        "vector_bytes": request.param,
+        "vector_bytes": request.param[0],
+        "machine": request.param[1],
         "compiler": "external",
         "cxx": str(script),
     }

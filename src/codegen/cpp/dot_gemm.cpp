@@ -22,6 +22,11 @@ Size depth_of(const Gemm& p, const Machine& target) {
   return ceil_div(max(fits, tuning::gemm_least_depth), kWholeSteps) * kWholeSteps;
 }
 
+// Elements of a column whose next ones are not prefetched: the cache does not hold so many.
+int64_t long_column(const Gemm& p, const Machine& target) {
+  return tuning::prefetch_row_bytes(target) / kColumns / ir::byte_size(p.dtype);
+}
+
 class DotEmitter {
  public:
   DotEmitter(ir::DType dtype, bool to_f32, const Machine& t)
@@ -33,7 +38,6 @@ class DotEmitter {
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16"),
         result_(to_f32 ? "f32" : element_),
-        long_column_(tuning::prefetch_row_bytes(t) / kColumns / (half_.empty() ? 4 : 2)),
         ahead_(tuning::prefetch_ahead_bytes(t) / (half_.empty() ? 4 : 2)) {
     vec_ = prelude_.type("f32", lanes_);
     multiply_add_ = prelude_.fn(pairs_ ? "dot_bf16" : "fma", "f32", lanes_);
@@ -54,7 +58,7 @@ class DotEmitter {
   void shape() {
     body_ += R"(struct Shape {
   i64 m, n, k, a_batch, a_row, b_batch, b_n, c_batch, c_row;
-  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, depth;
+  i64 a_offset, b_offset, c_offset, bias_offset, bias, iterations, depth, long_column;
 };
 )";
   }
@@ -121,9 +125,9 @@ class DotEmitter {
              " * s->b_n : 0);\n");
     for (int i = 0; i < rows; i++)
       for (int j = 0; j < kColumns; j++) cat_to(body_, "  ", vec_, " x", i, j, " = {};\n");
-    cat_to(body_, "  const i64 next = s->k > ", long_column_, " ? ", ahead_, " : ahead ? ",
-           kColumns, " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_,
-           " <= depth; k += ", elements_, ") {\n");
+    cat_to(body_, "  const i64 next = s->k > s->long_column ? ", ahead_, " : ahead ? ", kColumns,
+           " * s->b_n : 0;\n  i64 k = 0;\n  for (; k + ", elements_, " <= depth; k += ", elements_,
+           ") {\n");
     for (int j = 0; j < kColumns; j++)
       cat_to(body_, "    __builtin_prefetch(b", j, " + next + k, 0, 3);\n");
     step(rows, "load", "");
@@ -206,11 +210,11 @@ class DotEmitter {
 
   Prelude prelude_;
   const int lanes_, most_rows_;
-  const bool pairs_;                   // of bf16 along k
-  const int elements_;                 // of a step
-  const std::string half_, element_;   // "bf16", "f16" or ""; what lies in memory
-  const std::string result_;           // what is written
-  const int64_t long_column_, ahead_;  // elements: whose next columns are not prefetched; instead
+  const bool pairs_;                  // of bf16 along k
+  const int elements_;                // of a step
+  const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
+  const std::string result_;          // what is written
+  const int64_t ahead_;               // elements that are prefetched of a long column itself
   std::string vec_, multiply_add_, body_;
 };
 
@@ -243,9 +247,23 @@ std::string emit_dot_gemm(ir::DType dtype, bool to_f32, const Machine& target) {
 }
 
 std::vector<Size> dot_gemm_parameters(const Gemm& p, const Machine& target) {
-  return {p.m,           p.n,       p.channels,    p.a_batch,          p.a_row,    p.b_batch,
-          p.b_n,         p.c_batch, p.c_row,       p.a_offset,         p.b_offset, p.c_offset,
-          p.bias_offset, p.bias,    iterations(p), depth_of(p, target)};
+  return {p.m,
+          p.n,
+          p.channels,
+          p.a_batch,
+          p.a_row,
+          p.b_batch,
+          p.b_n,
+          p.c_batch,
+          p.c_row,
+          p.a_offset,
+          p.b_offset,
+          p.c_offset,
+          p.bias_offset,
+          p.bias,
+          iterations(p),
+          depth_of(p, target),
+          long_column(p, target)};
 }
 
 Size dot_gemm_scratch_bytes(const Gemm& p, const Machine& target) {
