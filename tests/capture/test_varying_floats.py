@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import oxyfuel
 
@@ -45,7 +46,10 @@ def same(actual, expected):
     if isinstance(expected, str):
         assert actual.split(":")[0] == expected.split(":")[0]
     else:
-        torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-4, equal_nan=True)
+        tensors = [t for t in tree_leaves(expected) if isinstance(t, torch.Tensor)]
+        half = any(t.dtype == torch.bfloat16 for t in tensors)  # sums in two orders: a last bit
+        rtol, atol = (8e-3, 4e-3) if half else (2e-5, 2e-4)
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
 def served(program, make, values=VALUES, recompiles=1):
