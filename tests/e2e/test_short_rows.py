@@ -135,7 +135,8 @@ def test_columns_of_rows_at_indices():
 def test_results_take_over_memory(tmp_path, monkeypatch):
     """Of what their kernel reads last, where that is all that reads it."""
     monkeypatch.setenv("OXYFUEL_TRACE", str(tmp_path))
-    x = torch.randn(300, 300)
+    torch.manual_seed(0)
+    x = torch.randn(300, 300) / 10  # small numbers, whose exponentials do not blow up last bits
     for f, taken in (
         (lambda x: (x.exp() @ x).softmax(0), True),
         (lambda x: torch.relu(x.softmax(0) @ x.exp() + 1), True),

@@ -278,8 +278,8 @@ torch.set_default_device('meta') ;; torch.set_default_device('cpu')
 torch.set_default_device(None) ;; torch.set_autocast_enabled('cpu', True)
 torch.set_autocast_enabled('cpu', False) ;; torch.set_autocast_dtype('cpu', torch.float16)
 torch.set_autocast_dtype('cpu', torch.bfloat16) ;; torch.set_anomaly_enabled(True)
-torch.set_anomaly_enabled(False) ;; torch.backends.cudnn.benchmark = True
-torch.backends.cudnn.benchmark = False ;; torch.set_warn_always(True)
+torch.set_anomaly_enabled(False) ;; torch._C._set_cudnn_benchmark(True)
+torch._C._set_cudnn_benchmark(False) ;; torch.set_warn_always(True)
 torch.set_warn_always(False) ;; torch.manual_seed(A) ;; torch.manual_seed(5)
 torch.utils.deterministic.fill_uninitialized_memory = False
 torch.utils.deterministic.fill_uninitialized_memory = True ;; w_grad.requires_grad_(False)
@@ -295,7 +295,7 @@ torch.set_float32_matmul_precision('highest')
 torch.set_autocast_enabled('cpu', False)
 torch.set_autocast_dtype('cpu', torch.bfloat16)
 torch.set_anomaly_enabled(False)
-torch.backends.cudnn.benchmark = False
+torch._C._set_cudnn_benchmark(False)
 torch.set_warn_always(False)
 torch.utils.deterministic.fill_uninitialized_memory = True
 torch.set_num_threads(1)

@@ -565,7 +565,7 @@ void Objects::call_setter(PyObject* descriptor, py::handle o, py::handle name, p
 // As object.__setattr__ and object.__delattr__.
 void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value) {
   PyTypeObject* type = Py_TYPE(o.ptr());
-  if (is_symbolic_int(o) || is_symbolic_bool(o) || numbers().is_graph_float(o)) {
+  if (is_symbolic_int(o) || is_symbolic_bool(o)) {
     const py::object number = type_of(borrow(o));
     if (_PyType_Lookup(as_type(number), name.ptr()) == nullptr)
       no_attribute(as_type(number), name, kNoDictToSet);
