@@ -85,7 +85,9 @@ def test_other_dtypes(dtype):
         gradients(oxyfuel.compile(F.conv2d, fullgraph=True), x, weight, None),
         gradients(F.conv2d, x, weight, None),
     ):
-        torch.testing.assert_close(ours, theirs)
+        # Of bf16, sums that cancel have the last bits of what was added.
+        tolerance = {"atol": 2e-2, "rtol": 1.6e-2} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(ours, theirs, **tolerance)
 
 
 def test_only_what_is_wanted():

@@ -112,6 +112,11 @@ def test_autocast(name):
 
     compiled = oxyfuel.compile(call)
     x = torch.randn(5, 3, 4).requires_grad_()
+    if name == "LSTM" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():  # nor does eager
+        for f in (call, compiled):
+            with pytest.raises(RuntimeError, match="could not create a primitive descriptor"):
+                f(x)
+        return
     found, wanted = trained(module, compiled, x), trained(module, call, x)
     assert not first_difference(found[0], wanted[0])
     # A weight's gradient is summed over the steps in bfloat16, in whichever order.

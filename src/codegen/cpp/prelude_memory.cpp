@@ -18,7 +18,7 @@ namespace {
         "_mask((const V*)p, (V){}, (u64)-1 >> (64 - n));\n"                              \
         "#else\n"                                                                        \
         "  $T v = {};\n"                                                                 \
-        "  for (i64 l = 0; l < n; ++l) v[l] = p[l];\n"                                   \
+        "  @copy_part(&v, p, n * sizeof($t));\n"                                         \
         "  return v;\n"                                                                  \
         "#endif\n"                                                                       \
         "}\n"},                                                                          \
@@ -30,7 +30,7 @@ namespace {
             "  __builtin_ia32_storedqu" kind #bits                                       \
             "_mask((V*)p, (V)v, (u64)-1 >> (64 - n));\n"                                 \
             "#else\n"                                                                    \
-            "  for (i64 l = 0; l < n; ++l) p[l] = v[l];\n"                               \
+            "  @copy_part(p, &v, n * sizeof($t));\n"                                     \
             "#endif\n"                                                                   \
             "}\n"}
 
@@ -107,6 +107,31 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
 
+    // In two pieces that overlap.
+    {"copy_part", "", 2, 0, R"(OXY_INLINE void @@(void* into, const void* of, i64 bytes) {
+  char* to = (char*)into;
+  const char* from = (const char*)of;
+  for (; bytes > 64; to += 64, from += 64, bytes -= 64) __builtin_memcpy(to, from, 64);
+  if (bytes >= 32) {
+    __builtin_memcpy(to, from, 32);
+    __builtin_memcpy(to + bytes - 32, from + bytes - 32, 32);
+  } else if (bytes >= 16) {
+    __builtin_memcpy(to, from, 16);
+    __builtin_memcpy(to + bytes - 16, from + bytes - 16, 16);
+  } else if (bytes >= 8) {
+    __builtin_memcpy(to, from, 8);
+    __builtin_memcpy(to + bytes - 8, from + bytes - 8, 8);
+  } else if (bytes >= 4) {
+    __builtin_memcpy(to, from, 4);
+    __builtin_memcpy(to + bytes - 4, from + bytes - 4, 4);
+  } else if (bytes >= 2) {
+    __builtin_memcpy(to, from, 2);
+    __builtin_memcpy(to + bytes - 2, from + bytes - 2, 2);
+  } else if (bytes > 0) {
+    *to = *from;
+  }
+}
+)"},
     // The first n lanes only; the others are 0 and their memory is not touched.
     {"load_part", "4", 2, 32, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
   return ($T)__builtin_ia32_maskloadd256((const $i32*)p, @first.i32(n));
@@ -141,7 +166,7 @@ constexpr Piece kMemoryPieces[] = {
 )"},
     {"load_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
   $T v = {};
-  for (i64 l = 0; l < n; ++l) v[l] = p[l];
+  @copy_part(&v, p, n * sizeof($t));
   return v;
 }
 )"},
@@ -159,7 +184,7 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
     {"store_part", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
-  for (i64 l = 0; l < n; ++l) p[l] = v[l];
+  @copy_part(p, &v, n * sizeof($t));
 }
 )"},
     {"load_edge", "", 2, 0, "OXY_INLINE $T @@(const $t* p, i64 n) { return @load_part(p, n); }\n"},

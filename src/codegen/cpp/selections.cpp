@@ -59,7 +59,9 @@ class SelectionFinder {
       const auto it = schedule::sets_value(c->op) ? used.find(c->value) : used.end();
       if (it == used.end() || it->second != uses_[c->value] || !can_move(*c)) continue;
       own.push_back(c);
-      cost += schedule::cost_of(c->op);
+      // A row of short operations costs less than its branches: what counts is functions.
+      const int one = schedule::cost_of(c->op);
+      cost += one >= tuning::select_by_branch ? one : 0;
       for (uint32_t a : c->args) ++used[a];
     }
     const bool wide = own.empty() || own.front()->dtype == DType::F64;
