@@ -1,8 +1,6 @@
 // Writes convolutions of half precision in f32, where the library has no kernels for them.
 #include "passes/pass_list.h"
 
-#include <algorithm>
-
 #include "ops/rewriter.h"
 #include "passes/rewrite.h"
 
@@ -17,10 +15,6 @@ bool has_kernels(ir::DType dtype, const Machine& m) {
   return dtype == ir::DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
 }
 
-bool is_half(const ir::TensorType& t) {
-  return (t.dtype == ir::DType::BF16 || t.dtype == ir::DType::F16) && t.device.is_cpu();
-}
-
 class Widening {
  public:
   Widening(ir::Graph& g, const Machine& machine) : g_(g), machine_(machine), replacements_(g) {}
@@ -31,7 +25,9 @@ class Widening {
       if (n.target != "aten.convolution.default" && n.target != "aten.convolution_backward.default")
         continue;
       const ir::TensorType* x = tensor_of(g_, n.arg(0));
-      if (!x || !is_half(*x) || has_kernels(x->dtype, machine_)) continue;
+      if (!x || !x->device.is_cpu() || !ir::is_reduced_float(x->dtype) ||
+          has_kernels(x->dtype, machine_))
+        continue;
       const size_t first = g_.node_count();
       if (!widen(id)) kill_from(g_, first);
     }
