@@ -96,16 +96,14 @@ constexpr Piece kMathPieces[] = {
   return none ? @splat(0.0f) : y;
 }
 )"},
-    // The same to 53 bits; the second way is the math table's.
-    {"exp", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
-  auto none = x < @splat(-746.0);
-  auto usual = (@abs(x) < @splat(708.0)) | none;
-  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
-  $T magic = @splat(6755399441055744.0);
-  $T t = @fma(x, @splat(1.4426950408889634), magic);
-  $T n = t - magic;
-  $T r = @fma(n, @splat(-0.6931471805599453), x);
-  r = @fma(n, @splat(-2.3190468138462996e-17), r);
+    {"scale", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, $T n) {
+  $T magic = @splat(6755399441056767.0), half = @fma(n, @splat(0.5), magic);
+  $T other = n - (half - magic) + magic;
+  $T y = x * __builtin_bit_cast($T, __builtin_bit_cast($u64, half) << 52);
+  return y * __builtin_bit_cast($T, __builtin_bit_cast($u64, other) << 52);
+}
+)"},
+    {"expm1_reduced", "f64", 0, 0, R"(OXY_INLINE $T @@($T r) {
   $T q = @splat(2.4999852868185495e-08);
   q = @fma(q, r, @splat(2.7630523070764084e-07));
   q = @fma(q, r, @splat(2.7557588437438057e-06));
@@ -117,7 +115,20 @@ constexpr Piece kMathPieces[] = {
   q = @fma(q, r, @splat(0.16666666666666408));
   q = @fma(q, r, @splat(0.5000000000000011));
   $T square = r * r;
-  $T p = @fma(q, square, r) + @splat(1.0);
+  return @fma(q, square, r);
+}
+)"},
+    // The same to 53 bits; the second way is the math table's.
+    {"exp", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  auto none = x < @splat(-746.0);
+  auto usual = (@abs(x) < @splat(708.0)) | none;
+  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
+  $T magic = @splat(6755399441055744.0);
+  $T t = @fma(x, @splat(1.4426950408889634), magic);
+  $T n = t - magic;
+  $T r = @fma(n, @splat(-0.6931471805599453), x);
+  r = @fma(n, @splat(-2.3190468138462996e-17), r);
+  $T p = @expm1_reduced(r) + @splat(1.0);
   $u64 shift = __builtin_bit_cast($u64, t) << 52;
   $T y = __builtin_bit_cast($T, __builtin_bit_cast($u64, p) + shift);
   return none ? @splat(0.0) : y;

@@ -65,7 +65,7 @@ const Function<double> kOfF64[] = {
     {LoopOp::Erf, std::erf, 1.0},
     {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
     {LoopOp::Acosh, std::acosh, 2.0},
-    {LoopOp::Erfc, std::erfc, 4.0},  // Sleef's
+    {LoopOp::Erfc, std::erfc, 4.0},
     {LoopOp::Expm1, std::expm1, 1.1},
     {LoopOp::Atanh, std::atanh, 1.7},  // Sleef's
     {LoopOp::Erfinv, ops::inverse_erf, 3.0},
