@@ -103,7 +103,8 @@ constexpr Piece kMathPieces[] = {
   return y * __builtin_bit_cast($T, __builtin_bit_cast($u64, other) << 52);
 }
 )"},
-    {"expm1_reduced", "f64", 0, 0, R"(OXY_INLINE $T @@($T r) {
+    // e^r = 1 + r + r^2 P(r).
+    {"exp_series", "f64", 0, 0, R"(OXY_INLINE $T @@($T r) {
   $T q = @splat(2.4999852868185495e-08);
   q = @fma(q, r, @splat(2.7630523070764084e-07));
   q = @fma(q, r, @splat(2.7557588437438057e-06));
@@ -113,9 +114,7 @@ constexpr Piece kMathPieces[] = {
   q = @fma(q, r, @splat(0.008333333333496926));
   q = @fma(q, r, @splat(0.04166666666652811));
   q = @fma(q, r, @splat(0.16666666666666408));
-  q = @fma(q, r, @splat(0.5000000000000011));
-  $T square = r * r;
-  return @fma(q, square, r);
+  return @fma(q, r, @splat(0.5000000000000011));
 }
 )"},
     // The same to 53 bits; the second way is the math table's.
@@ -128,7 +127,7 @@ constexpr Piece kMathPieces[] = {
   $T n = t - magic;
   $T r = @fma(n, @splat(-0.6931471805599453), x);
   r = @fma(n, @splat(-2.3190468138462996e-17), r);
-  $T p = @expm1_reduced(r) + @splat(1.0);
+  $T p = @fma(@exp_series(r), r * r, r) + @splat(1.0);
   $u64 shift = __builtin_bit_cast($u64, t) << 52;
   $T y = __builtin_bit_cast($T, __builtin_bit_cast($u64, p) + shift);
   return none ? @splat(0.0) : y;

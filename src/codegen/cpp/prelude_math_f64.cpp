@@ -464,14 +464,31 @@ OXY_INLINE $T @@($T x, void* far) {
   $T n = shifted - magic;
   $T r = @fma(n, @splat(-0.6931471805599453), -square);
   r = @fma(n, @splat(-2.3190468138462996e-17), r) + @fma(-a, a, square);
-  $T less = @expm1_reduced(r), low = q * rest, high = q * t;
+  $T less = @fma(@exp_series(r), r * r, r), low = q * rest, high = q * t;
   $T e = @scale(high + @fma(high, less, @fma(low, less, low)), n);
   $T far = x < @splat(0.0) ? @splat(2.0) - e : e;
   $T y = size < one ? near : far;
   return x != x ? x : y;
 }
 )"},
-    {"expm1", "f64", 0, 0, "OXY_INLINE $T @@($T x, void* far) { return @call1(x, far); }\n"},
+    // As that of f32. -1 below -40.
+    {"expm1", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
+  $T c = x < @splat(-40.0) ? @splat(-40.0) : x;
+  if (__builtin_expect(@any_not(c < @splat(709.0)), 0)) return @call1(x, far);
+  $T magic = @splat(6755399441055744.0);
+  $T t = @fma(c, @splat(1.4426950408889634), magic);
+  $T n = t - magic;
+  $T high = @fma(n, @splat(-0.6931471805599453), c);
+  $T rest = n * @splat(-2.3190468138462996e-17);
+  $T r = high + rest;
+  $T low = @fma(@exp_series(r), r * r, rest);
+  $T power = __builtin_bit_cast($T, (__builtin_bit_cast($u64, t) << 52) + 0x3ff0000000000000);
+  $T less = power - @splat(1.0);
+  $T sum = @fma(power, high, less);
+  $T rounding = @fma(power, high, less - sum);
+  return @copysign(sum + @fma(power, low, rounding), x);
+}
+)"},
 
     // x P(x - c), where c is the middle of one of 16 intervals up to 6 and P that interval's
     // polynomial, whose first coefficient is good to 10 bits more than it has; 1 beyond.
