@@ -137,7 +137,7 @@ Scalar silu_backward(Element& e) {
 Scalar mish_backward(Element& e) {
   const DType d = e.compute();
   const Scalar grad = e.operand(0, d), x = e.operand(1, d);
-  const Scalar t = e.op(LoopOp::Tanh, e.op(LoopOp::Log1p, e.op(LoopOp::Exp, x)));
+  const Scalar t = tanh_of_softplus(e, x);
   const Scalar outer = e.sub(e.c(1, d), e.mul(t, t));
   return e.finish(e.mul(grad, e.add(t, e.mul(e.mul(x, sigmoid_of(e, x)), outer))));
 }

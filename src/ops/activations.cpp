@@ -82,8 +82,7 @@ Scalar softplus(Element& e) {
 
 Scalar mish(Element& e) {
   const Scalar x = e.operand(0, e.compute());
-  const Scalar soft = e.op(LoopOp::Log1p, e.op(LoopOp::Exp, x));
-  return e.finish(e.mul(x, e.op(LoopOp::Tanh, soft)));
+  return e.finish(e.mul(x, tanh_of_softplus(e, x)));
 }
 
 Scalar shifted_clamp(Element& e, Scalar x) {
@@ -200,6 +199,14 @@ constexpr OpInfo kActivationOps[] = {
 };
 
 }  // namespace
+
+// With w = e^x (e^x + 2), tanh(log(1 + e^x)) = w / (w + 2); 1 from `limit` on.
+Scalar tanh_of_softplus(Element& e, Scalar x) {
+  const Scalar limit = e.c(x.dtype == DType::F64 ? 40 : 20, x.dtype), two = e.c(2, x.dtype);
+  const Scalar power = e.op(LoopOp::Exp, e.op(LoopOp::Min, x, limit));
+  const Scalar w = e.mul(power, e.add(power, two));
+  return e.div(w, e.add(w, two));
+}
 
 std::span<const OpInfo> activation_ops() { return kActivationOps; }
 

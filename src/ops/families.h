@@ -33,6 +33,7 @@ FamilyRows sampling_ops();
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
 bool shape_diagonal_scatter(const Args& a, Types& out);
 bool shape_convolution(const Args& a, Types& out);
+Scalar tanh_of_softplus(Element& e, Scalar x);
 
 // Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute
 // with.
