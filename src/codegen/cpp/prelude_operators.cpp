@@ -31,7 +31,10 @@ constexpr std::string_view kEachLane = R"(OXY_INLINE $T @@($T a, $T b, int* stat
 constexpr std::string_view kDivide = R"(OXY_INLINE $T @@($T a, $T b, int* status, i64 n) {
   $S alone = b == 0, negates = {};
   if (($t)-1 < 0) negates = b == ($t)-1;
-#if $B / $N == 8
+#if $B / $N < 8  // constants are multiplied with; of 64 bits there is no such product
+  const b8 special = @any.i32(__builtin_convertvector(alone | negates, $i32));
+  if (__builtin_constant_p(b[0]) && __builtin_constant_p(special) && !special) return a / b;
+#else
   const u64 most = 1ull << 51;
   alone |= (most + ($u)a > 2 * most) | (most + ($u)b > 2 * most);
 #endif
