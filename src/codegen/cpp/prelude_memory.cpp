@@ -17,9 +17,7 @@ namespace {
         "  return ($T)__builtin_ia32_loaddqu" kind #bits                                 \
         "_mask((const V*)p, (V){}, (u64)-1 >> (64 - n));\n"                              \
         "#else\n"                                                                        \
-        "  $T v = {};\n"                                                                 \
-        "  @copy_part(&v, p, n * sizeof($t));\n"                                         \
-        "  return v;\n"                                                                  \
+        "  return @load_words(p, n);\n"                                                  \
         "#endif\n"                                                                       \
         "}\n"},                                                                          \
       Piece{"store_part", #bytes, 2, bits / 8,                                           \
@@ -30,7 +28,7 @@ namespace {
             "  __builtin_ia32_storedqu" kind #bits                                       \
             "_mask((V*)p, (V)v, (u64)-1 >> (64 - n));\n"                                 \
             "#else\n"                                                                    \
-            "  @copy_part(p, &v, n * sizeof($t));\n"                                     \
+            "  @store_words(p, v, n);\n"                                                 \
             "#endif\n"                                                                   \
             "}\n"}
 
@@ -107,29 +105,72 @@ constexpr Piece kMemoryPieces[] = {
 }
 )"},
 
-    // In two pieces that overlap.
-    {"copy_part", "", 2, 0, R"(OXY_INLINE void @@(void* into, const void* of, i64 bytes) {
-  char* to = (char*)into;
-  const char* from = (const char*)of;
-  for (; bytes > 64; to += 64, from += 64, bytes -= 64) __builtin_memcpy(to, from, 64);
-  if (bytes >= 32) {
-    __builtin_memcpy(to, from, 32);
-    __builtin_memcpy(to + bytes - 32, from + bytes - 32, 32);
-  } else if (bytes >= 16) {
-    __builtin_memcpy(to, from, 16);
-    __builtin_memcpy(to + bytes - 16, from + bytes - 16, 16);
-  } else if (bytes >= 8) {
-    __builtin_memcpy(to, from, 8);
-    __builtin_memcpy(to + bytes - 8, from + bytes - 8, 8);
-  } else if (bytes >= 4) {
-    __builtin_memcpy(to, from, 4);
-    __builtin_memcpy(to + bytes - 4, from + bytes - 4, 4);
-  } else if (bytes >= 2) {
-    __builtin_memcpy(to, from, 2);
-    __builtin_memcpy(to + bytes - 2, from + bytes - 2, 2);
-  } else if (bytes > 0) {
-    *to = *from;
+    // Of up to eight bytes the first n: two pieces that overlap, in a register.
+    {"load_bytes", "", 1, 0, R"(OXY_INLINE u64 @@(const char* p, i64 n) {
+  u64 all;
+  u32 word, last_word;
+  u16 half, last_half;
+  if (n >= 8) {
+    __builtin_memcpy(&all, p, 8);
+    return all;
   }
+  if (n >= 4) {
+    __builtin_memcpy(&word, p, 4);
+    __builtin_memcpy(&last_word, p + n - 4, 4);
+    return word | (u64)last_word << 8 * (n - 4);
+  }
+  if (n >= 2) {
+    __builtin_memcpy(&half, p, 2);
+    __builtin_memcpy(&last_half, p + n - 2, 2);
+    return half | (u64)last_half << 8 * (n - 2);
+  }
+  return n > 0 ? (u8)*p : 0;
+}
+)"},
+    {"store_bytes", "", 1, 0, R"(OXY_INLINE void @@(char* p, u64 all, i64 n) {
+  if (n >= 8) {
+    __builtin_memcpy(p, &all, 8);
+  } else if (n >= 4) {
+    u32 word = all, last_word = all >> 8 * (n - 4);
+    __builtin_memcpy(p, &word, 4);
+    __builtin_memcpy(p + n - 4, &last_word, 4);
+  } else if (n >= 2) {
+    u16 half = all, last_half = all >> 8 * (n - 2);
+    __builtin_memcpy(p, &half, 2);
+    __builtin_memcpy(p + n - 2, &last_half, 2);
+  } else if (n > 0) {
+    *p = all;
+  }
+}
+)"},
+    {"load_words", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
+#if $B < 8
+  u64 all = @load_bytes.1((const char*)p, n * sizeof($t));
+  $T v;
+  __builtin_memcpy(&v, &all, $B);
+  return v;
+#else
+  typedef u64 Words __attribute__((vector_size($B)));
+  Words w = {};
+  OXY_UNROLL
+  for (int k = 0; k < $B / 8; ++k)
+    w[k] = @load_bytes.1((const char*)p + 8 * k, n * sizeof($t) - 8 * k);
+  return ($T)w;
+#endif
+}
+)"},
+    {"store_words", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
+#if $B < 8
+  u64 all = 0;
+  __builtin_memcpy(&all, &v, $B);
+  @store_bytes.1((char*)p, all, n * sizeof($t));
+#else
+  typedef u64 Words __attribute__((vector_size($B)));
+  Words w = (Words)v;
+  OXY_UNROLL
+  for (int k = 0; k < $B / 8; ++k)
+    @store_bytes.1((char*)p + 8 * k, w[k], n * sizeof($t) - 8 * k);
+#endif
 }
 )"},
     // The first n lanes only; the others are 0 and their memory is not touched.
@@ -164,12 +205,7 @@ constexpr Piece kMemoryPieces[] = {
          __builtin_convertvector(@load_part.u16(p + row, n), $T) << 16;
 }
 )"},
-    {"load_part", "", 2, 0, R"(OXY_INLINE $T @@(const $t* p, i64 n) {
-  $T v = {};
-  @copy_part(&v, p, n * sizeof($t));
-  return v;
-}
-)"},
+    {"load_part", "", 2, 0, "OXY_INLINE $T @@(const $t* p, i64 n) { return @load_words(p, n); }\n"},
     {"store_part", "4", 2, 32, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
   __builtin_ia32_maskstored256(($i32*)p, @first.i32(n), ($i32)v);
 }
@@ -183,10 +219,7 @@ constexpr Piece kMemoryPieces[] = {
   __builtin_ia32_storedqudi512_mask((long long*)p, (V)v, (u8)((1u << n) - 1));
 }
 )"},
-    {"store_part", "", 2, 0, R"(OXY_INLINE void @@($t* p, $T v, i64 n) {
-  @copy_part(p, &v, n * sizeof($t));
-}
-)"},
+    {"store_part", "", 2, 0, "OXY_INLINE void @@($t* p, $T v, i64 n) { @store_words(p, v, n); }\n"},
     {"load_edge", "", 2, 0, "OXY_INLINE $T @@(const $t* p, i64 n) { return @load_part(p, n); }\n"},
     {"store_edge", "", 2, 0, "OXY_INLINE void @@($t* p, $T v, i64 n) { @store_part(p, v, n); }\n"},
     // Of the lanes of an i32 mask only, the others are 0 and their memory is not touched.
