@@ -569,8 +569,9 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
     text = cat(prelude_.fn("divide_by", "f32", used.lanes), '(', value(c.args[0]).name, ", ",
                value(c.args[1]).name, ')');
   } else {
-    std::vector<Operand> args;
-    for (uint32_t a : c.args) args.push_back(operand(a, used));
+    std::vector<Operand> args = narrow_places(c, used);
+    if (args.empty())
+      for (uint32_t a : c.args) args.push_back(operand(a, used));
     if (c.op == LoopOp::Cast && c.dtype == DType::BF16 && bf16_.contains(c.args[0]))
       text = cat(fn("bf16_in_f32", DType::F32, used), '(', args[0].text, ')');
     else

@@ -219,6 +219,7 @@ class KernelWriter {
   void write_hint(const Hint& h, const Scope& scope);
   void write_symbol(const Compute& c, const Scope& scope);
   void write_index(const Compute& c, const Scope& scope);
+  std::vector<Operand> narrow_places(const Compute& c, const Scope& scope);
 
   // table_gathers.cpp
   bool is_same_everywhere(const Compute& c, Expr var,
