@@ -110,21 +110,11 @@ Scalar gelu_tanh_slope(Element& e, Scalar x) {
   return e.add(e.mul(half, e.add(one, tanh)), right);
 }
 
-// The normal distribution's function, plus x times its density.
-Scalar gelu_slope(Element& e, Scalar x) {
-  const DType d = x.dtype;
-  constexpr double kSqrtHalf = 0.7071067811865476, kDensity = 0.3989422804014327;
-  const Scalar below = e.mul(e.c(0.5, d), e.op(LoopOp::OnePlusErf, e.mul(x, e.c(kSqrtHalf, d))));
-  const Scalar density =
-      e.mul(e.c(kDensity, d), e.op(LoopOp::Exp, e.mul(e.mul(x, x), e.c(-0.5, d))));
-  return e.add(below, e.mul(x, density));
-}
-
 Scalar gelu_backward(Element& e) {
   const DType d = e.compute();
   const Scalar grad = e.operand(0, d), x = e.operand(1, d);
   const bool tanh = *e.args.string(2, "none") == "tanh";
-  return e.finish(e.mul(grad, tanh ? gelu_tanh_slope(e, x) : gelu_slope(e, x)));
+  return e.finish(e.mul(grad, tanh ? gelu_tanh_slope(e, x) : e.op(LoopOp::GeluSlope, x)));
 }
 
 Scalar silu_backward(Element& e) {

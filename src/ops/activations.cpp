@@ -28,9 +28,7 @@ Scalar gelu(Element& e) {
     const Scalar inner = e.mul(e.c(kBeta, d), e.add(x, e.mul(e.c(0.044715, d), cube)));
     return e.finish(e.mul(e.mul(half, x), e.add(one, e.op(LoopOp::Tanh, inner))));
   }
-  constexpr double kSqrtHalf = 0.7071067811865476;
-  const Scalar twice_below = e.op(LoopOp::OnePlusErf, e.mul(x, e.c(kSqrtHalf, d)));
-  return e.finish(e.mul(e.mul(x, half), twice_below));
+  return e.finish(e.op(LoopOp::Gelu, x));
 }
 
 Scalar relu(Element& e) {

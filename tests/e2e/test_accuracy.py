@@ -48,6 +48,23 @@ def test_exp_of_double(vector_bytes):
         torch.testing.assert_close(exp(some), some.exp(), equal_nan=True, rtol=0, atol=5e-324)
 
 
+@pytest.mark.parametrize("vector_bytes", [64, 32, 0])
+def test_gelu_and_its_gradient(vector_bytes):
+    options = {"strict": True, "measured_ways": False, "vector_bytes": vector_bytes}
+    gelu = oxyfuel.compile(torch.nn.functional.gelu, options=options)
+    slope = oxyfuel.compile(torch.ops.aten.gelu_backward, options=options)
+    some = torch.cat([torch.randn(10007) * 3, torch.linspace(-17, 17, 5003)])
+    some = torch.cat([some, torch.tensor([0.0, 1e-30, -1e-30, 1e6, -1e6, 3e38, -3e38])])
+    exact = some.double()
+    error = gelu(some).double() - torch.nn.functional.gelu(exact)
+    assert (error.abs() <= 2.4e-7 * some.abs()).all()
+    ones = torch.ones_like(some)
+    error = slope(ones, some).double() - torch.ops.aten.gelu_backward(ones.double(), exact)
+    assert error.abs().max() < 2.5e-7
+    assert gelu(some.new_full((9,), math.nan)).isnan().all()
+    assert slope(ones[:9], some.new_full((9,), math.nan)).isnan().all()
+
+
 def test_ends_of_erfinv():
     y = torch.tensor([0.0, -0.0, 1.0, -1.0, 1.5, -2.0, math.nan, math.inf], dtype=torch.float64)
     x = compiled(torch.erfinv)(y)

@@ -23,7 +23,7 @@ bool is_inlined(LoopOp op, DType dtype) {
                        LoopOp::Expm1)) {
     return dtype == DType::F32 || dtype == DType::F64;
   }
-  return dtype == DType::F32 && op == LoopOp::OnePlusErf;
+  return dtype == DType::F32 && schedule::is_any(op, LoopOp::Gelu, LoopOp::GeluSlope);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
@@ -262,7 +262,16 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
     const std::string rest = cat('(', one, " - ", x, ") * (", one, " + ", x, ')');
     return call("erfinv", dtype, cat(x, ", -", math(LoopOp::Log, dtype, {{rest, dtype}})));
   }
-  if (op == LoopOp::OnePlusErf) return cat(one, " + ", math(LoopOp::Erf, dtype, args));
+  if (op == LoopOp::Gelu || op == LoopOp::GeluSlope) {
+    const auto times = [&](double c) {
+      return cat(x, " * ", splat(float_literal(c, dtype), dtype));
+    };
+    const std::string erf = math(LoopOp::Erf, dtype, {{times(0.7071067811865476), dtype}});
+    if (op == LoopOp::Gelu) return cat(times(0.5), " * (", one, " + ", erf, ')');
+    const std::string half = splat(float_literal(0.5, dtype), dtype);
+    const std::string power = math(LoopOp::Exp, dtype, {{cat(x, " * ", times(-0.5)), dtype}});
+    return cat(half, " * (", one, " + ", erf, ") + ", times(0.3989422804014327), " * ", power);
+  }
   if (op == LoopOp::LogAddExp) {
     return call("logaddexp", dtype,
                 cat(x, ", ", args[1].text, ", ", table_entry(LoopOp::Exp, dtype), ", ",

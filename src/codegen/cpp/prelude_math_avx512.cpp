@@ -516,8 +516,6 @@ OXY_INLINE $T @@($T x) {
   return @copysign(y > one ? one : y, x);
 }
 )"},
-    {"one_plus_erf", "f32", 2, 64, R"(OXY_INLINE $T @@($T x) { return @erf(x) + @splat(1.0f); }
-)"},
     // e^-(x^2) P(|x| - c), what x^2 has been rounded by carried along, with intervals as tanh's; 2
     // minus that below 0.
     {"erfc", "f32", 2, 64, R"(alignas(64) static const f32 @@_centers[16] = {

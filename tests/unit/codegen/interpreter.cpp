@@ -242,8 +242,11 @@ double float_op(LoopOp op, double a, double b, double c) {
       MATH(Erfc, erfc);
     case LoopOp::Erfinv:
       return ops::inverse_erf(a);
-    case LoopOp::OnePlusErf:
-      return 1 + std::erf(a);
+    case LoopOp::Gelu:
+      return a / 2 * (1 + std::erf(a * 0.7071067811865476));
+    case LoopOp::GeluSlope:
+      return (1 + std::erf(a * 0.7071067811865476)) / 2 +
+             a * 0.3989422804014327 * std::exp(-a * a / 2);
       MATH(Lgamma, lgamma);
 #undef MATH
 
