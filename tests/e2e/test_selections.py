@@ -140,3 +140,30 @@ def test_gradient_of_glu(dtype):
         ).sum().backward()
         torch.nn.functional.glu(b, dim).sum().backward()
         torch.testing.assert_close(a.grad, b.grad)
+
+
+def neighbours(x, y, dim):
+    """Pieces along a dimension, each from other places, then a write to what they were read from."""
+    n = x.shape[dim]
+    first, last = x.narrow(dim, 0, 1), x.narrow(dim, n - 1, 1)
+    middle = (x.narrow(dim, 2, n - 2) - x.narrow(dim, 0, n - 2)) * y.narrow(dim, 1, n - 2)
+    pieces = torch.cat([first * 3 - y.narrow(dim, 2, 1) * 2, middle, last * 2 + last.abs()], dim)
+    turned = torch.where(torch.arange(n).view(-1, *[1] * (x.dim() - dim - 1)) % 3 == 1, pieces, y)
+    x.add_(pieces)
+    return pieces, turned, torch.nn.functional.pad(pieces, (1, 2)) * 2
+
+
+@pytest.mark.parametrize("vector_bytes", (0, 32, 64))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16, torch.int64))
+def test_pieces_from_other_places(dtype, vector_bytes):
+    torch.manual_seed(0)
+    for size in ((8, 33), (70, 70), (5, 16, 9)):
+        for dim in range(len(size)):
+            options = {"strict": True, "vector_bytes": vector_bytes}
+            f = oxyfuel.compile(neighbours, options=options)
+            x, y = torch.randint(-9, 9, size).to(dtype), torch.randint(-9, 9, size).to(dtype)
+            for layout in (lambda t: t.clone(), lambda t: t.mT.contiguous().mT):
+                given, other = layout(x), layout(x)
+                results, expected = f(given, y, dim), neighbours(other, y, dim)
+                for a, b in zip((*results, given), (*expected, other)):
+                    torch.testing.assert_close(a, b)

@@ -231,7 +231,7 @@ class KernelWriter {
   std::string table_gathered(const Compute& c, const Scope& scope);
 
   // selections.cpp
-  bool selects_by_lane(const Compute& c) const;
+  bool selects_by_lane(const Compute& c, const Scope& scope) const;
   void write_selection(const Compute& c, const Selections::Operands& operands, const Scope& scope);
 
   // accumulators.cpp
