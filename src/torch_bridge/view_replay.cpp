@@ -72,16 +72,16 @@ std::optional<Steps> steps_to(c10::IntArrayRef sizes, c10::IntArrayRef strides,
     if (cut.start + (cut.length - 1) * cut.step >= sizes[d]) return std::nullopt;
   }
   if (rest != 0 || next != wanted.end()) return std::nullopt;
-  s.order.resize(place.sizes.size(), -1);
-  for (const auto& run : runs)
-    for (int64_t d : run) {
-      s.order[d] = static_cast<int64_t>(s.viewed.size());
-      s.viewed.push_back(place.sizes[d]);
-    }
-  for (int64_t& at : s.order) {
-    if (at >= 0) continue;
-    at = static_cast<int64_t>(s.viewed.size());  // a dimension of one element
-    s.viewed.push_back(1);
+  // The dimensions as they lie in memory. One of one element lies where unsqueeze has it: in front of
+  // the next one.
+  std::vector<int64_t> order;
+  for (const auto& run : runs) order.insert(order.end(), run.begin(), run.end());
+  for (int64_t d = std::ssize(place.sizes) - 1; d >= 0; d--)
+    if (place.sizes[d] == 1) order.insert(std::ranges::find(order, d + 1), d);
+  s.order.resize(order.size());
+  for (int64_t d : order) {
+    s.order[d] = static_cast<int64_t>(s.viewed.size());
+    s.viewed.push_back(place.sizes[d]);
   }
   return s;
 }

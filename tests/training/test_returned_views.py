@@ -23,6 +23,7 @@ VIEWS = {
     "expand": lambda x: x[:, :1].expand(-1, 5, -1),
     "unsqueeze": lambda x: x[1:3].unsqueeze(1).transpose(0, 2),
     "of a view": lambda x: x[1:].transpose(1, 2)[..., 3:].unsqueeze(0),
+    "single elements": lambda x: x[None, :, None].unsqueeze(-1),
     "itself": lambda x: x.view(x.shape),
     "narrow": lambda x: x.narrow(2, 1, 3).movedim(0, -1),
     "nothing": lambda x: x[:, 3:3],
@@ -93,7 +94,7 @@ def check(fn, x, twice=True):
 def test_views_of_an_input(name, layout):
     (out,) = check(VIEWS[name], LAYOUTS[layout](torch.randn(4, 10, 6)), name != "nothing")
     assert out._is_view() and out.storage_offset() == VIEWS[name](out._base).storage_offset()
-    if name in ("slice", "transpose", "select", "permute"):
+    if name in ("slice", "transpose", "select", "permute", "single elements", "of a view"):
         assert "AsStrided" not in type(out.grad_fn).__name__
 
 
