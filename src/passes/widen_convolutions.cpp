@@ -1,8 +1,12 @@
 // Writes convolutions of half precision in f32, where the library has no kernels for them.
-#include "passes/pass_list.h"
+#include <algorithm>
+#include <ranges>
 
+#include "ops/contraction.h"
 #include "ops/rewriter.h"
+#include "passes/pass_list.h"
 #include "passes/rewrite.h"
+#include "support/tuning.h"
 
 namespace oxy::passes {
 namespace {
@@ -13,6 +17,20 @@ using ir::ValueId;
 // take ten to forty times as long as those of f32.
 bool has_kernels(ir::DType dtype, const Machine& m) {
   return dtype == ir::DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
+}
+
+// Of the forward's numbers; one without a hint counts as many.
+double multiplications(const ir::Graph& g, const ir::Node& n) {
+  const bool backward = n.target == "aten.convolution_backward.default";
+  const ir::TensorType& x = *tensor_of(g, n.arg(backward ? 1 : 0));
+  const ir::TensorType& w = *tensor_of(g, n.arg(backward ? 2 : 1));
+  const bool* transposed = n.arg(backward ? 7 : 6).get_if<bool>();
+  const ir::TensorType& y = backward ? *tensor_of(g, n.arg(0)) : g.tensor_type(n.outputs[0]);
+  double product = 1;
+  const auto times = [&](ir::Expr e) { product *= ops::has_hint(e) ? sym::hint(e) : 1e6; };
+  std::ranges::for_each(transposed && *transposed ? x.sizes : y.sizes, times);
+  std::ranges::for_each(w.sizes | std::views::drop(1), times);
+  return product;
 }
 
 class Widening {
@@ -26,7 +44,7 @@ class Widening {
         continue;
       const ir::TensorType* x = tensor_of(g_, n.arg(0));
       if (!x || !x->device.is_cpu() || !ir::is_reduced_float(x->dtype) ||
-          has_kernels(x->dtype, machine_))
+          has_kernels(x->dtype, machine_) || multiplications(g_, n) < tuning::widen_fewest_products)
         continue;
       const size_t first = g_.node_count();
       if (!widen(id)) kill_from(g_, first);

@@ -72,7 +72,7 @@ std::optional<Steps> steps_to(c10::IntArrayRef sizes, c10::IntArrayRef strides,
     if (cut.start + (cut.length - 1) * cut.step >= sizes[d]) return std::nullopt;
   }
   if (rest != 0 || next != wanted.end()) return std::nullopt;
-  // The dimensions as they lie in memory. One of one element lies where unsqueeze has it: in front of
+  // The dimensions as they lie in memory; one of one element where unsqueeze has it, in front of
   // the next one.
   std::vector<int64_t> order;
   for (const auto& run : runs) order.insert(order.end(), run.begin(), run.end());

@@ -143,7 +143,7 @@ def test_gradient_of_glu(dtype):
 
 
 def neighbours(x, y, dim):
-    """Pieces along a dimension, each from other places, then a write to what they were read from."""
+    """Pieces along a dimension, each from other places, then a write to what was read."""
     n = x.shape[dim]
     first, last = x.narrow(dim, 0, 1), x.narrow(dim, n - 1, 1)
     middle = (x.narrow(dim, 2, n - 2) - x.narrow(dim, 0, n - 2)) * y.narrow(dim, 1, n - 2)

@@ -525,8 +525,8 @@ constexpr Piece kMathPieces[] = {
   return __builtin_bit_cast($T, __builtin_bit_cast($u32, p) + shift);
 }
 )"},
-    // max(x, 0) - |x| Q(|x|) with the normal distribution's tail Q(a) = 2^(a P(a) - 1). Within 9.1e-8
-    // |x|.
+    // max(x, 0) - |x| Q(|x|) with the normal distribution's tail Q(a) = 2^(a P(a) - 1). Within
+    // 9.1e-8 |x|.
     {"gelu", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T far = @splat(16.0f), zero = @splat(-0.0f);
   $T size = @abs(far < x ? far : x);
@@ -545,8 +545,8 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
     // Its derivative: S(|x|) below 0 and 1 - S(|x|) above, where S(a) = Q(a) - a q(a), q is the
-    // density, and Q(a) / q(a) a polynomial of t = 1 / (1 + 0.275 a) (as C. Hastings, Approximations
-    // for digital computers, 1955, has it of erf). Within 1.9e-7.
+    // density, and Q(a) / q(a) a polynomial of t = 1 / (1 + 0.275 a) (as C. Hastings,
+    // Approximations for digital computers, 1955, has it of erf). Within 1.9e-7.
     {"gelu_slope", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T far = @splat(16.0f), one = @splat(1.0f);
   $T size = @abs(x);

@@ -436,7 +436,8 @@ OXY_INLINE $T @@($T x, void* far) {
   $T lost = a - (bottom - @splat(3.0));
   $T t = one / bottom;
   $T rest = @fma(-t, lost, @fma(-t, bottom, one)) * t;
-  $T z = @fma(rest, @splat(9.20754716981132), @fma(t, @splat(9.20754716981132), @splat(-0.3018867924528302)));
+  $T by = @splat(9.20754716981132);
+  $T z = @fma(rest, by, @fma(t, by, @splat(-0.3018867924528302)));
   $T z2 = z * z;
   $T even = @splat(1.4525905933819965e-11);
   even = @fma(even, z2, @splat(5.284685619115353e-09));
