@@ -183,10 +183,11 @@ struct OutputSpec {
   bool piece = false;  // a view: of an op that gives several (split, unbind)
   // A view of the memory alone (detach). Those of one output or input with the same `alias` are,
   // for autograd, one tensor and views of it; `itself` is that tensor.
-  bool detached = false, itself = false;
+  // `unseen`: with a version of its own (Tensor.data).
+  bool detached = false, itself = false, unseen = false;
   uint32_t alias = 0;
-  // A view made under no_grad of what requires gradients, and, `derived`, one made of it with grad
-  // mode on: autograd knows them as views, but no gradients flow.
+  // A view made under no_grad, and, `derived`, one made of it with grad mode on of what requires
+  // gradients: autograd knows them as views, but no gradients flow.
   bool no_grad = false, derived = false;
 
   bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }

@@ -79,6 +79,7 @@ void describe(Form& t, Is<OutputSpec> auto& o) {
   t.flag("piece ", o.piece);
   t.flag("detached ", o.detached);
   t.flag("itself ", o.itself);
+  t.flag("unseen ", o.unseen);
   t.flag("no_grad ", o.no_grad);
   t.flag("derived ", o.derived);
   t.word(o.kind, kOutputs, "");

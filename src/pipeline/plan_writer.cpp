@@ -106,6 +106,7 @@ runtime::PlanOutput PlanWriter::output(const ir::OutputSpec& spec) {
   out.piece = spec.piece;
   out.detached = spec.detached;
   out.itself = spec.itself;
+  out.unseen = spec.unseen;
   out.no_grad = spec.no_grad;
   out.derived = spec.derived;
   out.alias = spec.alias;

@@ -78,7 +78,8 @@ void run_function(const py::object& function, const std::string& name, Recording
     const ir::OutputSpec &a = before[i], &b = made->graph.outputs[i];
     same = a.kind == b.kind && a.index == b.index && a.conj == b.conj && a.neg == b.neg &&
            a.piece == b.piece && a.detached == b.detached && a.itself == b.itself &&
-           a.alias == b.alias && a.no_grad == b.no_grad && a.derived == b.derived;
+           a.unseen == b.unseen && a.alias == b.alias && a.no_grad == b.no_grad &&
+           a.derived == b.derived;
     if (same && a.kind == ir::OutputSpec::Kind::Value)
       same = ir::same_place(given->graph.value(a.value).type, made->graph.value(b.value).type);
   }

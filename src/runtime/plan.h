@@ -130,7 +130,7 @@ struct PlanOutput {
   bool conj = false, neg = false;   // marked as to be conjugated, negated
   bool piece = false;               // a view: of an op that gives several
   // Views, as ir::OutputSpec has them.
-  bool detached = false, itself = false, no_grad = false, derived = false;
+  bool detached = false, itself = false, unseen = false, no_grad = false, derived = false;
   uint32_t alias = 0;
 };
 

@@ -11,7 +11,7 @@ namespace oxy::runtime {
 namespace {
 
 constexpr std::string_view kMagic = "OXYPLAN\n";
-constexpr uint32_t kVersion = 8;
+constexpr uint32_t kVersion = 9;
 
 [[noreturn]] void refuse(const char* what) { throw UserError(cat("not a saved plan: ", what)); }
 
@@ -58,7 +58,7 @@ auto fields(PlanCheck& c) { return std::tie(c.holds, c.what); }
 auto fields(SizeStep& s) { return std::tie(s.reads, s.checks); }
 auto fields(PlanOutput& o) {
   return std::tie(o.kind, o.buffer, o.index, o.meta, o.number, o.conj, o.neg, o.piece, o.detached,
-                  o.itself, o.no_grad, o.derived, o.alias);
+                  o.itself, o.unseen, o.no_grad, o.derived, o.alias);
 }
 auto fields(PlanMutation& m) {
   return std::tie(m.input, m.buffer, m.in_place, m.layout, m.same_data, m.unseen);

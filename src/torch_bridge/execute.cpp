@@ -753,7 +753,8 @@ void Executable::make_views_with_gradients(Call& c) const {
     }
     const auto [base, offset] = base_of(c, plan_.outputs[i]);
     at::Tensor& t = c.outputs[i];
-    t = real_view(base.detach(), c.sizes.outputs[i], base.storage_offset() - offset);
+    t = real_view(plan_.outputs[i].unseen ? base.variable_data() : base.detach(),
+                  c.sizes.outputs[i], base.storage_offset() - offset);
     // Autograd would ask a view for its history anew where its memory is written.
     if (plan_.outputs[i].itself) t = t.detach();
   }
@@ -766,13 +767,9 @@ void Executable::make_real_view(Call& c, size_t output) const {
   const TensorMeta& m = c.sizes.outputs[output];
   const int64_t shift = base.storage_offset() - offset;
   at::Tensor& t = c.outputs[output];
-  if (!o.no_grad) {
-    t = real_view(is_detached(output, base) ? base.detach() : base, m, shift);
-    return;
-  }
   {
-    const c10::AutoGradMode off(false);
-    t = real_view(base, m, shift);
+    const c10::AutoGradMode as_made(!o.no_grad);
+    t = real_view(is_detached(output, base) ? base.detach() : base, m, shift);
   }
   if (o.derived) t = t.view(t.sizes());
 }
@@ -790,7 +787,9 @@ void Executable::make_detached(Call& c, size_t first) const {
   const auto [base, offset] = base_of(c, one);
   const int64_t shift = base.storage_offset() - offset;
   std::vector<size_t> views;
-  at::Tensor alias = base.detach();
+  // What Tensor.data gives has a version of its own.
+  const at::Tensor memory = one.unseen ? base.variable_data() : base.detach();
+  at::Tensor alias = memory;
   for (size_t i = first; i < plan_.outputs.size(); i++) {
     const PlanOutput& o = plan_.outputs[i];
     if (!o.detached || o.kind != one.kind || o.index != one.index || o.alias != one.alias) continue;
@@ -806,7 +805,7 @@ void Executable::make_detached(Call& c, size_t first) const {
   }
   for (const size_t i : views) {
     const bool is_of_alias = alias.scalar_type() == base.scalar_type();
-    c.outputs[i] = real_view(is_of_alias ? alias : base.detach(), c.sizes.outputs[i], shift);
+    c.outputs[i] = real_view(is_of_alias ? alias : memory, c.sizes.outputs[i], shift);
   }
 }
 

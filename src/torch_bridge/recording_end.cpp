@@ -141,16 +141,16 @@ bool leads_to_base(const at::Tensor& view) {
   return n != nullptr;
 }
 
-// Of what requires gradients, made where these were not recorded. Eager's has no history, but that
-// of what is written to its memory later, which it refuses.
+// Made where gradients were not recorded. Eager's has no history, but that of what is written to
+// its memory later, which it refuses.
 bool is_no_grad_view(const at::Tensor& t) {
   using torch::autograd::CreationMeta;
   const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
-  if (view == nullptr || !view->has_bw_view() || !t.requires_grad()) return false;
+  if (view == nullptr || !view->has_bw_view()) return false;
   if (view->get_creation_meta() == CreationMeta::NO_GRAD_MODE) return true;
   // One of several that an op gave does not say of what they are.
-  return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && !is_view_of_function(t) &&
-         !leads_to_base(t);
+  return view->get_creation_meta() == CreationMeta::MULTI_OUTPUT_NODE && t.requires_grad() &&
+         !is_view_of_function(t) && !leads_to_base(t);
 }
 
 // Whether autograd knows a new value of it.
@@ -187,6 +187,19 @@ ir::OutputSpec base_of(Recording& r, OpRecorder& ops, const at::Tensor& t) {
   return base;
 }
 
+// Whether its version is that of what Tensor.data gave.
+bool is_unseen(const Recording& r, const at::Tensor& t) {
+  c10::VariableVersion version = torch::autograd::impl::version_counter(t);
+  const auto shares_it = [&](const at::Tensor& given) {
+    const uint32_t now = version.current_version(), before = given._version();
+    version.bump();
+    const bool out = given._version() != before;
+    version.set_version(now);
+    return out;
+  };
+  return version.enabled() && std::ranges::any_of(r.unseen, shares_it);
+}
+
 // Marks views of the memory alone, of which autograd knows a tensor of its own. `roots`: by output.
 void find_detached(Recording& r, const std::vector<at::Tensor>& results,
                    const std::vector<at::Tensor>& roots) {
@@ -216,6 +229,7 @@ void find_detached(Recording& r, const std::vector<at::Tensor>& results,
     const auto alias = std::ranges::find_if(aliases, same);
     out.detached = true;
     out.itself = same(results[i]);
+    out.unseen = is_unseen(r, seen);
     out.alias = static_cast<uint32_t>(alias - aliases.begin());
     if (of_input && seen.requires_grad() && !out.itself)
       throw Unsupported("a view of a detached input that has got gradients");
@@ -455,9 +469,10 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
         throw Unsupported("an attribute of the module is returned");
     auto shares = [&](const at::Tensor& o) { return o.defined() && storage_of(o) == storage; };
     const bool alone = std::ranges::count_if(results, shares) == 1;
-    // Autograd is to know it as the view that it is.
-    const bool is_view =
-        gradients && (no_grad || (needs_grad && (piece || is_view_of_function(t))));
+    // Autograd is to know it as the view that it is. Where the caller records no gradients either,
+    // and nothing here requires them, the memory of its own is cheaper.
+    const bool is_view = (no_grad && (gradients || r.grad)) ||
+                         (gradients && needs_grad && (piece || is_view_of_function(t)));
     if (alone && !is_view) {
       const ir::ValueId value = r.value_of(ops.with_marks(w->value(), marks));
       // What has gaps may be memory of its own too: an input's copy in part replaced

@@ -27,7 +27,8 @@ void Calls::set_data(py::handle tensor, py::handle value) {
   if (t.is_inference() || v.is_inference() || t.is_view()) refuse();
   if (k->source.valid() && (!k->original || THPVariable_Unpack(k->original.ptr()).is_view()))
     refuse();
-  graphs().give_data(borrow(tensor), borrow(value));
+  // A backward that reads the tensor reads this memory, whatever is assigned to the value's data.
+  graphs().give_data(borrow(tensor), tensor_attr(value, py::str("data")));
 }
 
 void Graphs::give_data(const py::object& tensor, const py::object& value) {

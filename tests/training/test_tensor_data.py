@@ -1,0 +1,70 @@
+"""Tensor.data: what leaves a call has a version of its own, and memory that is given to another
+tensor stays with it."""
+
+import pytest
+import torch
+
+import oxyfuel
+
+CASES = {
+    "of an input": lambda x: (x, x.data, x * x),
+    "a view": lambda x: (x, x.data[1:], x * x),
+    "a view of its memory": lambda x: (x, x.view(2, 2).data, x * x),
+    "of a result": lambda x: (y := x.sin(), y.data, y * y),
+    "a view of that of a result": lambda x: (y := x.sin(), y.data[::2], y * y),
+    "two of them": lambda x: (x, x.data, x * x, x.data),
+}
+
+
+def identity(f):
+    return f
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("grad", [True, False])
+def test_version_of_what_leaves_a_call(name, grad):
+    def step(wrap):
+        leaf = torch.arange(4.0).requires_grad_(grad)
+        y, data, product, *others = wrap(CASES[name])(leaf * 1)
+        data.add_(1)
+        if grad:
+            product.sum().backward()
+        assert [y._version, data._version, *(o._version for o in others)][:2] == [0, 1]
+        return leaf.grad, y.tolist(), data.tolist(), [o._version for o in others]
+
+    expected = step(identity)
+    for options in {}, {"fullgraph": True}:
+        assert str(step(lambda f: oxyfuel.compile(f, **options))) == str(expected)  # noqa: B023
+
+
+def given_and_taken(v, x, y, u):
+    v.data = x
+    r = u * v
+    x.data = y
+    return r
+
+
+def given(v, x, y, u):
+    v.data = x
+    return u * v
+
+
+def given_to_a_copy(v, x, y, u):
+    w = v * 1
+    w.data = x
+    return u * w
+
+
+@pytest.mark.parametrize("function", [given_and_taken, given, given_to_a_copy])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_memory_given_to_another_tensor(function, leaf):
+    def step(wrap):
+        v, x, y, u = (torch.arange(3.0) * i for i in range(1, 5))
+        v.requires_grad_(leaf), u.requires_grad_()
+        r = wrap(function)(v, x, y, u)
+        x.data = y
+        r.sum().backward()
+        return r.tolist(), v.tolist(), x.tolist(), u.grad.tolist(), v.grad
+
+    expected = step(identity)
+    assert str(step(lambda f: oxyfuel.compile(f, fullgraph=True))) == str(expected)
