@@ -1,5 +1,5 @@
 // Sizes are computed in symbols; the ops that take them do the rest. And what torch's code cannot
-// do with fakes: losses that look at memory, ops whose meta kernel refuses layouts.
+// do with fakes: losses that look at memory, ops whose meta kernel refuses layouts, checks.
 #include "torch_bridge/symbolic_composites.h"
 
 #include <ATen/Operators.h>
@@ -287,6 +287,16 @@ at::Tensor affine_grid_backward(c10::DispatchKeySet keys, const at::Tensor& grad
   return grid.transpose(1, 2).bmm(grad.reshape_symint({size[0], points, dims})).transpose(1, 2);
 }
 
+// Where a mode listens torch leaves out to look at what it is given for `q`.
+template <class Op>
+at::Tensor quantile(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& q,
+                    std::optional<int64_t> dim, bool keepdim, c10::string_view interpolation) {
+  if (self.is_cpu() && at::isFloatingType(q.scalar_type()))
+    at::_assert_async(q.detach().ge(0).logical_and(q.detach().le(1)).all(),
+                      "quantile() q values must be in the range [0, 1]");
+  return Op::redispatch(keys & keys_below, self, q, dim, keepdim, interpolation);
+}
+
 }  // namespace
 
 void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet below) {
@@ -315,6 +325,8 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("native_channel_shuffle", TORCH_FN(native_channel_shuffle));
   aten.impl("stft", TORCH_FN(stft));
   aten.impl("affine_grid_generator_backward", TORCH_FN(affine_grid_backward));
+  aten.impl("quantile", TORCH_FN(quantile<aten::quantile>));
+  aten.impl("nanquantile", TORCH_FN(quantile<aten::nanquantile>));
   aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());
 #undef NEAREST
 #undef SMOOTH

@@ -286,3 +286,11 @@ def test_alpha_that_varies_beside_integers(name):
     x = torch.tensor([1, 2])
     for alpha in (1, 2, 3, 1.5, 2.5, 3.5, 4):
         assert outcome(compiled, x, alpha) == outcome(function, x, alpha)
+
+
+@pytest.mark.parametrize("function", [torch.quantile, torch.nanquantile, torch.Tensor.quantile])
+def test_quantiles_that_there_are_not(function):
+    compiled = oxyfuel.compile(function, fullgraph=True)
+    for q in 0.5, -1e-8, [0.0, 1.0], [0.5, 1.0001], float("nan"), 2.0:
+        args = torch.arange(5.0), torch.tensor(q)
+        assert outcome(compiled, *args) == outcome(function, *args)
