@@ -193,6 +193,13 @@ bool is_at(const at::Tensor& t, const ViewPlace& place) {
          t.storage_offset() == place.offset;
 }
 
+// A place without elements, which may be any.
+at::Tensor empty_piece(const at::Tensor& base, const ViewPlace& place) {
+  const at::Tensor t = at::as_strided(base, place.sizes, place.strides, place.offset);
+  if (t.dim() < base.dim()) return at::unbind(t.unsqueeze(0))[0];
+  return at::split(t, t.size(0))[0];
+}
+
 // Whether only autograd and one backend's own kernel would see a view of `base` made, and neither
 // has more to do with it than `plain_view` does.
 bool is_plain(const at::Tensor& base) {
@@ -274,6 +281,10 @@ std::vector<at::Tensor> pieces_at(const at::Tensor& base, const std::vector<View
   std::vector<at::Tensor> out(places.size());
   for (size_t first = 0, end = 0; first < places.size(); first = end) {
     end = first + 1;
+    if (std::ranges::count(places[first].sizes, 0) != 0) {
+      at::Tensor t = empty_piece(base, places[first]);
+      if (is_at(t, places[first])) out[first] = std::move(t);
+    }
     if (!steps[first]) continue;
     int64_t across = -1;  // the dimension that is cut into pieces
     for (; end < places.size() && steps[end]; ++end) {

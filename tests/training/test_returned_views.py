@@ -319,3 +319,62 @@ def test_second_derivatives_and_writes_beside_a_view(name):
 
     f = COMPUTED[name]
     assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
+
+
+def under_no_grad(view, then=lambda v: v):
+    def function(x):
+        with torch.no_grad():
+            v = view(x)
+        return then(v)
+
+    return function
+
+
+def with_grad_mode(x):
+    with torch.enable_grad():
+        return x.view(2, 2)
+
+
+MADE_WITHOUT_GRAD_MODE = {
+    "an input": under_no_grad(lambda x: x.view(2, 2)),
+    "a result": under_no_grad(lambda x: (x * 2).view(2, 2)),
+    "a view of such a one": under_no_grad(lambda x: x[None], lambda v: v.view(2, 2)),
+    "a piece": under_no_grad(lambda x: x.view(2, 2, 1).split(1, 2)[0].squeeze(-1)),
+    "beside the whole": lambda x: under_no_grad(lambda y: y.view(2, 2))(x + 1),
+    "grad mode on again": with_grad_mode,
+}
+
+
+@pytest.mark.parametrize("name", MADE_WITHOUT_GRAD_MODE)
+@pytest.mark.parametrize("grad", [True, False])
+def test_writes_to_views_made_without_grad_mode(name, grad):
+    def written(function, other):
+        with torch.set_grad_enabled(grad):
+            v = function(torch.arange(4.0))
+        try:
+            v += other
+        except RuntimeError as error:
+            return str(error)
+        return v.tolist(), v.requires_grad
+
+    for requires_grad in True, False:
+        other = torch.ones(2, 2, requires_grad=requires_grad)
+        if name in ("a result", "beside the whole") and not grad and requires_grad:
+            continue  # such a call gives memory of its own
+        expected = written(MADE_WITHOUT_GRAD_MODE[name], other)
+        for options in {}, {"fullgraph": True}:
+            compiled = oxyfuel.compile(MADE_WITHOUT_GRAD_MODE[name], **options)
+            assert written(compiled, other) == expected
+
+
+@pytest.mark.parametrize("name", ["split", "chunk", "unbind", "one chunk"])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_writes_to_pieces_without_elements_raise(name, leaf):
+    def written(wrap):
+        x = torch.zeros(2, 8, 0, requires_grad=True)
+        first = wrap(lambda x: PIECES[name](x)[0])(x if leaf else x * 1)
+        with pytest.raises(RuntimeError) as error:
+            first.clamp_min_(1)
+        return str(error.value).partition(" is a view")[1:]
+
+    assert written(oxyfuel.compile) == written(lambda f: f)
