@@ -95,6 +95,29 @@ def items_in_order(sequence, /):
     return _ItemsInOrder(sequence)
 
 
+def ask_for_length(iterable):
+    """What a list or tuple is allocated by."""
+    kind = type(iterable)
+    try:
+        if hasattr(kind, "__len__"):
+            len(iterable)
+            return
+    except TypeError:
+        pass
+    if not hasattr(kind, "__length_hint__"):
+        return
+    try:
+        hint = kind.__length_hint__(iterable)
+    except TypeError:
+        return
+    if hint is NotImplemented:
+        return
+    if not isinstance(hint, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(hint).__name__}")
+    if hint < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+
+
 class _ResultsUntil:
     def __init__(self, function, sentinel):
         self.function, self.sentinel = function, sentinel

@@ -643,3 +643,52 @@ def test_everything_is_captured_from_the_import_on(tmp_path, seconds):
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "[] ['x'] []\n"), done.stderr
     assert "Fatal" not in done.stderr
+
+
+def of_length(length, hint):
+    class Items:
+        def __iter__(self):
+            SEEN.append("iter")
+            return iter([1, 2])
+
+        if length is not None:
+
+            def __len__(self):
+                SEEN.append("len")
+                if isinstance(length, Exception):
+                    raise length
+                return length
+
+        if hint is not None:
+
+            def __length_hint__(self):
+                SEEN.append("hint")
+                if isinstance(hint, Exception):
+                    raise hint
+                return hint
+
+    return Items()
+
+
+def extended(o):
+    items = []
+    items.extend(o)
+    return items
+
+
+@pytest.mark.parametrize(
+    "length, hint",
+    [(2, 5), (None, 2), (None, "a"), (None, -1), (None, NotImplemented), (TypeError("t"), 2),
+     (ValueError("v"), 2), (None, ValueError("v")), (None, TypeError("t")), (None, None)],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [list, tuple, set, sorted, sum, extended, lambda o: [*o], lambda o: (0, *o), lambda o: {*o},
+     lambda o: max(*o, 0), lambda o: "".join(str(i) for i in o)],
+)  # fmt: skip
+def test_lengths_that_lists_are_allocated_by(use, length, hint):
+    def function(x, o):
+        return use(o), x + 1
+
+    x, o = torch.ones(1), of_length(length, hint)
+    assert outcome(oxyfuel.compile(function), x, o) == outcome(function, x, o)

@@ -589,7 +589,7 @@ py::object Calls::call_new(PyTypeObject* t, const Arguments& args, const Keyword
   Arguments given = takes_any ? args : Arguments();
   for (py::object& a : given) {
     if (base == &PyTuple_Type || base == &PyFrozenSet_Type)
-      a = iterators().list_of(a);
+      a = iterators().list_of(a, base == &PyTuple_Type);
     else if (heap().exists(a))
       a = heap().contents(a);
     if (base == &PyFrozenSet_Type) arrays().guard_keys_in(a);
@@ -706,7 +706,7 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
       else if (takes_apart && !heap().is_tensor(a) &&
                ((own != nullptr && PyFunction_Check(own)) || iterators().goes_by_items(a)) &&
                !PyType_Check(a.ptr()) && !(of_set && PyAnySet_Check(a.ptr())))
-        a = iterators().list_of(a);
+        a = iterators().list_of(a, t == &PyList_Type || t == &PyTuple_Type);
       else if (heap().exists(a) && !(t == &PySlice_Type && is_derived_value(a.ptr())))
         a = heap().contents(a);
     }

@@ -336,7 +336,7 @@ Done Effects::list_method(py::handle list, const std::string& name, Arguments& a
     if (name == "append")
       items.append(args[0]);
     else
-      items = iterators().items_to_add(args[0]);
+      items = iterators().items_to_add(args[0], true);
     py::object& to = k.shadow ? k.shadow : writes_of(list).added;
     if (k.shadow) sequence_to_write(list);
     if (!to) to = py::list();

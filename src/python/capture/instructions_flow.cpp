@@ -269,7 +269,7 @@ void call_function_ex(Capture& c, TracedFrame& f, const Instruction& i) {
   if (c.numbers.is_packed(given))
     args = c.numbers.unpack_numbers(given);
   else
-    for (py::handle a : c.iterators.list_of(given)) args.push_back(borrow(a));
+    for (py::handle a : c.iterators.list_of(given, true)) args.push_back(borrow(a));
   call_popped(c, f, kCallsTakeNull, std::move(args), std::move(kwargs));
 }
 

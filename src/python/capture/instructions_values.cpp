@@ -231,7 +231,7 @@ void list_extend(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object given = pop(f);
   py::object o, list = peek(f, i.arg);
   try {
-    o = c.iterators.list_of(given);
+    o = c.iterators.list_of(given, true);
   } catch (py::error_already_set& e) {
     const PyTypeObject* type = Py_TYPE(given.ptr());
     if (!e.matches(PyExc_TypeError) || type->tp_iter != nullptr || PySequence_Check(given.ptr()))

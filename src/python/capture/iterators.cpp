@@ -329,19 +329,22 @@ void Iterators::ask_for_length(py::handle o) {
   throw Break(BreakId::builtin_call, "a __len__ that raises or has effects");
 }
 
-py::object Iterators::list_of(py::handle iterable) {
-  if (goes_by_items(iterable)) ask_for_length(iterable);
+py::object Iterators::list_of(py::handle iterable, bool asks) {
+  if (!asks && goes_by_items(iterable)) ask_for_length(iterable);
   py::list out;
   py::object iterator = iterate(iterable);
+  if (asks && (objects().special_method(iterable, names().len_) ||
+               objects().special_method(iterable, py::str("__length_hint__"))))
+    calls().call_function(polyfill("ask_for_length"), {borrow(iterable)}, {});
   while (py::object item = iter_next(iterator)) out.append(item);
   took_iterator |= PyIter_Check(iterable.ptr()) != 0;
   return std::move(out);
 }
 
 // As list_of, for what changes an object meanwhile: an error on the way leaves it changed in part.
-py::object Iterators::items_to_add(py::handle iterable) {
+py::object Iterators::items_to_add(py::handle iterable, bool asks) {
   try {
-    return list_of(iterable);
+    return list_of(iterable, asks);
   } catch (py::error_already_set&) {
     throw Break(BreakId::side_effect, "an iterator that raises while its items are added");
   }

@@ -35,8 +35,9 @@ class Iterators : public Part {
   bool ends_iterator(const TracedFrame& frame);
   bool unwinding_ends_iterator(const TracedFrame& frame, size_t depth);
   [[noreturn]] void break_at_end_of_iterator();
-  py::object list_of(py::handle iterable);
-  py::object items_to_add(py::handle iterable);
+  // `asks`: as what makes or extends a list or tuple, which asks how many items there will be.
+  py::object list_of(py::handle iterable, bool asks = false);
+  py::object items_to_add(py::handle iterable, bool asks = false);
   py::object resume_generator(LazyIterator& generator, py::object sent, py::object thrown);
   py::object call_lazy_method(LazyIterator& lazy, const std::string& name, const Arguments& args);
   [[noreturn]] void stop_iteration();

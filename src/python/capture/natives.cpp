@@ -324,7 +324,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
         PyDict_Check(self.ptr()) || (PyAnySet_Check(self.ptr()) && PyAnySet_Check(args[i].ptr()));
     if (!as_it_lies && takes_whole(name, i) && !heap().is_tensor(args[i]) &&
         (objects().special_method(args[i], names().iter_) || iterators().goes_by_items(args[i]))) {
-      args[i] = iterators().items_to_add(args[i]);
+      args[i] = iterators().items_to_add(args[i], PyList_Check(self.ptr()));
       continue;
     }
     const bool runs =

@@ -164,7 +164,7 @@ std::optional<py::object> Objects::change_in_place(const std::string& name, cons
       return done;
   if (!PyList_CheckExact(args[0].ptr()) || heap().exists(args[0]) || name != "iadd")
     return std::nullopt;
-  args[0].attr("extend")(iterators().items_to_add(args[1]));
+  args[0].attr("extend")(iterators().items_to_add(args[1], true));
   return args[0];
 }
 

@@ -158,7 +158,7 @@ Meant of_plain_values(Capture& c, py::handle callable, const Arguments& args) {
 }
 
 Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
-  py::object list = c.iterators.list_of(items);
+  py::object list = c.iterators.list_of(items, true);
   c.effects.sort(list, kwargs);
   return list;
 }
