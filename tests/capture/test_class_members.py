@@ -204,6 +204,38 @@ def test_protocols():
     assert oxyfuel.stats()["graph_breaks"] == 0
 
 
+@typing.runtime_checkable
+class Grows(typing.Protocol):
+    def grow(self) -> int: ...
+
+
+def test_a_protocol_keeps_what_it_has_found():
+    outcomes = []
+    for wrap in (lambda f: f, oxyfuel.compile):
+
+        class Base:
+            def grow(self):
+                return 1
+
+        class Derived(Base):
+            pass
+
+        @wrap
+        def function(x, o):
+            return x + 1 if isinstance(o, Grows) else x - 1
+
+        values, x = [], torch.ones(1)
+        for change in (
+            lambda: None,
+            lambda: delattr(Base, "grow"),  # noqa: B023
+            lambda: setattr(Base, "grow", None),  # noqa: B023
+        ):
+            change()
+            values += [function(x, o()).item() for o in (Derived, Base)]
+        outcomes.append(values)
+    assert outcomes[0] == outcomes[1]
+
+
 class Constant:
     def __init__(self, value):
         self.value = value

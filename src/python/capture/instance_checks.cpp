@@ -83,18 +83,23 @@ bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
   };
   const py::tuple members = answer(polyfill("members_of_protocol"), py::make_tuple(asked));
   const py::tuple all = members[0], methods = members[1];
+  // Derived from it, or registered, or of a class that has them all, now or when it was asked before.
+  const auto is_of_class = [&] {
+    c.classes.guard_bases(Py_TYPE(o.ptr()));
+    for (py::handle name : all) c.objects.type_member(Py_TYPE(o.ptr()), name);
+    answer(member_of<"abc", "get_cache_token">(), py::tuple());
+    const RefusedFrames allowed(nullptr);
+    return member_of<"abc", "ABCMeta">().attr("__instancecheck__")(asked, o).ptr() == Py_True;
+  };
+  const bool class_first = kProtocolsAskStatically || all.size() == methods.size();
+  if (class_first && is_of_class()) return true;
   if (kProtocolsAskStatically
           ? std::ranges::all_of(
                 all,
                 [&](py::handle name) { return has_statically(c, o, name, methods.contains(name)); })
           : c.objects.truth(c.calls.call(polyfill("has_members"), {o, all, methods})))
     return true;
-  // Derived from it, or registered, or of a class that has them all.
-  c.classes.guard_bases(Py_TYPE(o.ptr()));
-  for (py::handle name : all) c.objects.type_member(Py_TYPE(o.ptr()), name);
-  answer(member_of<"abc", "get_cache_token">(), py::tuple());
-  const RefusedFrames allowed(nullptr);
-  return member_of<"abc", "ABCMeta">().attr("__instancecheck__")(asked, o).ptr() == Py_True;
+  return !class_first && is_of_class();
 }
 
 bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
