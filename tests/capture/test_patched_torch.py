@@ -175,3 +175,15 @@ def test_a_patch_by_captured_code(monkeypatch):
         torch.nn.functional.relu = kept
         found.append(run(x))
     assert str(found[0]) == str(found[1])
+
+
+def test_the_code_of_a_function_is_replaced(monkeypatch):
+    def other(input, dim=None, _stacklevel=3, dtype=None):
+        return input * 10
+
+    compiled, x = oxyfuel.compile(lambda x: F.softmax(x, 0)), torch.arange(3.0)
+    before = compiled(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(F.softmax, "__code__", other.__code__)
+        assert torch.equal(compiled(x), x * 10)
+    assert torch.equal(compiled(x), before)

@@ -413,6 +413,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
                                                "torch._C._VariableFunctionsClass"};
   if (!name.starts_with("torch._C._") ||
       std::ranges::any_of(kFunctionsInC, [&](auto home) { return name.starts_with(home); })) {
+    if (PyFunction_Check(p)) objects().guard_code(callable);
     py::object result = numbers().record_with_numbers(
         ir::NodeKind::CallFunction, name == "torch.?" ? "" : name, callable, args, kwargs);
     if (!PyCFunction_Check(p) && !PyFunction_Check(p)) graphs().note_op(result);
