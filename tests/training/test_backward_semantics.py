@@ -850,3 +850,39 @@ def test_torch_compile():
     assert not first_difference(results[1], results[0])
     stats = oxyfuel.stats()
     assert stats["graphs"] >= 1 and stats["grad_fallbacks"] == stats["unsupported"] == 0
+
+
+class WithoutGradients(nn.Module):
+    def __init__(self, gives):
+        super().__init__()
+        self.linear, self.gives = nn.Linear(3, 3), gives
+
+    def forward(self, x):
+        with torch.no_grad():
+            y = self.linear(x)
+        return self.gives(x, y)
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [lambda x, y: y, lambda x, y: (x * 2, y), lambda x, y: [x * 2], lambda x, y: y.argmax()],
+    ids=["one", "among others", "in a list", "an integer"],
+)
+def test_reentrant_checkpoint_of_what_has_no_gradients(gives):
+    module = WithoutGradients(gives)
+
+    def step(f):
+        x = torch.ones(2, 3, requires_grad=True)
+        out = f(x)
+        results = [t for t in torch.utils._pytree.tree_leaves(out)]
+        found = [t.requires_grad for t in results]
+        try:
+            sum(t.sum() for t in results).backward()
+        except RuntimeError as error:
+            return found, str(error)
+        return found, x.grad.tolist()
+
+    def f(x):
+        return checkpoint(module, x, use_reentrant=True)
+
+    assert step(oxyfuel.compile(f)) == step(f)

@@ -329,6 +329,16 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
   const size_t drawn = draws().count();
   py::object out = call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
   if (draws().count() != drawn) throw Break(BreakId::checkpoint, "random numbers of Python's");
+  // An autograd.Function, whose results require gradients; it does not look into containers.
+  const auto lacks_history = [this](py::handle o) {
+    if (!heap().is_tensor(o)) return mentions_tensor(o);
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    return !t.requires_grad() && torch::autograd::isDifferentiableType(t.scalar_type());
+  };
+  const py::tuple all = PyTuple_CheckExact(out.ptr()) ? py::tuple(out) : py::make_tuple(out);
+  if (*reentrant && at::GradMode::is_enabled() &&
+      std::any_of(all.begin(), all.end(), lacks_history))
+    throw Break(BreakId::checkpoint, "use_reentrant, of what gives results without gradients");
   return out;
 }
 
