@@ -472,6 +472,7 @@ void Executable::execute(Call& c) {
   commit(c);
   if (!backward_) return;
   backward_->rebase(c.histories, c.inputs);
+  keep_histories(c);
   make_views(c, /*late=*/true);
 }
 
@@ -758,6 +759,14 @@ void Executable::make_views_with_gradients(Call& c) const {
     // Autograd would ask a view for its history anew where its memory is written.
     if (plan_.outputs[i].itself) t = t.detach();
   }
+}
+
+// Of those that are of what was written since, which autograd would ask anew.
+void Executable::keep_histories(const Call& c) const {
+  for (const uint32_t i : backward_->rooted())
+    if (backward_->is_plain_view(i) && plan_.outputs[i].kind == OutputKind::ViewOfInput)
+      torch::autograd::impl::get_view_autograd_meta(c.outputs[i])
+          ->set_attr_version(static_cast<uint32_t>(c.outputs[i]._version()));
 }
 
 void Executable::make_real_view(Call& c, size_t output) const {

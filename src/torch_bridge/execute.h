@@ -185,6 +185,7 @@ class Executable {
   bool is_detached(size_t output, const at::Tensor& base) const;
   void make_pieces(Call& c, size_t first) const;
   void make_views_with_gradients(Call& c) const;
+  void keep_histories(const Call& c) const;
   void make_view_of_base(Call& c, size_t output) const;
   void make_real_view(Call& c, size_t output) const;
   void make_detached(Call& c, size_t first) const;

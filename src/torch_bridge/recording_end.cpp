@@ -270,9 +270,9 @@ at::Tensor root_of(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>&
 // Whether a real view can take its place, with a node of its own in front of that of its base.
 bool is_plain_view(const Recording& r, const ir::OutputSpec& o) {
   if (!o.is_view() || o.detached || o.no_grad || o.conj || o.neg) return false;
-  const auto is_written = [&](const ir::Mutation& m) { return m.input == o.index; };
+  const auto is_moved = [&](const ir::Mutation& m) { return m.metadata && m.input == o.index; };
   return o.kind == ir::OutputSpec::Kind::ViewOfOutput ||
-         std::ranges::none_of(r.graph.mutations, is_written);
+         std::ranges::none_of(r.graph.mutations, is_moved);
 }
 
 // The nodes that autograd comes to from these, which are not among them themselves.

@@ -321,6 +321,54 @@ def test_second_derivatives_and_writes_beside_a_view(name):
     assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
 
 
+def view_and_write(x, w):
+    v = x.view(2, 2)
+    x.mul_(w)
+    return v, (v * v).sum()
+
+
+def write_and_view(x, w):
+    x.mul_(w)
+    v = x.view(2, 2)
+    return v, (v * v).sum()
+
+
+def write_to_view(x, w):
+    v = x.view(2, 2)
+    v.mul_(w.view(2, 2))
+    return v, (v * v).sum()
+
+
+def write_without_grad(x, w):
+    with torch.no_grad():
+        x.mul_(w)
+    v = x.view(2, 2)
+    return v, (v * v).sum() + (w * w).sum()
+
+
+@pytest.mark.parametrize(
+    "function", [view_and_write, write_and_view, write_to_view, write_without_grad]
+)
+@pytest.mark.parametrize("needs_gradient", [True, False])
+def test_gradients_by_a_view_of_an_input_that_is_written(function, needs_gradient):
+    def step(f):
+        leaf, w = torch.arange(4.0), torch.arange(1.0, 5.0).requires_grad_()
+        x = leaf.requires_grad_() * 1 if needs_gradient else leaf * 1
+        v, total = f(x, w)
+        by = [t for t in (v, w, x, leaf) if t.requires_grad]
+        found = torch.autograd.grad(total, by, retain_graph=True, allow_unused=True)
+        v.mul_(2)
+        again = ()
+        if v.requires_grad:
+            again = torch.autograd.grad((v * x.view(2, 2)).sum(), by, allow_unused=True)
+        return found, again, v.detach(), x.detach()
+
+    expected = step(function)
+    for fullgraph in (True, False):
+        found = step(oxyfuel.compile(function, fullgraph=fullgraph))
+        assert not first_difference(found, expected)
+
+
 def under_no_grad(view, then=lambda v: v):
     def function(x):
         with torch.no_grad():
