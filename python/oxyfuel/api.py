@@ -13,7 +13,7 @@ import torch
 
 from oxyfuel import _C, compiler, statistics
 from oxyfuel.compiled_module import compiled_module
-from oxyfuel.compiler import captured_functions, warn_once
+from oxyfuel.compiler import captured_functions, note_once
 from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
@@ -221,7 +221,7 @@ class Compiler:
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)
         elif kind == "limit":
-            warn_once(
+            note_once(
                 f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last "
                 f"guard that failed: {text}"
             )

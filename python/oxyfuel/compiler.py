@@ -4,6 +4,7 @@ fails."""
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import time
 import warnings
@@ -254,6 +255,13 @@ def warn_once(text: str) -> None:
     if text not in _said:
         _said.add(text)
         warnings.warn(f"oxyfuel: {text}", stacklevel=2)
+
+
+def note_once(text: str) -> None:
+    """Logs what is no matter of the program's: warnings may be errors to it, or counted."""
+    if text not in _said:
+        _said.add(text)
+        logging.getLogger("oxyfuel").warning("oxyfuel: %s", text)
 
 
 def _symbols_of(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[int, _Symbols]:

@@ -874,7 +874,7 @@ def test_reentrant_checkpoint_of_what_has_no_gradients(gives):
     def step(f):
         x = torch.ones(2, 3, requires_grad=True)
         out = f(x)
-        results = [t for t in torch.utils._pytree.tree_leaves(out)]
+        results = torch.utils._pytree.tree_leaves(out)
         found = [t.requires_grad for t in results]
         try:
             sum(t.sum() for t in results).backward()

@@ -83,7 +83,7 @@ bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
   };
   const py::tuple members = answer(polyfill("members_of_protocol"), py::make_tuple(asked));
   const py::tuple all = members[0], methods = members[1];
-  // Derived from it, or registered, or of a class that has them all, now or when it was asked before.
+  // Derived from it, or registered, or of a class that has them all or had them when asked before.
   const auto is_of_class = [&] {
     c.classes.guard_bases(Py_TYPE(o.ptr()));
     for (py::handle name : all) c.objects.type_member(Py_TYPE(o.ptr()), name);
