@@ -290,32 +290,59 @@ def heapify(heap, /):
         _settle(heap, at)
 
 
-def _replace_first(heap, item):
+def _heappop_max(heap, /):
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    return _replace_first(heap, last, True) if heap else last
+
+
+def _heapreplace_max(heap, item, /):
+    if not heap:
+        raise IndexError("index out of range")
+    return _replace_first(heap, item, True)
+
+
+def _heapify_max(heap, /):
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        _settle(heap, at, True)
+
+
+# `falls`: the largest item is the first.
+
+
+def _replace_first(heap, item, falls=False):
     first = heap[0]
     heap[0] = item
-    _settle(heap, 0)
+    _settle(heap, 0, falls)
     return first
 
 
-def _rise(heap, at, top):
+def _rise(heap, at, top, falls=False):
     item = heap[at]
-    while at > top and item < heap[(at - 1) // 2]:
-        heap[at] = heap[(at - 1) // 2]
+    while at > top:
+        parent = heap[(at - 1) // 2]
+        if not (parent < item if falls else item < parent):
+            break
+        heap[at] = parent
         at = (at - 1) // 2
     heap[at] = item
 
 
-def _settle(heap, top):
-    """Down to a leaf along the smaller children, and up from there: as many comparisons as C's."""
+def _settle(heap, top, falls=False):
+    """Down to a leaf along the first of two children, and up from there: as many comparisons as
+    C's."""
     at, item = top, heap[top]
     while 2 * at + 1 < len(heap):
         child = 2 * at + 1
-        if child + 1 < len(heap) and not heap[child] < heap[child + 1]:
-            child += 1
+        if child + 1 < len(heap):
+            one, two = heap[child], heap[child + 1]
+            if not (two < one if falls else one < two):
+                child += 1
         heap[at] = heap[child]
         at = child
     heap[at] = item
-    _rise(heap, at, top)
+    _rise(heap, at, top, falls)
 
 
 def bisect_left(a, x, lo=0, hi=None, *, key=None):

@@ -83,6 +83,16 @@ def heap_of_before(x, n):
     return x * heapq.heappop(HEAP), heapq.nlargest(2, HEAP)
 
 
+def smallest(x, numbers):
+    pairs = [(n % 3, n) for n in numbers]
+    return (
+        [x + n for n in heapq.nsmallest(3, numbers)],
+        [heapq.nsmallest(k, pairs) for k in range(5)],
+        heapq.nsmallest(2, pairs, key=lambda p: -p[1]),
+        heapq.nsmallest(9, numbers),
+    )
+
+
 def empty_heap(x):
     try:
         heapq.heappop([])
@@ -328,6 +338,7 @@ CALLS = {
     among_tensors: [()] * 2,
     heap_of_tensors: [()] * 3,
     heap_of_before: [(2,), (2,), (9,)],
+    smallest: [([5, 1, 4, 4, 9, 2],), ([2, 1, 0, 7],), ([],)],
     empty_heap: [()] * 2,
     bisects: [(3,), (3,), (5,), (100,)],
     of_texts: [("1,2,a3",), ("1,2,a3",), ("xx",)],

@@ -141,6 +141,10 @@ py::object polyfill_of(py::handle callable) {
       add("itertools", name);
     for (const char* name : {"heappush", "heappop", "heapreplace", "heappushpop", "heapify"})
       add("heapq", name);
+    const py::module_ heaps = py::module_::import("heapq");
+    constexpr size_t kOfName = PY_VERSION_HEX >= 0x030E0000 ? 1 : 0;  // without an underscore
+    for (const char* name : {"_heapify_max", "_heappop_max", "_heapreplace_max"})
+      made->emplace(py::object(heaps.attr(name + kOfName)).release().ptr(), functions.attr(name));
     for (const char* name : {"bisect_left", "bisect_right", "insort_left", "insort_right"})
       add("bisect", name);
     const py::module_ torch = py::module_::import("torch");
