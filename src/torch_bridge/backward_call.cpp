@@ -214,6 +214,22 @@ std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
   return all ? std::vector<bool>() : out;
 }
 
+// What a leaf accumulates is laid out as the leaf; what is asked for (autograd.grad) as it is
+// computed.
+at::Tensor Backward::Call::handed(const Node& node, size_t edge, uint32_t primal,
+                                  at::Tensor gradient) const {
+  const std::vector<int64_t>& own = backward_->strides_[primal];
+  if (own.empty() || !gradient.defined() || gradient.requires_grad() ||
+      gradient.layout() != at::kStrided ||
+      gradient.key_set().has(c10::DispatchKey::FuncTorchBatched))
+    return gradient;
+  const auto* asked = torch_autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr) return gradient;
+  const auto it = asked->find(node.next_edge(edge).function.get());
+  if (it == asked->end() || it->second.captures_ == nullptr) return gradient;
+  return laid_out(gradient, gradient.scalar_type(), gradient.sizes(), own);
+}
+
 std::optional<GradientTargets> Backward::Call::targets(const std::vector<bool>& asked) const {
   if (asked.empty()) return std::nullopt;
   GradientTargets out(asked.size(), results());
@@ -242,7 +258,8 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
   variable_list out;
   const auto take = [&](Tensors found) {
     out.reserve(node.num_outputs());
-    for (const uint32_t p : backward_->nodes_.nodes[0].primals) out.push_back(std::move(found[p]));
+    for (const uint32_t p : backward_->nodes_.nodes[0].primals)
+      out.push_back(handed(node, out.size(), p, std::move(found[p])));
   };
   if (create_graph) {
     if (auto found = with_history(node, asked, {gradient}, why_not)) {
@@ -283,7 +300,9 @@ variable_list Backward::Call::visit(Task& task, Node& node, variable_list&& grad
     if (is.last_piece) {
       for (Stream& s : task.streams) advance(task, s, node, *is.last_piece + 1);
       for (const uint32_t p : is.primals)
-        out.push_back(task.gradients.empty() ? at::Tensor() : std::move(task.gradients[p]));
+        out.push_back(task.gradients.empty()
+                          ? at::Tensor()
+                          : handed(node, out.size(), p, std::move(task.gradients[p])));
     }
   }
   if (task.lacks_history) refuse_second_order(out, task.read, task.why_not);

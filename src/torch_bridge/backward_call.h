@@ -75,6 +75,8 @@ class Backward::Call {
   size_t results() const { return strides_.size(); }
   size_t count_to_visit(const Node& first) const;
   std::vector<bool> asked_primals(const Node& first) const;
+  // The gradient by a primal, for the edge that it leaves by.
+  at::Tensor handed(const Node& node, size_t edge, uint32_t primal, at::Tensor gradient) const;
   // What gradients are asked by, where those by all primals are not.
   std::optional<GradientTargets> targets(const std::vector<bool>& asked) const;
   torch::autograd::variable_list visit(Task& task, Node& node,

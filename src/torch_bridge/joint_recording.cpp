@@ -383,6 +383,18 @@ ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& 
   return out;
 }
 
+// See Gradients::strides. Those that depend on sizes become the leaf's.
+std::vector<int64_t> own_strides(const at::Tensor& gradient, const ir::OutputSpec& as) {
+  if (as.kind != ir::OutputSpec::Kind::Value || gradient.layout() != at::kStrided) return {};
+  const ir::TensorType own = type_of(gradient);
+  const auto is_known = [](ir::Expr e) { return e.is_const(); };
+  if (same_layout(own, as.type) || !own.is_dense() || !std::ranges::all_of(own.strides, is_known))
+    return {};
+  std::vector<int64_t> out;
+  for (const ir::Expr e : own.strides) out.push_back(e.value());
+  return out;
+}
+
 }  // namespace
 
 bool gives_complex_vectors(const engine::Node& n) {
@@ -440,8 +452,9 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   size_t next = 0;
   for (size_t i = 0; i < primals; ++i) {
     const bool wanted = r.inputs[i].edge.is_valid();
-    r.graph.outputs.push_back(
-        gradient_of(r, ops, r.inputs[i], wanted ? found.at(next++) : at::Tensor()));
+    const at::Tensor gradient = wanted ? found.at(next++) : at::Tensor();
+    r.graph.outputs.push_back(gradient_of(r, ops, r.inputs[i], gradient));
+    gradients.strides.push_back(own_strides(gradient, r.graph.outputs.back()));
   }
 }
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from model_check import first_difference
 
 import oxyfuel
@@ -599,3 +600,29 @@ def test_a_gradient_by_an_input_that_retains_its_own():
         return out
 
     assert not first_difference(step(oxyfuel.compile(f)), step(f))
+
+
+CHANNELS_LAST = torch.channels_last
+LAID_OUT = {
+    "a convolution": lambda w, x: F.conv2d(x.to(memory_format=CHANNELS_LAST), w).sin(),
+    "transposed": lambda w, x: (w.transpose(0, 1) * x[0, :, 0, :2, None, None]).sin(),
+    "two of them": lambda w, x: (
+        F.conv2d(x.to(memory_format=CHANNELS_LAST), w).sum() + (w * w).sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, CHANNELS_LAST])
+def test_layouts_of_asked_gradients(name, layout):
+    """What is asked for is laid out as it was computed, what is accumulated as the leaf."""
+
+    def step(f):
+        w, x = torch.arange(48.0).view(2, 3, 2, 4)[..., 1:3].div(9), torch.ones(2, 3, 4, 4)
+        w = w.contiguous(memory_format=layout).requires_grad_()
+        out = torch.autograd.grad(f(w, x).sum(), w)
+        f(w, x).sum().backward()
+        return out, w.grad
+
+    f = LAID_OUT[name]
+    assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
