@@ -121,6 +121,11 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     tensor.data = value
 
 
+def detach_in_place(tensor: torch.Tensor) -> None:
+    """`tensor.detach_()`, for real."""
+    tensor.detach_()
+
+
 def register_hook(
     tensor: torch.Tensor, hook: Callable[[torch.Tensor], torch.Tensor | None]
 ) -> None:

@@ -717,3 +717,47 @@ def test_a_parameter_that_outlives_the_call(requires_grad):
             assert type(made) is torch.nn.Parameter and made.requires_grad == requires_grad
         assert torch.equal(held.made, torch.full((3,), 2.0))
         assert [name for name, _ in held.named_parameters()] == ["made"]
+
+
+def step_of_an_attack(x, w):
+    x = x.detach().requires_grad_()
+    x.pow(3).sum().backward()
+    return x + 0.1 * x.grad, x.exp()
+
+
+def beside_an_input(x, w):
+    x = x.detach().requires_grad_()
+    return (x * w).sum(), x + 1
+
+
+def views_of_one(x, w):
+    y = x.detach().requires_grad_().sin()
+    return y.view(-1)[1:], y
+
+
+def by_a_parameter(x, w):
+    return x * torch.nn.Parameter(torch.ones(3)), x
+
+
+@pytest.mark.parametrize(
+    "function", [step_of_an_attack, beside_an_input, views_of_one, by_a_parameter]
+)
+def test_results_whose_gradients_come_to_a_leaf_that_nobody_sees(function):
+    def backward(t):
+        if not t.requires_grad:
+            return "none"
+        try:
+            return t.sum().backward()
+        except RuntimeError as error:
+            return str(error)
+
+    def step(f):
+        x, w = torch.arange(3.0), torch.arange(1.0, 4.0).requires_grad_()
+        results = f(x, w)
+        told = [backward(t) for t in results for _ in range(2)]
+        return told, [t.requires_grad for t in results], [t.detach() for t in results], w.grad
+
+    compiled = oxyfuel.compile(function, fullgraph=True)
+    torch.testing.assert_close(step(compiled)[2:], step(function)[2:])
+    assert step(compiled)[:2] == step(function)[:2]
+    assert oxyfuel.stats()["unsupported"] == 0

@@ -1,6 +1,8 @@
 """Arguments that are written in place while gradients are needed: eager's values, histories and
 errors."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -198,3 +200,71 @@ def test_detached_inputs_get_gradients(f, kind):
     compiled = oxyfuel.compile(f)
     for _ in range(2):
         assert not first_difference(run(compiled), run(f))
+
+
+def copied(b, e, w):
+    b.copy_(w * 2)
+    total = b.pow(2).sum()
+    total.backward()
+    return total
+
+
+def multiplied(b, e, w):
+    b.mul_(w)
+    (b * 2).sum().backward()
+    return b.detach() + 1
+
+
+def by_a_view(b, e, w):
+    v = b.view(2, 2)
+    v.mul_(w.exp().view(2, 2))
+    return v, *torch.autograd.grad(v.sum(), w)
+
+
+def two_of_them(b, e, w):
+    b.copy_(w * 2)
+    e.copy_(b.exp())
+    total = e.pow(2).sum()
+    total.backward()
+    return total
+
+
+def kept(b, e, w):
+    b.copy_(w.exp())
+    total = b.pow(2).sum()
+    total.backward(retain_graph=True)
+    return total
+
+
+def again_and_again(b, e, w):
+    b.detach_()
+    return copied(b, e, w)
+
+
+USING_UP = [copied, multiplied, by_a_view, two_of_them, kept]
+
+
+@pytest.mark.parametrize(
+    "function, of_a_view",
+    [(f, of_a_view) for f in USING_UP for of_a_view in (False, True)] + [(again_and_again, False)],
+)
+def test_a_backward_inside_uses_up_the_history_of_an_input(function, of_a_view):
+    def second_backward(t):
+        try:
+            t.sum().backward()
+        except RuntimeError as error:
+            return str(error)
+
+    def step(f):
+        w, base = torch.arange(1.0, 5.0).requires_grad_(), torch.ones(8)
+        b, e = (base[:4], torch.ones(4)) if of_a_view else (torch.ones(4), torch.ones(4))
+        out = []
+        for _ in range(2 if function is again_and_again else 1):
+            out.append(f(b, e, w))
+        told = [second_backward(t) for t in (b, e)]
+        tensors = torch.utils._pytree.tree_leaves((out, b, e, w.grad))
+        return told, [t if t is None else (t.requires_grad, t.detach()) for t in tensors]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not first_difference(step(oxyfuel.compile(function)), step(function))

@@ -61,6 +61,7 @@ class Graphs : public Part {
                              const py::object& retain, const py::object& create,
                              const py::object& inputs);
   py::object require_gradient(const py::object& tensor, bool wanted);
+  py::object detach_in_place(const py::object& tensor);
   void note_leaf(const py::object& made);
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_kept(py::handle tensor);
@@ -99,6 +100,7 @@ class Graphs : public Part {
   bool in_hook = false;             // code of a hook runs, or is rehearsed
   bool removes_real_hooks = false;  // of results of other graphs, once this one has run
   std::optional<SpentResult> spent_result(const py::object& of);
+  std::optional<Arguments> hidden_result(const py::object& of);
   uint32_t fetched(SourceId source);  // position behind the graph's inputs
   // What code can reach and change that the capture has made itself; `written`: also by what was
   // written.
@@ -229,6 +231,7 @@ class Graphs : public Part {
   void refuse_native_hooks(const py::object& leaf);
   void change_leaf(const py::object& tensor, bool wanted);
   void change_real_leaves();
+  void detach_real_inputs();
   void restore_leaves(const std::vector<at::Tensor>& outputs);
   void refuse_custom_functions(const std::vector<at::Tensor>& outputs);
   void refuse_late_hooks(const std::vector<at::Tensor>& outputs);
@@ -283,6 +286,9 @@ class Graphs : public Part {
   void end_modes();
   void begin_in_grad_mode();
   static void drop_unused_items(TorchIr& ir);
+  // `cuts`: what is left of the history leads no longer to what was freed.
+  std::optional<SpentResult> find_spent(const at::Tensor& t, bool cuts);
+  void spend_written_inputs();
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);
 
@@ -292,11 +298,15 @@ class Graphs : public Part {
   std::unordered_map<const torch::autograd::Node*,
                      std::vector<c10::intrusive_ptr<torch::autograd::Node>>>
       cut_off_;
+  const py::dict hidden_results_;
+  // Written inputs whose new history is used up: the graph leaves them without one.
+  std::vector<at::Tensor> spent_inputs_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;
   std::vector<ChangedLeaf> changed_leaves_;
-  std::unordered_set<PyObject*> changed_;  // their tensors
-  std::vector<py::object> hook_ids_;       // in the place of the numbers of handles
-  Arguments hook_dicts_;                   // whose keys these may be
+  std::unordered_set<PyObject*> changed_;                      // their tensors
+  std::map<uint32_t, std::pair<py::object, Place>> detached_;  // inputs, in place; by source
+  std::vector<py::object> hook_ids_;  // in the place of the numbers of handles
+  Arguments hook_dicts_;              // whose keys these may be
   // Gradients of tensors that retain them, or None.
   std::unordered_map<PyObject*, py::object> retained_;
   std::vector<Copied> copied_;

@@ -96,6 +96,37 @@ void Graphs::change_real_leaves() {
   if (!args.empty()) calls().call_behind(function, args);
 }
 
+// `tensor.detach_()`
+py::object Graphs::detach_in_place(const py::object& tensor) {
+  auto refuse = [] { throw Break(BreakId::torch_call, "Tensor.detach_"); };
+  inference().refuse_inside("Tensor.detach_");
+  const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
+  if (inner_ != nullptr || is_transformed() || inference().is_inference(t)) refuse();
+  if (const Tracked& k = *heap().tracked(tensor); k.source.valid()) {
+    if (!k.original || changed_.contains(tensor.ptr())) refuse();
+    const at::Tensor& real = THPVariable_Unpack(k.original.ptr());
+    if (real.is_view() || real.is_inference()) refuse();
+    if (t.requires_grad())
+      detached_.try_emplace(k.source.index, std::pair(tensor, frames().here()));
+  }
+  made_leaves_.erase(tensor.ptr());
+  record(ir::NodeKind::CallMethod, "detach_", {}, {tensor}, {});
+  return tensor;
+}
+
+// Those that have got no other history since.
+void Graphs::detach_real_inputs() {
+  for (const auto& [source, detached] : detached_) {
+    const auto& [tensor, place] = detached;
+    const at::Tensor& real = THPVariable_Unpack(heap().tracked(tensor)->original.ptr());
+    const bool has_history = THPVariable_Unpack(tensor.ptr()).requires_grad();
+    if (has_history && (real.is_leaf() || changed_.contains(tensor.ptr())))
+      place.refuse(BreakId::torch_call, "Tensor.detach_");
+    if (!has_history)
+      calls().call_behind(own_function("oxyfuel.gradients", "detach_in_place"), {tensor});
+  }
+}
+
 // The graph knows an input as it came. Where it required no gradients, no result's can lead there,
 // nor through what shares its memory.
 void Graphs::restore_leaves(const std::vector<at::Tensor>& outputs) {

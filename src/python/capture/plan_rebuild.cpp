@@ -176,6 +176,10 @@ uint32_t RebuildPlan::place_tensor(py::handle o) {
     parts.insert(parts.end(), spent->inputs.begin(), spent->inputs.end());
     return place_call(o, spent_function(), parts);
   }
+  if (const auto hidden = capture_.graphs.hidden_result(borrow(o))) {
+    place_output(hidden->front());
+    return place_call(o, hidden_function(), *hidden);
+  }
   return place_output(o);
 }
 
@@ -464,6 +468,8 @@ void Graphs::finish(std::span<const py::object> values) {
   change_real_leaves();
   keep_retained();
   keep_data();
+  detach_real_inputs();
+  spend_written_inputs();
   RebuildPlan plan(capture_);
   effects().guard_distinct();
   heap().guard_keys_apart();
@@ -506,6 +512,7 @@ void Graphs::finish(std::span<const py::object> values) {
   drop_unused_items(*ir);
   ir->graph.compact();
   ir->seal();
+  for (const at::Tensor& t : spent_inputs_) torch::autograd::impl::set_gradient_edge(t, {});
   finish_recording(plan.output_tensors, plan.output_numbers);
 }
 

@@ -105,5 +105,6 @@ bool is_deque(py::handle o);
 
 // What makes a result of one whose history a recorded backward has used up (gradients.cpp).
 const py::object& spent_function();
+const py::object& hidden_function();
 
 }  // namespace oxy::python

@@ -373,6 +373,8 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
+  if (name == "torch.detach_" && args.size() == 1 && kwargs.empty() && heap().is_tensor(args[0]))
+    return call_method(args[0], "detach_", {}, {});
   if (name == "torch.nn.functional.dropout" || name == "torch.dropout") drop_rate(args, kwargs);
   if (auto done = numbers().call_in_python(name, args, kwargs)) return done;
   if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
@@ -586,6 +588,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   }
   if (name == "retain_grad" && args.empty() && kwargs.empty())
     return retain_gradient(borrow(tensor));
+  if (name == "detach_" && args.empty() && kwargs.empty())
+    return graphs().detach_in_place(borrow(tensor));
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
