@@ -190,3 +190,46 @@ def test_what_hides_a_method_when_it_is_captured():
     assert compiled(x) == 2
     del x.sin
     torch.testing.assert_close(compiled(x), torch.ones(2).sin())
+
+
+def made_to_be(x, cls):
+    x = x + 1
+    x._is_buffer = x._is_param = True
+    return isinstance(x, cls), isinstance(torch.nn.Buffer(x, persistent=False), cls)
+
+
+def told_to_be(x, cls):
+    before = isinstance(x, cls)
+    x._is_param = True
+    return before, isinstance(x, cls), isinstance(x, torch.Tensor)
+
+
+@pytest.mark.parametrize("cls", [torch.nn.Parameter, torch.nn.Buffer])
+@pytest.mark.parametrize("function", [isinstance, made_to_be, told_to_be])
+def test_parameters_and_buffers_by_an_attribute(function, cls):
+    def f(x):
+        return function(x, cls)
+
+    def marked(attribute):
+        x = torch.ones(2)
+        setattr(x, attribute, True)
+        return x
+
+    compiled = oxyfuel.compile(f)
+    for attribute in ("_is_param", "_is_buffer", "other", "_is_param"):
+        assert compiled(marked(attribute)) == f(marked(attribute))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_buffers_of_a_module_that_is_made():
+    class Made(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kept = torch.nn.Buffer(torch.ones(2))
+            self.left_out = torch.nn.Buffer(torch.ones(3), persistent=False)
+
+    def f():
+        made = Made()
+        return [name for name, _ in made.named_buffers()], list(made.state_dict())
+
+    assert oxyfuel.compile(f)() == f()

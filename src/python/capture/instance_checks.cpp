@@ -26,14 +26,16 @@ void collect_classes(py::handle asked, std::vector<py::object>& out, int depth =
     out.push_back(borrow(asked));
 }
 
-// What a class has for `check` in a metaclass written in Python; null where that is the check of
-// `abc` or torch's. Which attributes an object has, which a protocol asks for, no guard tells.
-PyObject* check_of(Capture& c, py::handle asked, const char* check) {
+// What a class has for `check` in a metaclass written in Python, to be asked about `o`; null where
+// that is the check of `abc` or torch's, but for those of its parameters and buffers, which read an
+// attribute of a tensor. Which attributes an object has, which a protocol asks for, no guard tells.
+PyObject* check_of(Capture& c, py::handle o, py::handle asked, const char* check) {
   PyTypeObject* meta = Py_TYPE(asked.ptr());
   if (!PyType_Check(asked.ptr()) || !is_changeable_class(meta)) return nullptr;
   PyObject* found = c.objects.type_member(meta, py::str(check));
   if (found == nullptr || !PyFunction_Check(found)) return nullptr;
   const std::string module = text(as_function(found)->func_module);
+  if (module == "torch.nn.parameter" && is_tensor_object(o.ptr())) return found;
   if (module == "abc" || module == "torch" || module.starts_with("torch.")) return nullptr;
   if (module != "typing") return found;
   if (py::getattr(asked, "_is_protocol", py::bool_(false)).ptr() == Py_True)
@@ -102,11 +104,12 @@ bool is_of_protocol(Capture& c, const py::object& o, py::handle asked) {
   return !class_first && is_of_class();
 }
 
-bool is_instance_of(Capture& c, const py::object& o, py::handle asked) {
+// `given`: what code of the class is called with.
+bool is_instance_of(Capture& c, const py::object& o, const py::object& given, py::handle asked) {
   if (!is_tensor_object(o.ptr()) && !py::type::of(o).is(asked) && asks_object(o, asked))
     return is_of_protocol(c, o, asked);
-  PyObject* own = py::type::of(o).is(asked) ? nullptr : check_of(c, asked, "__instancecheck__");
-  if (own != nullptr) return c.objects.truth(c.calls.call(own, {borrow(asked), o}));
+  PyObject* own = py::type::of(o).is(asked) ? nullptr : check_of(c, o, asked, "__instancecheck__");
+  if (own != nullptr) return c.objects.truth(c.calls.call(own, {borrow(asked), given}));
   c.classes.guard_registrations(Py_TYPE(o.ptr()), asked);
   if (!py::type::of(o).is(asked)) c.classes.guard_bases(Py_TYPE(o.ptr()));
   int yes = PyObject_IsInstance(o.ptr(), asked.ptr());
@@ -130,11 +133,12 @@ py::object is_instance(Capture& c, const Arguments& args) {
   if (is_symbolic_bool(o)) o = py::bool_(true);
   const py::object graph_number = c.numbers.is_graph_float(o) ? o : py::object();
   if (graph_number) o = py::float_(1.5);  // it is one, for all but its own code
+  const py::object given = o;
   if (Tracked* k = c.heap.tracked(o); k && k->value && k->original) o = k->original;
   std::vector<py::object> classes;
   collect_classes(args[1], classes);
   auto of = [&](const py::object& one) {
-    return (graph_number && py::type::of(graph_number).is(one)) || is_instance_of(c, o, one);
+    return (graph_number && py::type::of(graph_number).is(one)) || is_instance_of(c, o, given, one);
   };
   return py::bool_(std::ranges::any_of(classes, of));
 }
@@ -144,7 +148,7 @@ std::optional<py::object> is_subclass(Capture& c, const Arguments& args) {
   std::vector<py::object> classes;
   collect_classes(args[1], classes);
   auto of = [&](const py::object& one) {
-    if (PyObject* own = check_of(c, one, "__subclasscheck__"))
+    if (PyObject* own = check_of(c, args[0], one, "__subclasscheck__"))
       return c.objects.truth(c.calls.call(own, {one, args[0]}));
     c.classes.guard_registrations(as_type(args[0]), one);
     c.classes.guard_bases(as_type(args[0]));
