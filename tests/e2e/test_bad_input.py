@@ -131,6 +131,11 @@ INDICES = {
         (table(4, 3), ints(0, 1, 2, -100)),
         (table(4, 3), ints(0, 1, 2, -1)),
     ),
+    "quantile": (
+        lambda x, q: torch.quantile(x, q, 0) + x.nanquantile(q=q, dim=0),
+        (table(4, 3), torch.tensor([0.2, 1.0])),
+        (table(4, 3), torch.tensor([-0.1, 0.5])),
+    ),
     "one_row_of_many": (
         lambda x, i: torch.cat([x[i], x[:1]]).softmax(-1),
         (table(300, 64), torch.arange(299)),
