@@ -147,7 +147,7 @@ bool shape_smooth_l1(const Args& a, Types& out) {
 // It refuses 0 too, and makes its result by empty_like.
 bool shape_huber(const Args& a, Types& out) {
   auto delta = a.number(3, 1.0);
-  if (!delta || *delta <= 0 || !shape_of_losses<2>(a, out)) return false;
+  if (!delta || !(*delta > 0) || !shape_of_losses<2>(a, out)) return false;
   return a.integer(2, MeanLoss) != EachLoss || lay_out_like(a.tensor(0), out[0].tensor);
 }
 

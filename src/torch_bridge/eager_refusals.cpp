@@ -137,6 +137,8 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of integers"));
   if (std::ranges::find(kOfOneDtype, target) != std::end(kOfOneDtype) && differ_in_dtype(args))
     throw Unsupported(cat(target, " of two dtypes"));
+  if (target == "aten.smooth_l1_loss.default" && args[3].isDouble() && !(args[3].toDouble() >= 0))
+    throw Unsupported(cat(target, " of a negative number"));
   const auto dtype = static_cast<at::ScalarType>(result.dtype);
   const bool half = at::isReducedFloatingType(dtype);
   for (const CheckedNumber& c : kCheckedNumbers) {

@@ -294,3 +294,26 @@ def test_quantiles_that_there_are_not(function):
     for q in 0.5, -1e-8, [0.0, 1.0], [0.5, 1.0001], float("nan"), 2.0:
         args = torch.arange(5.0), torch.tensor(q)
         assert outcome(compiled, *args) == outcome(function, *args)
+
+
+NUMBER_OF = {F.smooth_l1_loss: "beta", F.huber_loss: "delta"}
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("loss", NUMBER_OF)
+def test_numbers_that_a_loss_does_not_take(loss, reduction, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    for number in [-1.0, 0.0, 0.5, float("nan")]:
+
+        def call(x, number=number):
+            return loss(x, x + 1, reduction=reduction, **{NUMBER_OF[loss]: number})
+
+        def caught(x, number=number):
+            try:
+                return loss(x, x + 1, reduction=reduction, **{NUMBER_OF[loss]: number})
+            except RuntimeError as error:
+                return x + 2 if "support" in str(error) else x * 2
+
+        for f in (call, caught):
+            x = torch.ones(3)
+            assert outcome(oxyfuel.compile(f), x) == outcome(f, x), number
