@@ -67,6 +67,17 @@ def test_other_sizes_later():
     compare(lambda: nn.LazyLinear(4), torch.randn(2, 3), torch.randn(5, 3), graphs=2)
 
 
+def test_sizes_that_are_symbols():
+    for make, x in [(Net, torch.ones(2, 3, 8, 8)), (lambda: nn.LazyLinear(4), torch.ones(2, 3))]:
+        torch.manual_seed(3)
+        model = make()
+        out = oxyfuel.compile(model, dynamic=True)(x)
+        torch.manual_seed(3)
+        in_eager = make()
+        expected = in_eager(x)
+        assert not first_difference([out, *state_of(model)], [expected, *state_of(in_eager)])
+
+
 def test_drawing_in_front():
     # Eager draws for the dropout, then for the parameters.
     compare(lambda: nn.Sequential(nn.Dropout(), nn.LazyLinear(4)), torch.randn(2, 3), graphs=2)

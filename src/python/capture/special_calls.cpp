@@ -1,4 +1,5 @@
 // Calls of functions that have a meaning of their own for the interpreter.
+#include <ATen/EmptyTensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -694,8 +695,9 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
   py::list given;
   for (py::handle a : c.heap.contents(args[2])) {
     if (!c.heap.is_tensor(a)) return;
-    const at::Tensor meta = bridge::make_meta(THPVariable_Unpack(a.ptr()));
-    given.append(owned(THPVariable_Wrap(meta)));
+    const at::Tensor& t = THPVariable_Unpack(a.ptr());
+    const std::vector<int64_t> sizes = c10::fmap(t.sym_sizes(), bridge::hint_of);
+    given.append(owned(THPVariable_Wrap(at::detail::empty_meta(sizes, t.scalar_type()))));
   }
   if (bridge::heard().draws != Attempt::current().before.draws)
     throw Break(BreakId::torch_call, "a lazy module is initialised behind an op that draws");
