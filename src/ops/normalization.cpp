@@ -192,12 +192,11 @@ bool shape_group_norm(const Args& a, Types& out) {
   const bool image = !t->is_row_major() && (t->dim() == 4 || t->dim() == 5);
   const auto last = image ? suggests_channels_last(*t) : std::optional(false);
   if (!last) return false;
-  for (size_t i : {1, 2}) {
-    if (!a.missing(i) && (!a.tensor(i) || a.tensor(i)->dtype != t->dtype)) return false;
-  }
+  const auto stats = statistics_dtype(a, *t, 1, 3);
+  if (!stats) return false;
   TensorType result = fresh(*t, t->sizes);
   if (*last) result.strides = channels_last_strides(result.sizes);
-  const TensorType statistics = fresh(*t, {*batch, *groups});
+  const TensorType statistics = row_major(*stats, t->device, {*batch, *groups});
   return give(out, std::move(result)) && give(out, statistics) && give(out, statistics);
 }
 

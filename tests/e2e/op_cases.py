@@ -613,6 +613,9 @@ def normalization_cases() -> None:
         g, h = randn(6, dtype=dtype), randn(6, dtype=dtype)
         case("native_group_norm.default", randn(2, 6, 4, 5, dtype=dtype), g, h, 2, 6, 20, 3, 1e-5)
     case("native_layer_norm.default", randn(5, 33, dtype=BF16), [33], randn(33), randn(33), 1e-5)
+    for x in (randn(2, 6, 4, 5), randn(2, 6, 4, 5).to(memory_format=torch.channels_last)):
+        for parameters in ((randn(6), randn(6)), (randn(6), None), (None, randn(6))):
+            case("native_group_norm.default", x.bfloat16(), *parameters, 2, 6, 20, 3, 1e-5)
     case(
         "native_layer_norm.default", randn(4, 5, 6).transpose(0, 1), [4, 6], randn(4, 6), None, 1e-5
     )
