@@ -233,3 +233,24 @@ def test_buffers_of_a_module_that_is_made():
         return [name for name, _ in made.named_buffers()], list(made.state_dict())
 
     assert oxyfuel.compile(f)() == f()
+
+
+OWN_METHODS = {
+    "repr": lambda p: p.__repr__(),
+    "of_the_class": lambda p: type(p).__repr__(p),
+    "of_the_base": lambda p: super(torch.nn.Parameter, p).__repr__(),
+    "name": lambda p: p.__repr__.__qualname__,
+    "copy": lambda p: type(p.__deepcopy__({})),
+    "reduced": lambda p: p.__reduce_ex__(2)[0],
+}
+
+
+@pytest.mark.parametrize("name", OWN_METHODS)
+def test_methods_that_a_parameter_has_of_its_own(name):
+    def made(x):
+        return OWN_METHODS[name](torch.nn.Parameter(x))
+
+    x = torch.ones(2)
+    assert oxyfuel.compile(made)(x) == made(x)
+    p = torch.nn.Parameter(x)
+    assert oxyfuel.compile(OWN_METHODS[name])(p) == OWN_METHODS[name](p)

@@ -654,6 +654,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && heap().exists(args[0]) &&
       PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
     return call_real(type, args, kwargs);
+  if (t == &PySuper_Type && args.size() == 2 && heap().is_tensor(args[1]))
+    throw Break(BreakId::attribute_protocol, "super() of a tensor");
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
   // It takes all items of what it is given first.
   const bool consumes = iterates || type.is(member_of<"collections", "Counter">()) ||

@@ -569,6 +569,7 @@ Meant super(Capture& c, py::handle callable) {
     if (!PyType_Check(type.ptr()))
       raise(PyExc_RuntimeError, "super(): __class__ is not a type (", Py_TYPE(type.ptr())->tp_name,
             ")");
+    if (c.heap.is_tensor(self)) throw Break(BreakId::attribute_protocol, "super() of a tensor");
     return c.calls.call_real(callable, {type, self}, {});
   }
   raise(PyExc_RuntimeError, "super(): __class__ cell not found");

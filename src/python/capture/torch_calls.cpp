@@ -153,6 +153,10 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
                                          member_of<"builtins", "getattr">(),
                                          {borrow(tensor), borrow(name)}, {});
   }
+  // A parameter's own is no method of the fake's class.
+  if (found != nullptr && PyFunction_Check(found) &&
+      found != _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr()))
+    return steal(PyMethod_New(found, tensor.ptr()));
   if (found != nullptr && (PyFunction_Check(found) || is_unbound_native(found)))
     return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));
   if (found == nullptr || Py_TYPE(found)->tp_descr_get == nullptr) {
