@@ -257,3 +257,19 @@ def test_a_dict_that_grows_under_its_iterator(break_at):
             HELD[:] = [iter(d)]
             results.append(str([run(torch.ones(2), d), d]))
         assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("container", [list, tuple, set])
+@pytest.mark.parametrize("make", [list, tuple, lambda n: range(len(n))], ids=["l", "t", "r"])
+def test_what_is_left_of_an_iterator_of_before_the_call(make, container):
+    def run(f):
+        iterator = iter(make([1, 2, 3]))
+        out = [f(torch.ones(2), iterator), f(torch.ones(2), iterator), list(iterator)]
+        return str(out)
+
+    def f(x, iterator):
+        first = next(iterator, None)
+        return x + len(container(iterator)), first, list(iterator)
+
+    oxyfuel.reset()
+    assert run(oxyfuel.compile(f, fullgraph=True)) == run(f)

@@ -667,9 +667,11 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   auto has_rows = [this, iterates](const py::object& a) {
     return heap().is_tensor(a) && (iterates || THPVariable_Unpack(a.ptr()).dim() > 0);
   };
+  auto is_taken = [this](const py::object& a) {
+    return iterators().lazy(a) || (PyIter_Check(a.ptr()) != 0 && heap().exists(a));
+  };
   for (auto& a : args)
-    if ((consumes && iterators().lazy(a)) || (iterates_tensors && has_rows(a)))
-      a = iterators().list_of(a);
+    if ((consumes && is_taken(a)) || (iterates_tensors && has_rows(a))) a = iterators().list_of(a);
   auto guard_filling = [this](py::object& a) {  // of a dict or set
     if ((PyIter_Check(a.ptr()) || is_view(a)) && !heap().exists(a)) a = iterators().list_of(a);
     arrays().guard_keys_in(a);
