@@ -3,6 +3,7 @@
 #include "torch_bridge/eager_refusals.h"
 
 #include <ATen/OpMathType.h>
+#include <ATen/native/BinaryOps.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +20,7 @@ enum class To : uint8_t {
   Widened,    // the same, f32 for half precision
   NotHalf,    // the result's, without a check in half precision
   Real,       // the result's, and no complex one
+  OfKind,     // the result's, and no complex one where that is real
   BelowMost,  // the result's, of which it is at most the largest number
 };
 
@@ -32,7 +34,7 @@ constexpr CheckedNumber kCheckedNumbers[] = {
     {"aten.full.default", 1, To::Result},        {"aten.full_like.default", 1, To::Result},
     {"aten.new_full.default", 2, To::Result},    {"aten.scalar_tensor.default", 0, To::NotHalf},
     {"aten.pow.Tensor_Scalar", 1, To::Result},   {"aten.fill.Scalar", 1, To::Result},
-    {"aten.masked_fill.Scalar", 2, To::Result},  {"aten.index_fill.int_Scalar", 3, To::Result},
+    {"aten.masked_fill.Scalar", 2, To::Result},  {"aten.index_fill.int_Scalar", 3, To::OfKind},
     {"aten.scatter.value", 3, To::Result},       {"aten.scatter.value_reduce", 3, To::NotHalf},
     {"aten.index_add.default", 4, To::NotHalf},  {"aten.constant_pad_nd.default", 2, To::Result},
     {"aten.clamp.default", 1, To::Real},         {"aten.clamp.default", 2, To::Real},
@@ -108,6 +110,31 @@ double largest(at::ScalarType dtype) {
                              : std::numeric_limits<double>::max();
 }
 
+bool takes_alpha(const c10::Scalar& alpha, at::ScalarType dtype) {
+  try {
+    at::native::alpha_check(dtype, alpha);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+// What eager asks of a number, whatever dtype holds it.
+bool takes_number(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType dtype) {
+  const auto constant = [&](size_t i) {
+    return i < args.size() && args[i].isScalar() && !args[i].toScalar().isSymbolic();
+  };
+  if (target == "aten.smooth_l1_loss.default" && constant(3)) return args[3].toDouble() >= 0;
+  if (target == "aten.pow.Tensor_Scalar" && at::isIntegralType(dtype, true) && constant(1))
+    return !args[1].isInt() || args[1].toInt() >= 0;
+  constexpr std::string_view kWithAlpha[] = {"aten.add.Tensor",  "aten.add.Scalar",
+                                             "aten.sub.Tensor",  "aten.sub.Scalar",
+                                             "aten.rsub.Tensor", "aten.rsub.Scalar"};
+  if (std::ranges::find(kWithAlpha, target) != std::end(kWithAlpha) && constant(2))
+    return takes_alpha(args[2].toScalar(), dtype);
+  return true;
+}
+
 // An integer made of sizes.
 bool converts(sym::Expr e, at::ScalarType to, sym::ShapeFacts& facts) {
   int64_t least = 0, most = 0;
@@ -137,9 +164,8 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of integers"));
   if (std::ranges::find(kOfOneDtype, target) != std::end(kOfOneDtype) && differ_in_dtype(args))
     throw Unsupported(cat(target, " of two dtypes"));
-  if (target == "aten.smooth_l1_loss.default" && args[3].isDouble() && !(args[3].toDouble() >= 0))
-    throw Unsupported(cat(target, " of a negative number"));
   const auto dtype = static_cast<at::ScalarType>(result.dtype);
+  if (!takes_number(target, args, dtype)) throw Unsupported(cat(target, " of this number"));
   const bool half = at::isReducedFloatingType(dtype);
   for (const CheckedNumber& c : kCheckedNumbers) {
     if (c.op != target || !args[c.position].isScalar() || (half && c.to == To::NotHalf)) continue;
@@ -153,7 +179,8 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     } else if (c.to == To::BelowMost) {
       held = !number.isComplex() && std::abs(number.toDouble()) <= largest(to);
     } else {
-      held = (c.to != To::Real || !number.isComplex()) && converts(number, to);
+      const bool real = c.to == To::Real || (c.to == To::OfKind && !at::isComplexType(dtype));
+      held = !(real && number.isComplex()) && converts(number, to);
     }
     if (!held)
       throw Unsupported(cat(target, " of a number that ", c10::toString(to), " does not hold"));

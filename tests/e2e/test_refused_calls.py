@@ -317,3 +317,20 @@ def test_numbers_that_a_loss_does_not_take(loss, reduction, monkeypatch):
         for f in (call, caught):
             x = torch.ones(3)
             assert outcome(oxyfuel.compile(f), x) == outcome(f, x), number
+
+
+@pytest.mark.parametrize("name", ["index_fill", "alpha", "pow", "full", "clamp"])
+def test_a_refused_number_where_nothing_reads_the_result(name):
+    op = WITH_NUMBERS[name]
+
+    def call(x, number):
+        try:
+            op(x, number)
+        except RuntimeError as error:
+            return x, str(error).split("\n")[0]
+        return x, "taken"
+
+    for dtype in [torch.bool, torch.int64, torch.float32]:
+        for number in [-1, 3.7, True, 1 + 0j, 1 + 1j]:
+            compiled = oxyfuel.compile(lambda x, number=number: call(x, number))
+            assert compiled(values(dtype))[1] == call(values(dtype), number)[1], (dtype, number)
