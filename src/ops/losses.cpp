@@ -173,7 +173,8 @@ bool shape_soft_margin(const Args& a, Types& out) {
 // A row of classes, or one for each target.
 bool is_margin_loss(const TensorType* x, const TensorType* target, const Sizes& targets) {
   return x && target && x->dim() <= 2 && ir::is_floating(x->dtype) && target->dtype == DType::I64 &&
-         (target->dim() == 0 ? x->dim() < 2 : known_same(target->sizes, targets));
+         (target->dim() == 0 ? x->dim() < 2 || known_same(targets, {Expr(1)})
+                             : known_same(target->sizes, targets));
 }
 
 // self, target, p, margin, weight, reduction

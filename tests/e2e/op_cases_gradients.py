@@ -204,6 +204,7 @@ def library_cases() -> None:
                 weight = randn(x.shape[1], dtype=dtype)
                 for one in (target[0], target[:1]):
                     case("multi_margin_loss.default", x[0], one, 1, 1.0, weight, reduction)
+                    case("multi_margin_loss.default", x[:1], one, 1, 1.0, weight, reduction)
                 labels = ints(6, 9, low=-1, high=9)
                 for i in ((), (0,)):
                     case("multilabel_margin_loss_forward.default", x[i], labels[i], reduction)
