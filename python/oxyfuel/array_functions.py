@@ -637,14 +637,33 @@ def from_numpy(ndarray: Any) -> Any:
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    t = from_numpy(data)
+    if isinstance(data, (list, tuple)):
+        data = numbers_as_array(data, dtype)
+    is_number = isinstance(data, Array) and data.scalar
+    t = data.tensor.clone() if is_number else from_numpy(data)
     if device is not None and torch.device(device).type != "cpu":
         raise Unsupported("an array on another device")
     return t if dtype is None else t.to(dtype)
 
 
+def numbers_as_array(numbers: Any, dtype: Any) -> Any:
+    """Of a list with scalars, from which torch would take a dtype in a way of its own."""
+    a = array(numbers)
+    if dtype is None or dtype.is_floating_point != a.tensor.is_floating_point():
+        raise Unsupported("a list with scalars and no dtype")
+    return a
+
+
 def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Any:
     return as_tensor(data.copy(), dtype, device)
+
+
+def asarray_of_torch(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None
+) -> Any:
+    if copy is False and (obj.scalar or dtype not in (None, obj.tensor.dtype)):
+        raise Unsupported("a copy that is not to be made")
+    return tensor(obj, dtype=dtype, device=device) if copy else as_tensor(obj, dtype, device)
 
 
 def shape(a: Any) -> Any:
@@ -681,6 +700,7 @@ OVER_ARRAYS = {
 OVER_ARRAYS |= {
     np.linalg.norm: norm, np.fft.fftshift: fftshift, np.fft.ifftshift: ifftshift,
     torch.from_numpy: from_numpy, torch.as_tensor: as_tensor, torch.tensor: tensor,
+    torch.asarray: asarray_of_torch,
 }  # fmt: skip
 
 # Those that make arrays of anything, or of nothing.

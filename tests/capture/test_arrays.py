@@ -549,3 +549,36 @@ def test_records():
             x = torch.ones(2)
             assert repr(compiled(x, given)) == repr(program(x, given))
     assert oxyfuel.stats()["fallbacks"] == 0
+
+
+TENSORS_OF = {
+    "tensor": torch.tensor,
+    "as_tensor": torch.as_tensor,
+    "asarray": torch.asarray,
+    "asarray_float": lambda s: torch.asarray(s, dtype=torch.float32),
+    "of_a_class": lambda s: (
+        torch.DoubleTensor([s, s]) if s.dtype.kind == "f" else torch.LongTensor([s + s, s])
+    ),
+    "result_type": lambda s: torch.ones((), dtype=torch.result_type(torch.ones(2).long(), s)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("name", TENSORS_OF)
+def test_tensors_of_scalars(name, dtype):
+    if (name, dtype) == ("of_a_class", "bool"):
+        pytest.skip("torch takes none")
+    scalar = values(dtype)[1, 2]
+    agree(lambda s: TENSORS_OF[name](s), scalar, breaks=None if dtype == "uint8" else 0)
+    if name != "result_type":
+        agree(lambda a: TENSORS_OF[name](a[1, 2]), values(dtype))
+
+
+def test_asarray():
+    a, x = values("float32"), torch.ones(2)
+    agree(lambda a: torch.asarray(a).mul_(2), a)
+    agree(lambda a: torch.asarray(a, copy=True).mul_(2), a)
+    agree(lambda a: torch.asarray(a, dtype=torch.float64), a)
+    agree(lambda a: torch.asarray(a, dtype=torch.float64, copy=False), a, breaks=1)
+    compiled = oxyfuel.compile(lambda x: torch.asarray(x, requires_grad=True))
+    assert compiled(x) is x and x.requires_grad

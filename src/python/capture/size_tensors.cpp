@@ -143,6 +143,8 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
                               const Keywords& kwargs) {
   constexpr std::string_view kTorch = "torch.";
   const bool makes = name == "torch.tensor" || name == "torch.as_tensor";
+  if (name == "torch.asarray" && has_option(kwargs, "requires_grad"))  // of the tensor it is given
+    throw Break(BreakId::torch_call, "torch.asarray with requires_grad");
   if (makes && args.size() == 1 && takes_options(kwargs) && is_number(args[0].ptr())) {
     const py::object number = callable(*tuple_of(args), **dict_of(kwargs)).attr("item")();
     const py::object made =

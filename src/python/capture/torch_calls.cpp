@@ -259,8 +259,8 @@ void Calls::set_gradient(py::handle tensor, py::handle value) {
 // An answer of torch's about itself, which becomes a constant; what keeps it true is guarded.
 py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
                             const Arguments& args, const Keywords& kwargs) {
-  py::object answer = call_real(callable, args, kwargs);
-  Arguments given = args;
+  Arguments given = arrays().with_numbers(name, args);
+  py::object answer = call_real(callable, given, kwargs);
   for (const auto& [key, value] : kwargs) given.push_back(value);
   const bool of_cpu = !given.empty() && PyUnicode_Check(given[0].ptr()) && text(given[0]) == "cpu";
   if (guarded_by == Folded::OfDevice && !of_cpu) guarded_by = Folded::Asked;
