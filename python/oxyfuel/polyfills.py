@@ -561,8 +561,3 @@ def tensor_of_class(dtype, *args):
             return torch.tensor(items, dtype=dtype)
         args = items
     return torch.empty(args or (0,), dtype=dtype)
-
-
-def check_quantiles(q):
-    within = q.ge(0).logical_and(q.le(1)).all()
-    torch._assert_async(within, "quantile() q values must be in the range [0, 1]")

@@ -108,19 +108,6 @@ std::string torch_name(py::handle callable) {
   return name;
 }
 
-// torch.quantile looks at the values of `q`, unless something listens to its ops.
-void check_quantiles(Capture& c, std::string_view name, const Arguments& args,
-                     const Keywords& kwargs) {
-  if (!name.ends_with("quantile")) return;
-  py::object q = args.size() > 1 ? args[1] : py::object();
-  for (const auto& [key, value] : kwargs)
-    if (is_text(key.ptr(), "q")) q = value;
-  if (!q || !c.heap.is_tensor(q)) return;
-  const at::Tensor& t = THPVariable_Unpack(q.ptr());
-  if (!t.is_cpu() || !t.is_floating_point() || is_wrapped(t)) return;
-  c.calls.call(polyfill("check_quantiles"), {q});
-}
-
 }  // namespace
 
 py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
@@ -385,7 +372,6 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     return call_method(self, method, {args.begin() + 1, args.end()}, kwargs);
   }
   const std::string name = torch_name(callable);
-  check_quantiles(capture_, name, args, kwargs);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (PyFunction_Check(p) && is_torch_patched()) return std::nullopt;
   // A check or a choice that the graph has no part in.
@@ -615,7 +601,6 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
-  check_quantiles(capture_, name, all, kwargs);
   if (any_argument(args, kwargs, [](py::handle o) { return mentions(o, is_symbolic, false); }))
     if (auto done = numbers().call_in_python(cat("torch.", name), all, kwargs)) return *done;
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
