@@ -1,5 +1,7 @@
 """Integers of all 64 bits: division by numbers, which goes by floats, and the ends of the range."""
 
+import operator
+
 import pytest
 import torch
 
@@ -80,3 +82,22 @@ def test_ends_of_int64(name):
         expected = WITH_A_NUMBER[name](x, n)
         actual = oxyfuel.compile(lambda x, n=n: WITH_A_NUMBER[name](x, n))(x)
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("vector_bytes", [0, 32, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_places_beside_numbers_that_i32_has_not(dtype, vector_bytes):
+    ends = [2**31 - 2, 2**31 - 1, 2**31, 2**40, 2**63 - 1]
+    numbers = torch.tensor([0, 3, 16, 17, -1, *ends, *(-n for n in ends), -(2**63)])
+    compare = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+
+    def masks(x, numbers):
+        places = torch.arange(x.shape[1])
+        rows = numbers[:, None]
+        return [x * f(a, b) for f in compare for a, b in ((places, rows), (rows, places * 2 - 3))]
+
+    f = oxyfuel.compile(masks, options={"strict": True, "vector_bytes": vector_bytes})
+    for columns in (17, 40):
+        x = torch.randn(len(numbers), columns).to(dtype)
+        for a, b in zip(f(x, numbers), masks(x, numbers), strict=True):
+            assert torch.equal(a, b)

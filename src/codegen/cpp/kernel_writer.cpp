@@ -542,6 +542,17 @@ bool KernelWriter::is_bf16(const Compute& c) const {
   }
 }
 
+// Of a half that has been made of a bool in f32, and becomes f32 again, the f32.
+std::optional<uint32_t> KernelWriter::widened_flag(const Compute& c) const {
+  const auto source = [&](const Compute* of) {
+    return of && of->op == LoopOp::Cast ? definitions_[of->args[0]] : nullptr;
+  };
+  const Compute *half = source(&c), *wide = source(half), *flag = source(wide);
+  const bool is = c.dtype == DType::F32 && flag && ir::is_reduced_float(half->dtype) &&
+                  wide->dtype == DType::F32 && flag->dtype == DType::B8;
+  return is ? std::optional(wide->value) : std::nullopt;
+}
+
 void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
   switch (c.op) {
     case LoopOp::Load:
@@ -572,7 +583,9 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
     std::vector<Operand> args = narrow_places(c, used);
     if (args.empty())
       for (uint32_t a : c.args) args.push_back(operand(a, used));
-    if (c.op == LoopOp::Cast && c.dtype == DType::BF16 && bf16_.contains(c.args[0]))
+    if (const auto flag = widened_flag(c))
+      text = operand(*flag, used).text;
+    else if (c.op == LoopOp::Cast && c.dtype == DType::BF16 && bf16_.contains(c.args[0]))
       text = cat(fn("bf16_in_f32", DType::F32, used), '(', args[0].text, ')');
     else
       text = operators(used).apply(c.op, c.dtype, args);

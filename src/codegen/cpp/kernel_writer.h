@@ -181,6 +181,7 @@ class KernelWriter {
   void keep_ragged_rows(const For& loop);
   bool streams_or_only_reads(const For& loop) const;
   bool is_bf16(const Compute& c) const;
+  std::optional<uint32_t> widened_flag(const Compute& c) const;
   void write_head(const For& loop, const Compute& store, const std::string& var,
                   const std::string& to);
   void hoist_uniform(const For& loop);

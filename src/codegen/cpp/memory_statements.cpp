@@ -441,24 +441,32 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   }
 }
 
-// The operands of a comparison of places that i32 has, of which a register holds twice as many;
-// empty where it is none.
+// The operands of a comparison of places that i32 has, of which a register holds twice as many, with
+// such places or a number that all lanes share; empty where it is none.
 std::vector<Operand> KernelWriter::narrow_places(const Compute& c, const Scope& scope) {
   if (!scope.vector() || !schedule::is_any(c.op, LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le,
                                            LoopOp::Gt, LoopOp::Ge))
     return {};
+  const std::string splat = prelude_.fn("splat", "i32", scope.lanes);
   std::vector<Operand> places;
   for (const uint32_t id : c.args) {
     const Compute* place = definitions_[id];
-    if (!place || place->op != LoopOp::Index) return {};
-    const sym::Range range = sym::range_of(place->index);
-    if (range.lo < INT32_MIN || range.hi > INT32_MAX) return {};
-    const Access a = access_of(place->index, scope);
-    if (a.kind == Access::Kind::Gather) return {};
-    const std::string splat = prelude_.fn("splat", "i32", scope.lanes);
-    std::string text = cat(splat, "((i32)(", a.offset, "))");
-    if (a.kind != Access::Kind::Uniform) {
-      cat_to(text, " + ", prelude_.fn("iota", "i32", scope.lanes), "()");
+    const Value& v = value(id);
+    std::string text;
+    if (!v.vector && v.dtype == DType::I64) {  // one that i32 has not lies beyond all places
+      const bool fits = place && place->op == LoopOp::Const && place->integer < INT32_MAX &&
+                        place->integer > -INT32_MAX;
+      const std::string near = cat(v.name, " > ", INT32_MAX, " ? ", INT32_MAX, " : ", v.name,
+                                   " < -", INT32_MAX, " ? -", INT32_MAX, " : ", v.name);
+      text = cat(splat, "((i32)(", fits ? v.name : near, "))");
+    } else {
+      if (!place || place->op != LoopOp::Index) return {};
+      const sym::Range range = sym::range_of(place->index);
+      if (range.lo <= -INT32_MAX || range.hi >= INT32_MAX) return {};
+      const Access a = access_of(place->index, scope);
+      if (a.kind == Access::Kind::Gather) return {};
+      text =
+          cat(splat, "((i32)(", a.offset, ")) + ", prelude_.fn("iota", "i32", scope.lanes), "()");
       if (!a.stride.empty()) cat_to(text, " * ", splat, "((i32)(", a.stride, "))");
     }
     places.push_back({cat('(', text, ')'), DType::I32});
