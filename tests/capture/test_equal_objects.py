@@ -493,3 +493,33 @@ def test_who_is_asked_whether_two_differ(derives, answer):
         asked.clear()
         found.append((run(torch.ones(2))[1:], list(asked)))
     assert found[0] == found[1]
+
+
+BESIDE_TENSORS = {
+    "none": lambda x, o: [x] == o,
+    "kinds": lambda x, o: ([x, 1] != (x, 1), {"a": x} == [x], (x,) == 1, {"a": [x]} == "a"),
+    "member": lambda x, o: (None in (x, None), "a" in [x, "b"], o in [1, x], [o] in [x, [x]]),
+    "dict": lambda x, o: ({"a": x, "b": 1} == {"b": 1, "a": x}, {"a": x} == {"b": x}, {1: x} != {}),
+    "place": lambda x, o: ([x, "a", 2].index("a"), (None, x).index(x)),
+    "given": lambda x, o: ({"k": o} == {"k": x}, [1, o] == [1, None], o != "a", (o, x) == (x, x)),
+}
+GIVEN = [None, "a", 1, [1], (1, 2), {"a": 1}, [None], weakref.WeakSet]
+
+
+@pytest.mark.parametrize("name", BESIDE_TENSORS)
+def test_what_no_tensor_equals(name):
+    def f(x, o):
+        return x + 1, BESIDE_TENSORS[name](x, o)
+
+    compiled = oxyfuel.compile(f)
+    x = torch.ones(2)
+    for o in [*GIVEN, x, [x], {"a": x}, *GIVEN[::-1]]:
+        try:
+            expected = f(x, o)[1]
+        except (RuntimeError, ValueError) as error:
+            with pytest.raises(type(error)):
+                compiled(x, o)
+        else:
+            assert compiled(x, o)[1] == expected, o
+    if name in ("kinds", "dict", "place"):
+        assert oxyfuel.stats()["graph_breaks"] == 0

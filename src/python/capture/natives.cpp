@@ -235,6 +235,10 @@ py::object Calls::call_container_method(py::handle callable, const py::object& s
   const bool text = PyUnicode_Check(self.ptr()) || PyBytes_Check(self.ptr()) ||
                     PyLong_Check(self.ptr()) || PyFloat_Check(self.ptr()) ||
                     PyComplex_Check(self.ptr());
+  if (compares && name == "index" && args.size() == 1 && kwargs.empty() &&
+      (PyList_CheckExact(self.ptr()) || PyTuple_CheckExact(self.ptr())))
+    if (const auto place = objects().place_in(heap().contents(self), args[0]); place && *place >= 0)
+      return py::int_(*place);
   if (compares && (mentions_tensor(self) || any_argument(args, kwargs, mentions_tensor)))
     throw Break(BreakId::data_dependent, name, " compares tensors");
   if ((name == "count" || name == "index") && !args.empty() && !text) {

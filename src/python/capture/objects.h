@@ -30,6 +30,7 @@ class Objects : public Part {
   bool has_torch_function(py::handle o);
   py::object type_of(py::handle o);
   PyObject* user_method(py::handle tensor, const std::string& name);
+  std::optional<Py_ssize_t> place_in(py::handle sequence, const py::object& item);
   // `generic`: as the builtin base does it, whatever the class says.
   py::object subscript(py::handle o, py::handle key, bool generic = false);
   void store_subscript(py::handle o, py::handle key, py::handle value);
@@ -62,6 +63,9 @@ class Objects : public Part {
   py::object with_numbers_of_tensors(const py::object& key, bool selects = true);
   bool is_of_numpy_scalars(const std::string& name, const Arguments& args) const;
   Done ask_beside_tensor(const std::string& name, py::handle function, const Arguments& args);
+  bool differ_in_kind(py::handle a, py::handle b);
+  std::optional<bool> are_equal_items(const py::object& a, const py::object& b);
+  std::optional<bool> are_equal_dicts(const py::dict& a, const py::dict& b);
   std::optional<py::object> compare_items(const std::string& name, py::handle function,
                                           const Arguments& args);
   std::optional<py::object> change_in_place(const std::string& name, const Arguments& args);

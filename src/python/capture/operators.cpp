@@ -464,13 +464,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
   const bool by_identity = hashes && heap().is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside)))) {
-    // One that is found in front of where tensors' contents would tell.
     if (PyTuple_Check(inside.ptr()) || PyList_Check(inside.ptr()))
-      for (py::handle found : inside) {
-        if (heap().is_same(found, item)) return py::bool_(true);
-        if (mentions_tensor(item) || mentions_tensor(found)) break;
-        if (truth(compare(found, item, Py_EQ))) return py::bool_(true);
-      }
+      if (const auto place = place_in(inside, item)) return py::bool_(*place >= 0);
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
   }
   if (PyIter_Check(inside.ptr()) == 0 && numbers().may_share_nan(inside, item))
@@ -504,29 +499,91 @@ py::object Objects::compare(py::handle a, py::handle b, int op) {
   return operate(functions.at(static_cast<size_t>(op)), {borrow(a), borrow(b)});
 }
 
-// Two tuples, or two lists, with tensors in them: the first items that differ decide, and those in
-// front of them may be no tensors, or the same ones.
+namespace {
+
+bool is_plain_number(py::handle o) {
+  PyObject* p = o.ptr();
+  return PyLong_CheckExact(p) || PyBool_Check(p) || PyFloat_CheckExact(p) ||
+         PyComplex_CheckExact(p);
+}
+
+// Whether it equals nothing but what is of its own kind.
+bool has_own_kind(py::handle o) {
+  PyObject* p = o.ptr();
+  return p == Py_None || PyUnicode_CheckExact(p) || PyBytes_CheckExact(p) || PyList_CheckExact(p) ||
+         PyTuple_CheckExact(p) || PyDict_CheckExact(p) || PyAnySet_CheckExact(p) ||
+         (is_enum_member(o) && Py_TYPE(p)->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+}
+
+}  // namespace
+
+// A tensor beside what torch compares with none, or things of two kinds.
+bool Objects::differ_in_kind(py::handle a, py::handle b) {
+  for (const auto& [one, other] : {std::pair(a, b), std::pair(b, a)})
+    if (heap().is_tensor(one)) return has_own_kind(other) && user_method(one, "__eq__") == nullptr;
+  if (PyAnySet_Check(a.ptr()) && PyAnySet_Check(b.ptr())) return false;
+  const bool one_number = is_plain_number(a) != is_plain_number(b);
+  const auto known = [](py::handle o) { return has_own_kind(o) || is_plain_number(o); };
+  return known(a) && known(b) && (one_number || !py::type::of(a).is(py::type::of(b))) &&
+         (has_own_kind(a) || has_own_kind(b));
+}
+
+// Whether two items of containers are one object, or equal; null where a tensor's content tells.
+std::optional<bool> Objects::are_equal_items(const py::object& a, const py::object& b) {
+  if (heap().is_same(a, b)) return true;
+  if (!mentions_tensor(a) && !mentions_tensor(b)) return truth(compare(a, b, Py_EQ));
+  const auto equal = compare_items("eq", member_of<"operator", "eq">(), {a, b});
+  return equal ? std::optional(truth(*equal)) : std::nullopt;
+}
+
+// Of two dicts whose keys are constants.
+std::optional<bool> Objects::are_equal_dicts(const py::dict& a, const py::dict& b) {
+  if (a.size() != b.size()) return false;
+  for (auto [key, value] : a) {
+    if (!is_constant(key.ptr())) return std::nullopt;
+    const py::object other = item_in(b, key);
+    if (!other) return false;
+    const auto equal = are_equal_items(borrow(value), other);
+    if (!equal || !*equal) return equal;
+  }
+  return true;
+}
+
+// Where the first one is that equals the item, -1 if none does; null where a tensor's content tells.
+std::optional<Py_ssize_t> Objects::place_in(py::handle sequence, const py::object& item) {
+  Py_ssize_t place = 0;
+  for (py::handle found : sequence) {
+    const auto equal = are_equal_items(borrow(found), item);
+    if (!equal) return std::nullopt;
+    if (*equal) return place;
+    place++;
+  }
+  return -1;
+}
+
+// With tensors in them. Of two tuples, or two lists, the first items that differ decide, and those
+// in front of them may be no tensors, or the same ones.
 std::optional<py::object> Objects::compare_items(const std::string& name, py::handle function,
                                                  const Arguments& args) {
   auto are_all = [&](auto is_one) {
     return std::ranges::all_of(args, [=](const py::object& a) { return is_one(a.ptr()) != 0; });
   };
+  const bool equality = name == "eq" || name == "ne";
+  if (equality && differ_in_kind(args[0], args[1])) return py::bool_(name == "ne");
+  if (equality && are_all([](PyObject* o) { return PyDict_CheckExact(o); })) {
+    const auto equal =
+        are_equal_dicts(py::dict(heap().contents(args[0])), py::dict(heap().contents(args[1])));
+    return equal ? std::optional(py::object(py::bool_(*equal == (name == "eq")))) : std::nullopt;
+  }
   if (!are_all([](PyObject* o) { return PyTuple_CheckExact(o); }) &&
       !are_all([](PyObject* o) { return PyList_CheckExact(o); }))
     return std::nullopt;
   const py::list a(heap().contents(args[0])), b(heap().contents(args[1]));
-  const bool equality = name == "eq" || name == "ne";
   for (size_t i = 0; i < std::min(a.size(), b.size()); i++) {
     const py::object x = a[i], y = b[i];
-    if (heap().is_same(x, y)) continue;
-    if (mentions_tensor(x) || mentions_tensor(y)) {
-      const auto equal = compare_items("eq", member_of<"operator", "eq">(), {x, y});
-      if (!equal) return std::nullopt;
-      if (truth(*equal)) continue;
-    } else if (truth(compare(x, y, Py_EQ))) {
-      continue;
-    }
-    return equality ? py::bool_(name == "ne") : operate(function, {x, y});
+    const auto equal = are_equal_items(x, y);
+    if (!equal) return std::nullopt;
+    if (!*equal) return equality ? py::bool_(name == "ne") : operate(function, {x, y});
   }
   return operate(function, {py::int_(a.size()), py::int_(b.size())});
 }
