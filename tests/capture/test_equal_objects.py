@@ -499,6 +499,7 @@ BESIDE_TENSORS = {
     "none": lambda x, o: [x] == o,
     "kinds": lambda x, o: ([x, 1] != (x, 1), {"a": x} == [x], (x,) == 1, {"a": [x]} == "a"),
     "member": lambda x, o: (None in (x, None), "a" in [x, "b"], o in [1, x], [o] in [x, [x]]),
+    "values": lambda x, o: (None in {"a": x}.values(), "a" in collections.deque([x, "a"])),
     "dict": lambda x, o: ({"a": x, "b": 1} == {"b": 1, "a": x}, {"a": x} == {"b": x}, {1: x} != {}),
     "place": lambda x, o: ([x, "a", 2].index("a"), (None, x).index(x)),
     "given": lambda x, o: ({"k": o} == {"k": x}, [1, o] == [1, None], o != "a", (o, x) == (x, x)),
@@ -521,5 +522,5 @@ def test_what_no_tensor_equals(name):
                 compiled(x, o)
         else:
             assert compiled(x, o)[1] == expected, o
-    if name in ("kinds", "dict", "place"):
+    if name in ("kinds", "values", "dict", "place"):
         assert oxyfuel.stats()["graph_breaks"] == 0

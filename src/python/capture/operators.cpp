@@ -464,8 +464,9 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
   const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
   const bool by_identity = hashes && heap().is_tensor(item);
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside)))) {
-    if (PyTuple_Check(inside.ptr()) || PyList_Check(inside.ptr()))
-      if (const auto place = place_in(inside, item)) return py::bool_(*place >= 0);
+    if (PyTuple_Check(inside.ptr()) || PyList_Check(inside.ptr()) || is_deque(inside) ||
+        PyDictValues_Check(inside.ptr()))
+      if (const auto place = place_in(py::list(inside), item)) return py::bool_(*place >= 0);
     throw Break(BreakId::data_dependent, "a test of membership among tensors");
   }
   if (PyIter_Check(inside.ptr()) == 0 && numbers().may_share_nan(inside, item))
