@@ -550,7 +550,7 @@ std::optional<bool> Objects::are_equal_dicts(const py::dict& a, const py::dict& 
   return true;
 }
 
-// Where the first one is that equals the item, -1 if none does; null where a tensor's content tells.
+// Where the first one is that equals the item, or -1; null where a tensor's content tells.
 std::optional<Py_ssize_t> Objects::place_in(py::handle sequence, const py::object& item) {
   Py_ssize_t place = 0;
   for (py::handle found : sequence) {
