@@ -171,7 +171,8 @@ class Backward {
         saved[i].name = new_name(short_name(def.target));
         inputs.push_back(to[v.index] = g_.add_input(saved[i].name, saved[i].type));
       }
-      if (choices_[i].copied) copies_.push_back(inputs.back());
+      if (choices_[i].copied && !same_place(saved[i].type, joint_.value(v).type))
+        copies_.push_back(inputs.back());
     }
     g_.replace_uses(
         [&](ValueId v) { return v.index < to.size() && to[v.index].valid() ? to[v.index] : v; });

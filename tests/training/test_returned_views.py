@@ -364,9 +364,10 @@ def test_gradients_by_a_view_of_an_input_that_is_written(function, needs_gradien
         return found, again, v.detach(), x.detach()
 
     expected = step(function)
-    for fullgraph in (True, False):
-        found = step(oxyfuel.compile(function, fullgraph=fullgraph))
+    for options in {"fullgraph": True}, {}, {"fullgraph": True, "dynamic": True}:
+        found = step(oxyfuel.compile(function, **options))
         assert not first_difference(found, expected)
+    assert oxyfuel.stats()["fallbacks"] == oxyfuel.stats()["unsupported"] == 0
 
 
 def under_no_grad(view, then=lambda v: v):
