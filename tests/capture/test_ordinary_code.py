@@ -717,3 +717,37 @@ def test_inference_tensors_in_inference_mode():
             pass
         for _ in agree(function, lambda: weight + 1):
             pass
+
+
+class Place:
+    """An int where one is asked for, and a sequence besides."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __index__(self):
+        return self.place
+
+    def __getitem__(self, place):
+        return place
+
+    def __len__(self):
+        return 2
+
+
+def test_places_that_are_sequences_too():
+    def f(x, place):
+        items = [x, x + 1, x + 2]
+        items[place] = x * 5
+        return (
+            items[place],
+            (1, 2, 3)[Place(2)],
+            "abc"[place],
+            items[place:],
+            range(9)[place],
+            x * 2,
+        )
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for place in Place(1), Place(0), Place(-1):
+        assert str(compiled(torch.ones(2), place)) == str(f(torch.ones(2), place))

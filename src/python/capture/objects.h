@@ -43,7 +43,7 @@ class Objects : public Part {
   py::object operate(py::handle function, const Arguments& args);
   py::object compute(const py::object& function, const Arguments& args);
   std::optional<py::object> ask_operands(const std::string& name, const Arguments& args);
-  py::object with_indices(const py::object& key);
+  py::object with_indices(const py::object& key, bool of_tensor = true);
 
  private:
   py::object find_attr(py::handle o, py::handle name);

@@ -255,16 +255,18 @@ bool Objects::truth(py::handle o) {
   return true;
 }
 
-// A key of a tensor or a sequence with the ints that objects in it stand for.
-py::object Objects::with_indices(const py::object& key) {
+// A key of a tensor or a sequence with the ints that objects in it stand for. A tensor takes a
+// sequence for its items.
+py::object Objects::with_indices(const py::object& key, bool of_tensor) {
   PyObject* p = key.ptr();
   if (PyTuple_CheckExact(p) || PySlice_Check(p))
-    return with_items(key, [this](const py::object& part) { return with_indices(part); });
+    return with_items(key, [&](const py::object& part) { return with_indices(part, of_tensor); });
   const bool number =  // a scalar of NumPy that came with the call
       is_array(key) && arrays().source_of_array(key).valid() && key.attr("scalar").cast<bool>();
   if (!number &&
       (is_constant(p) || is_derived_value(p) || !is_of_python_class(p) || is_tensor_object(p) ||
-       is_array(key) || PySequence_Check(p) || PySet_Check(p) || has_torch_function(key)))
+       is_array(key) || (of_tensor && (PySequence_Check(p) || PySet_Check(p))) ||
+       has_torch_function(key)))
     return key;
   PyObject* own = special_method(key, py::str("__index__"));
   if (own == nullptr) return key;
@@ -324,7 +326,8 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   const py::object key_given =
       PyDict_Check(p) ? arrays().as_key(borrow(key_asked)) : borrow(key_asked);
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
-  py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
+  py::object key =
+      by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
   if (heap().is_tensor(o)) {
     key = sizes().with_index_tensors(as_index(key));
     if (const auto selected = sizes().select(borrow(o), borrow(key)))
@@ -383,7 +386,8 @@ bool is_index_list(py::handle key) {
 
 void Objects::store_subscript(py::handle o, py::handle key_given, py::handle value) {
   const bool by_place = heap().is_tensor(o) || PyList_CheckExact(o.ptr());
-  py::object key = by_place ? with_indices(borrow(key_given)) : borrow(key_given);
+  py::object key =
+      by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
   if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
   if (heap().is_tensor(o)) {
     key = sizes().with_index_tensors(as_index(key));
