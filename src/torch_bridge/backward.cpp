@@ -190,8 +190,13 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
 }
 
 void Backward::check_inputs(std::span<const Input> inputs) const {
-  for (const uint32_t i : written_)
-    torch_autograd::check_inplace(*inputs[i].tensor, /*requires_grad=*/true);
+  for (const uint32_t i : written_) {
+    const at::Tensor& t = *inputs[i].tensor;
+    torch_autograd::check_inplace(t, /*requires_grad=*/true);
+    // Eager's gradients go to its base without coming by.
+    if (t.is_view() && !t.is_leaf() && has_hooks(*t.grad_fn()))
+      throw InternalError(cat(kReliedOn, "no hooks of a view that is written"));
+  }
 }
 
 void Backward::rebase(const torch_autograd::edge_list& edges, std::span<const Input> inputs) const {

@@ -205,3 +205,81 @@ def test_module_hooks():
         module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
         results.append([step(module, wrap(module)), [p.grad for p in module.parameters()]])
     assert not first_difference(results[1], results[0])
+
+
+def logged(seen, name):
+    def hook(gradient):
+        seen.append((name, gradient.tolist()))
+        return gradient * 2
+
+    return hook
+
+
+def of_an_input(x, w, seen):
+    v = w.view(2, 2)
+    v.register_hook(logged(seen, "v"))
+    return v, (w * v.flatten()).sum()
+
+
+def of_a_result(x, w, seen):
+    y = x * w
+    v = y.view(2, 2)
+    v.register_hook(logged(seen, "v"))
+    return v, y, (v * y.view(2, 2)).sum()
+
+
+def of_base_and_view(x, w, seen):
+    y = x * w
+    v = y.view(2, 2).t()
+    y.register_hook(logged(seen, "y"))
+    v.register_hook(logged(seen, "v"))
+    return v, y, v.exp().sum()
+
+
+def of_a_view_of_a_view(x, w, seen):
+    v = w.view(2, 2)
+    u = v[1:]
+    v.register_hook(logged(seen, "v"))
+    u.register_hook(logged(seen, "u"))
+    return v, u, (u * u).sum()
+
+
+def of_nothing_but_a_view(x, w, seen):
+    v = (x * w)[1:3]
+    v.register_hook(logged(seen, "v"))
+    return (v,)
+
+
+def of_what_is_written_behind(x, w, seen):
+    y = x * w
+    v = y.view(2, 2)
+    v.register_hook(logged(seen, "v"))
+    v.mul_(2)
+    return v, y
+
+
+@pytest.mark.parametrize(
+    "function",
+    [of_an_input, of_a_result, of_base_and_view, of_a_view_of_a_view, of_nothing_but_a_view,
+     of_what_is_written_behind],
+)  # fmt: skip
+@pytest.mark.parametrize("fullgraph", [True, False])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_hooks_of_views_that_are_returned(function, fullgraph, leaf):
+    def step(f, all_of_them):
+        seen, x, w = [], torch.arange(1.0, 5.0), torch.arange(2.0, 6.0).requires_grad_()
+        out = f(x, w if leaf else w * 1, seen)
+        if all_of_them:
+            sum(t.sum() for t in out).backward()
+        else:
+            out[-1].sum().backward(retain_graph=True)
+            out[0].sum().backward()
+        return sorted(map(str, seen)), w.grad.tolist()
+
+    if fullgraph and function is of_what_is_written_behind:
+        with pytest.raises(oxyfuel.GraphBreak, match="a hook of what is written"):
+            step(oxyfuel.compile(function, fullgraph=True), True)
+        return
+    compiled = oxyfuel.compile(function, fullgraph=fullgraph)
+    for all_of_them in (True, False):
+        assert step(compiled, all_of_them) == step(function, all_of_them)

@@ -14,6 +14,7 @@
 #include "torch_bridge/backward_pieces.h"
 #include "torch_bridge/engine_order.h"
 #include "torch_bridge/recorder.h"
+#include "torch_bridge/view_replay.h"
 
 namespace oxy::python {
 namespace {
@@ -91,7 +92,9 @@ void Graphs::refuse_late_hooks(const std::vector<at::Tensor>& outputs) {
       continue;
     }
     const at::Tensor taker = taker_of_gradients(t, outputs);
-    if (!taker.defined() || !taker.is_same(t))
+    // A view is made of real tensors, with a node of its own where others are computed of it.
+    const bool is_plain_view = t.is_view() && !t.is_conj() && !t.is_neg() && !bridge::is_piece(t);
+    if (!taker.defined() || !(taker.is_same(t) || is_plain_view))
       h.place.refuse(BreakId::torch_call, "a hook of what shares memory");
     refuse_changed(h);
   }
