@@ -250,3 +250,19 @@ def f(x):
         change()
         for _ in range(2):
             assert str(compiled(X)) == str(package.f(X))
+
+
+def test_the_class_gets_another_name():
+    class Named:
+        pass
+
+    def f(x, o):
+        try:
+            return o.missing
+        except AttributeError as error:
+            return x * 2, str(error), f"{error}"
+
+    compiled = oxyfuel.compile(f)
+    for name in "Named", "Other", "Named":
+        Named.__name__ = name
+        assert str(compiled(X, Named())) == str(f(X, Named()))

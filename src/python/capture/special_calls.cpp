@@ -881,8 +881,12 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
     if (auto text = text_of_value(o, "__repr__")) return text;
   refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
-  if (!repr && is_exception_group(o)) return py::str(o);  // its message and how many
-  const py::object given = borrow(o).attr("args");        // the text reads what is symbolic
+  if (!repr && is_exception_group(o)) return py::str(o);           // its message and how many
+  if (PyErr_GivenExceptionMatches(o.ptr(), PyExc_AttributeError))  // it may name the class
+    if (const py::object of = borrow(o).attr("obj");
+        is_changeable_class(Py_TYPE(of.ptr())) && !classes().is_made_class(objects().type_of(of)))
+      objects().load_attr(objects().type_of(of), py::str("__name__"));
+  const py::object given = borrow(o).attr("args");  // the text reads what is symbolic
   require_plain(with_numbers(given), member_of<"builtins", "str">());
   return repr ? py::object(py::repr(o)) : py::object(py::str(o));
 }
