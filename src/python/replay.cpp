@@ -84,10 +84,12 @@ class Replayer {
                         : recorder_                    ? recorded_call(n)
                                                        : call(n);
     if (recorder_) {
+      const bool is_data =
+          n.target == "torch._C._autograd._get_data_attr" && THPVariable_Check(result.ptr());
+      if (is_data) result = result.attr("detach")();  // another tensor than what has the memory
       lay_out_as_eager(n.target, result);
       examine(result);
-      if (n.target == "torch._C._autograd._get_data_attr" && THPVariable_Check(result.ptr()))
-        recorder_->set_unseen(THPVariable_Unpack(result.ptr()));
+      if (is_data) recorder_->set_unseen(THPVariable_Unpack(result.ptr()));
     }
     set(n, std::move(result));
     // What nobody reads any more goes at once, as in eager.

@@ -68,3 +68,17 @@ def test_memory_given_to_another_tensor(function, leaf):
 
     expected = step(identity)
     assert str(step(lambda f: oxyfuel.compile(f, fullgraph=True))) == str(expected)
+
+
+def test_data_in_a_graph_of_torch_compile():
+    """What `data` has given is not the tensor itself, whose memory may be another one behind."""
+
+    def step(wrap):
+        x, u = (torch.arange(3.0) * i for i in (1, 2))
+        x.requires_grad_(), u.requires_grad_()
+        r = wrap(lambda u, x: u * x.data)(u, x)
+        x.data = torch.ones(3)
+        r.sum().backward()
+        return u.grad.tolist(), x.grad
+
+    assert step(lambda f: torch.compile(f, backend="oxyfuel")) == step(identity)
