@@ -532,7 +532,9 @@ Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Pro
   const TensorType &a = *types.a, &b = *types.b;
   const Expr m = *(a.sizes.end() - 2), columns = b.sizes.back();
   const bool tiles = a.dtype == DType::BF16 && available.tiles_bf16;
-  if (!has_contiguous_rows(a) || !columns.is_const() || !has_hint(m) || !has_hint(a.sizes.back()))
+  const bool is_batch_of_vectors = a.dim() == 3 && columns.is_const(1) && a.dtype == DType::F32;
+  const bool lies = has_contiguous_rows(a) || (is_batch_of_vectors && has_contiguous_dimension(a));
+  if (!lies || !columns.is_const() || !has_hint(m) || !has_hint(a.sizes.back()))
     return Provider::Aten;
   // Of few rows, halves gain that lie in columns: they would be widened a part of a vector at a
   // time.

@@ -46,6 +46,15 @@ ValueId outer_product(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DT
   return r.cast(gemm.bias.valid() ? r.add(out, r.widen(gemm.bias)) : out, result);
 }
 
+// Of f64 and one row or column each: the library's batches take three times as long as a sum.
+bool is_batch_of_vectors(const ir::Graph& g, const ops::ContractionNode& gemm) {
+  const ir::TensorType &a = g.tensor_type(gemm.a), &b = g.tensor_type(gemm.b);
+  return gemm.what.kind == ops::Contraction::Kind::Gemm && a.dtype == ir::DType::F64 &&
+         a.device.is_cpu() && a.dim() == 3 &&
+         (b.sizes.back().is_const(1) ||
+          ((a.sizes.end() - 2)->is_const(1) && b.strides.back() == 1));
+}
+
 bool sums_nothing(const ir::Graph& g, const ops::ContractionNode& gemm) {
   const ir::TensorType& a = g.tensor_type(gemm.a);
   return gemm.what.kind == ops::Contraction::Kind::Gemm && a.sizes.back().is_const(1) &&
@@ -62,7 +71,8 @@ bool thin_gemms(ir::Graph& g, const Machine& machine) {
     if (sums_nothing(g, *gemm)) return outer_product(r, *gemm, g.tensor_type(n.outputs[0]).dtype);
     const ops::Provider of_transposes = ops::provider_of_transposes(g, n, providers);
     if (of_transposes == ops::Provider::Own) return by_transposes(r, *gemm);
-    if (of_transposes != ops::Provider::Loops && ops::provider_of(g, n, {}) != ops::Provider::Loops)
+    if (of_transposes != ops::Provider::Loops && !is_batch_of_vectors(g, *gemm) &&
+        ops::provider_of(g, n, {}) != ops::Provider::Loops)
       return std::nullopt;
     const ValueId out = rows_times_matrix(r, gemm->a, gemm->b);
     return gemm->bias.valid() ? r.call("aten.add.Tensor", {out, gemm->bias}) : out;

@@ -33,6 +33,26 @@ def test_gemms(rows, inner, columns):
     compare(lambda x, w: torch.bmm(x, w.mT), x.expand(4, rows, inner), w.expand(4, columns, inner))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("many, inner", [(1, 1), (2, 0), (70, 256), (33, 7), (300, 90)])
+def test_batches_of_vectors(dtype, many, inner):
+    """A matrix times a column and a row times a matrix, in either layout; lone matrices in f32."""
+    torch.manual_seed(0)
+    x, column = torch.randn(3, many, inner).to(dtype), torch.randn(3, inner, 1).to(dtype)
+    w, row = torch.randn(3, inner, many).to(dtype), torch.randn(3, 1, inner).to(dtype)
+    for a, b in ((x, column), (x.mT.contiguous().mT, column), (row, w)):
+        if inner >= 16:
+            compare(lambda a, b: torch.bmm(a, b).sigmoid(), a, b)
+        else:
+            result = oxyfuel.compile(torch.bmm, options=STRICT)(a, b)
+            torch.testing.assert_close(result, torch.bmm(a, b))
+    f = oxyfuel.compile(lambda x, c: x @ c, options=STRICT, dynamic=True)
+    for n in (many, many + 1, many + 8):
+        a = torch.randn(2, n, inner + 1).to(dtype).mT.contiguous().mT
+        c = torch.randn(2, inner + 1, 1).to(dtype)
+        torch.testing.assert_close(f(a, c), a @ c, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [1, 5, 8])
 @pytest.mark.parametrize("inner, columns", [(7, 21), (40, 17), (1376, 520), (40000, 36)])

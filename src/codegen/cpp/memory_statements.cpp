@@ -441,8 +441,8 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   }
 }
 
-// The operands of a comparison of places that i32 has, of which a register holds twice as many, with
-// such places or a number that all lanes share; empty where it is none.
+// The operands of a comparison of places that i32 has, of which a register holds twice as many,
+// with such places or a number that all lanes share; empty where it is none.
 std::vector<Operand> KernelWriter::narrow_places(const Compute& c, const Scope& scope) {
   if (!scope.vector() || !schedule::is_any(c.op, LoopOp::Eq, LoopOp::Ne, LoopOp::Lt, LoopOp::Le,
                                            LoopOp::Gt, LoopOp::Ge))
