@@ -153,7 +153,15 @@ constexpr Piece kMathPieces[] = {
     {"any_not", "f64", 2, 0, "OXY_INLINE b8 @@($i64 m) { return @any.i64(~m); }\n"},
 
     // expm1 x = 2^n expm1(r) + 2^n - 1: what r's larger part adds to 2^n - 1 is rounded once, and
-    // the rounding (T. Dekker's fast sum of two) is added with the rest. -1 below -30.
+    // the rounding (T. Dekker's fast sum of two) is added with the rest.
+    {"expm1_joined", "f", 0, 0, R"(OXY_INLINE $T @@($T power, $T high, $T low) {
+  $T less = power - @splat(1);
+  $T sum = @fma(power, high, less);
+  $T rounding = @fma(power, high, less - sum);
+  return sum + @fma(power, low, rounding);
+}
+)"},
+    // -1 below -30.
     {"expm1_usual", "f32", 0, 0, R"(OXY_INLINE $T @@($T x) {
   $T magic = @splat(12582912.0f);
   $T t = @fma(x, @splat(1.44269504f), magic);
@@ -170,11 +178,7 @@ constexpr Piece kMathPieces[] = {
   $T square = r * r;
   $T low = @fma(q, square, rest);
   $T power = __builtin_bit_cast($T, (__builtin_bit_cast($u32, t) << 23) + 0x3f800000);
-  $T less = power - @splat(1.0f);
-  $T sum = @fma(power, high, less);
-  $T rounding = @fma(power, high, less - sum);
-  $T y = sum + @fma(power, low, rounding);
-  return @copysign(y, x);
+  return @copysign(@expm1_joined(power, high, low), x);
 }
 )"},
     {"expm1_any", "f32", 0, 0, R"(static __attribute__((noinline)) $T @@($T x) {

@@ -472,7 +472,7 @@ OXY_INLINE $T @@($T x, void* far) {
   return x != x ? x : y;
 }
 )"},
-    // As that of f32. -1 below -40.
+    // -1 below -40.
     {"expm1", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
   $T c = x < @splat(-40.0) ? @splat(-40.0) : x;
   if (__builtin_expect(@any_not(c < @splat(709.0)), 0)) return @call1(x, far);
@@ -484,10 +484,7 @@ OXY_INLINE $T @@($T x, void* far) {
   $T r = high + rest;
   $T low = @fma(@exp_series(r), r * r, rest);
   $T power = __builtin_bit_cast($T, (__builtin_bit_cast($u64, t) << 52) + 0x3ff0000000000000);
-  $T less = power - @splat(1.0);
-  $T sum = @fma(power, high, less);
-  $T rounding = @fma(power, high, less - sum);
-  return @copysign(sum + @fma(power, low, rounding), x);
+  return @copysign(@expm1_joined(power, high, low), x);
 }
 )"},
 
