@@ -50,6 +50,40 @@ Expr flat_offset(const Buffer& b, const Index& index) {
   return flat;
 }
 
+static bool is_exact(const Inst& inst) {
+  if (!ir::is_floating(inst.dtype)) return true;
+  switch (inst.op) {
+    case LoopOp::Max:
+    case LoopOp::Min:
+    case LoopOp::Neg:
+    case LoopOp::Abs:
+    case LoopOp::CopySign:
+    case LoopOp::Where:
+    case LoopOp::Cast:
+    case LoopOp::Bitcast:
+    case LoopOp::Const:
+    case LoopOp::Load:
+    case LoopOp::Store:
+      return true;
+    case LoopOp::StoreAdd:
+    case LoopOp::Scan:
+    case LoopOp::Reduce:
+      return inst.reduce == ReduceKind::Max || inst.reduce == ReduceKind::Min ||
+             inst.reduce == ReduceKind::Last;
+    default:
+      return false;
+  }
+}
+
+bool is_exact(const Program& p) {
+  return std::ranges::all_of(p.steps, [](const Step& s) {
+    if (std::holds_alternative<ContractionStep>(s)) return false;
+    const auto* loop = std::get_if<Loop>(&s);
+    return loop == nullptr ||
+           std::ranges::all_of(loop->body, [](const Inst& inst) { return is_exact(inst); });
+  });
+}
+
 const Call* call_of(const Step& s) {
   if (const auto* e = std::get_if<ExternStep>(&s)) return e;
   return std::get_if<ContractionStep>(&s);

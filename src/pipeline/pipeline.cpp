@@ -26,6 +26,7 @@ struct Context {
   const Machine& machine;
   const ops::Providers& providers;
   Trace& trace;
+  Report& report;
 };
 
 bool is_wanted(const passes::Pass& pass, const Context& c) {
@@ -132,6 +133,7 @@ Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>
     Phase phase(c.trace.timeline(), "build loops");
     program = loops::build_program(graph, {.kernels = true, .providers = c.providers});
     if (c.settings.verify) loops::verify(program);
+    if (prefix.empty()) c.report.exact = loops::is_exact(program);
   }
   c.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
                [&] { return loops::print(program); });
@@ -205,7 +207,7 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   const bool kernels = compiler && settings.kernels;
   const Machine machine = machine_of(settings);
   const ops::Providers providers = ops::providers_on(machine, settings.gemm_backend);
-  const Context c{settings, machine, providers, trace};
+  const Context c{settings, machine, providers, trace, report};
   run_user_passes(aten, user_passes, true, c);
   if (kernels) {
     if (freezing) freeze_batch_norm(aten, *freezing, c);

@@ -133,8 +133,10 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
     return make_differentiable(recorded, settings, trace);
   const bool frozen =
       settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen);
-  const std::string way = settings.measured_ways && settings.kernels && !frozen
-                              ? way_key(recorded.graph, !recorded.gradients.required.empty())
+  const Gradients& gradients = recorded.gradients;
+  const bool requires_grad = gradients.turns_grad_on || std::ranges::count(gradients.required, true);
+  const std::string way = settings.kernels && !frozen
+                              ? way_key(recorded.graph, settings.measured_ways, requires_grad)
                               : "";
   if (known_way(way) == Way::Ops) return by_ops(recorded, settings);
   std::vector<at::Tensor> constants;
@@ -155,11 +157,13 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   attributes.insert(attributes.end(), constants.begin(), constants.end());
   auto options = options_of(settings, frozen, recorded.attributes.size());
   options.offsets = recorded.names_places;
-  options.requires_grad = recorded.gradients.required;
-  options.turns_grad_on = recorded.gradients.turns_grad_on;
+  options.requires_grad = gradients.required;
+  options.turns_grad_on = gradients.turns_grad_on;
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), recorded.example, options);
-  if (!way.empty() && made.report.kernels > 0 && !made.executable->is_random() && !known_way(way))
+  const bool measured = made.report.exact || settings.measured_ways == "all";
+  if (!way.empty() && measured && made.report.kernels > 0 && !made.executable->is_random() &&
+      !known_way(way))
     made.executable->set_measured_way(
         std::make_unique<MeasuredWay>(way, [graph = recorded.graph, own = recorded.attributes,
                                             options](std::span<const Input> example) {

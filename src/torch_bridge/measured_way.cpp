@@ -106,12 +106,12 @@ bool has_symbols(const ir::Graph& graph) {
 
 }  // namespace
 
-std::string way_key(const ir::Graph& graph, bool gradients) {
-  if (gradients || at::globalContext().deterministicAlgorithms() ||
-      graph.stage != ir::Stage::Aten || !graph.mutations.empty() || !is_few_ops(graph) ||
+std::string way_key(const ir::Graph& graph, std::string_view setting, bool gradients) {
+  if (setting == "off" || gradients ||
+      (setting == "all" && at::globalContext().deterministicAlgorithms()) || graph.stage != ir::Stage::Aten || !graph.mutations.empty() || !is_few_ops(graph) ||
       has_symbols(graph))
     return "";
-  return print(content_hash(cat(at::get_num_threads(), '\n', ir::print(graph))));
+  return print(content_hash(cat(setting, ' ', at::get_num_threads(), '\n', ir::print(graph))));
 }
 
 std::optional<Way> known_way(const std::string& key) { return ways().find(key); }

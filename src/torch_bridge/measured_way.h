@@ -5,8 +5,9 @@
 // gives the call's result, so that nothing is computed for the measurement alone. What is found is
 // kept in the user's cache folder by graph, processor, number of threads, torch and build of this
 // library, so that later processes need neither measure nor compile; the log artefact "autotuning"
-// tells it. Larger graphs are not asked: there fusion has won before. Nor are those that are
-// captured under torch.use_deterministic_algorithms: the ways' results may differ in last bits.
+// tells it. Larger graphs are not asked: there fusion has won before. Nor are those whose results
+// may differ in last bits, or, where the setting measured_ways is `all`, those that are captured
+// under torch.use_deterministic_algorithms.
 #pragma once
 
 #include "ir/graph.h"
@@ -16,9 +17,10 @@ namespace oxy::bridge {
 
 enum class Way : uint8_t { Kernels, Ops };
 
-// The name under which the way of a graph is kept; empty where it is not measured: it has more than
-// a few ops, varying sizes, writes to inputs, regions or gradients, or is to be deterministic.
-std::string way_key(const ir::Graph& graph, bool gradients);
+// The name under which the way of a graph is kept, by the setting measured_ways; empty where it is
+// not measured: it has more than a few ops, varying sizes, writes to inputs, regions or gradients,
+// or is to be deterministic.
+std::string way_key(const ir::Graph& graph, std::string_view setting, bool gradients);
 // What was found in this process or an earlier one.
 std::optional<Way> known_way(const std::string& key);
 

@@ -33,7 +33,7 @@ print(oxyfuel.stats()["fallbacks"])
 
 
 def run(folder, code, **more):
-    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(folder), "OXYFUEL_MEASURED_WAYS": "1", **more}
+    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(folder), "OXYFUEL_MEASURED_WAYS": "all", **more}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
@@ -71,6 +71,27 @@ def test_what_was_found_holds_in_the_next_process(tmp_path, way, counts):
     assert lines(tmp_path) == [[key, way]]
 
 
+EXACT = """
+import torch, oxyfuel
+options = {"strict": True}
+x = torch.rand(50, 60)
+for function in (torch.fliplr, torch.exp, lambda x: (x > 0.5).sum(), lambda x: x.sum()):
+    compiled = oxyfuel.compile(function, options=options)
+    for _ in range(30):
+        torch.testing.assert_close(compiled(x), function(x))
+y = x.clone().requires_grad_()
+compiled = oxyfuel.compile(torch.fliplr, options=options)
+for _ in range(30):
+    compiled(y).sum().backward()
+assert torch.equal(y.grad, torch.full_like(y, 30))
+"""
+
+
+def test_what_cannot_differ_is_measured_without_being_asked(tmp_path):
+    run(tmp_path, EXACT, OXYFUEL_MEASURED_WAYS="")
+    assert len(lines(tmp_path)) == 2
+
+
 def test_a_damaged_file_is_measured_again(tmp_path):
     run(tmp_path, KERNELS)
     (file,) = tmp_path.glob("ways-*.txt")
@@ -79,12 +100,12 @@ def test_a_damaged_file_is_measured_again(tmp_path):
 
 
 def test_switched_off(tmp_path):
-    run(tmp_path, KERNELS, OXYFUEL_MEASURED_WAYS="0")
+    run(tmp_path, KERNELS, OXYFUEL_MEASURED_WAYS="off")
     assert not lines(tmp_path)
 
 
 def test_the_log_tells_what_was_found(tmp_path):
-    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(tmp_path), "OXYFUEL_MEASURED_WAYS": "1"}
+    env = {**os.environ, "OXYFUEL_CACHE_DIR": str(tmp_path), "OXYFUEL_MEASURED_WAYS": "all"}
     env["OXYFUEL_LOGS"] = "autotuning"
     done = subprocess.run([sys.executable, "-c", KERNELS], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
