@@ -134,7 +134,8 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   const bool frozen =
       settings.freezing && std::ranges::all_of(recorded.attributes, FrozenTensors::can_be_frozen);
   const Gradients& gradients = recorded.gradients;
-  const bool requires_grad = gradients.turns_grad_on || std::ranges::count(gradients.required, true);
+  const bool requires_grad =
+      gradients.turns_grad_on || std::ranges::count(gradients.required, true);
   const std::string way = settings.kernels && !frozen
                               ? way_key(recorded.graph, settings.measured_ways, requires_grad)
                               : "";

@@ -108,7 +108,8 @@ bool has_symbols(const ir::Graph& graph) {
 
 std::string way_key(const ir::Graph& graph, std::string_view setting, bool gradients) {
   if (setting == "off" || gradients ||
-      (setting == "all" && at::globalContext().deterministicAlgorithms()) || graph.stage != ir::Stage::Aten || !graph.mutations.empty() || !is_few_ops(graph) ||
+      (setting == "all" && at::globalContext().deterministicAlgorithms()) ||
+      graph.stage != ir::Stage::Aten || !graph.mutations.empty() || !is_few_ops(graph) ||
       has_symbols(graph))
     return "";
   return print(content_hash(cat(setting, ' ', at::get_num_threads(), '\n', ir::print(graph))));

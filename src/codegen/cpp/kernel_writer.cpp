@@ -99,14 +99,44 @@ void KernelWriter::find_padded_locals() {
     if (size[b] && !other[b]) padded_.insert(b);
 }
 
-// Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes.
+// Whether a vector of f64 waits for itself in the function: a chain of a hundred cycles and more,
+// as long as the instructions that a processor with AVX2 looks ahead.
+static bool is_long_chain(LoopOp op) {
+  switch (op) {
+    case LoopOp::Expm1:
+    case LoopOp::Log:
+    case LoopOp::Log2:
+    case LoopOp::Log10:
+    case LoopOp::Log1p:
+    case LoopOp::LogAddExp:
+    case LoopOp::Tan:
+    case LoopOp::Tanh:
+    case LoopOp::Atan:
+    case LoopOp::Asinh:
+    case LoopOp::Acosh:
+    case LoopOp::Atanh:
+    case LoopOp::Erf:
+    case LoopOp::Erfc:
+    case LoopOp::Erfinv:
+    case LoopOp::Gelu:
+    case LoopOp::GeluSlope:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes. Where
+// these wait for long chains, two registers of them do so at once.
 int KernelWriter::lanes_of_kernel() const {
-  if (prelude_.target().vector_bytes == 0) return 1;
-  bool narrow = false, wide = false, rows = false;
+  const int bytes = prelude_.target().vector_bytes;
+  if (bytes == 0) return 1;
+  bool narrow = false, wide = false, rows = false, chains = false;
   walk(kernel_.body, [&](const Stmt& s) {
     if (const For* loop = std::get_if<For>(&s.v))
       rows |= is_tiled(*loop) && !all<For>(loop->body).empty();
     const Compute* c = std::get_if<Compute>(&s.v);
+    chains |= c && is_long_chain(c->op) && bytes == 32;
     if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
     if (ir::byte_size(c->dtype) == 8)
       wide = true;
@@ -114,7 +144,7 @@ int KernelWriter::lanes_of_kernel() const {
       narrow = true;
   });
   if (rows) return kRowLanes;
-  return prelude_.target().vector_bytes / (wide && !narrow ? 8 : 4);
+  return bytes / (wide && !narrow && !chains ? 8 : 4);
 }
 
 std::string KernelWriter::write() {

@@ -32,9 +32,9 @@ constexpr std::string_view kLog = R"(OXY_INLINE $T @@($T x) {
 
 // Sleef's give infinity where the square overflows.
 constexpr std::string_view kAreaFunction = R"(OXY_INLINE $T @@($T x, void* f, void* log) {
-  $T y = @call1(x, f), size = @abs(x), most = @splat(sizeof($t) == 8 ? 1e150 : 1e18);
+  $T y = @call1(x, f), size = @abs(x), most = @splat(1e18f);
   if (__builtin_expect(@any_not(size <= most), 0)) {
-    $T large = @call1(size, log) + @splat(0.6931471805599453);
+    $T large = @call1(size, log) + @splat(0.693147181f);
     y = $OP;
   }
   return y;
@@ -42,8 +42,8 @@ constexpr std::string_view kAreaFunction = R"(OXY_INLINE $T @@($T x, void* f, vo
 )";
 
 constexpr Piece kMathPieces[] = {
-    {"asinh", "f", 0, 0, kAreaFunction, "size > most ? @copysign(large, x) : y"},
-    {"acosh", "f", 0, 0, kAreaFunction, "x > most ? large : y"},
+    {"asinh", "f32", 0, 0, kAreaFunction, "size > most ? @copysign(large, x) : y"},
+    {"acosh", "f32", 0, 0, kAreaFunction, "x > most ? large : y"},
     // e^x = 2^n e^r with n = round(x / ln 2); adding 1.5 * 2^23 rounds to an integer and leaves it
     // in the low bits.
     {"exp_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r) {

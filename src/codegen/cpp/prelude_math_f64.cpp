@@ -11,12 +11,19 @@ namespace oxy::codegen::cpp {
 
 namespace {
 
-// Of positive normal numbers.
+// Of normal numbers; below 0 there is none, and zeros and infinities are common.
 constexpr std::string_view kLogOfF64 = R"(OXY_INLINE $T @@($T x, void* far) {
-  auto usual = __builtin_bit_cast($u64, x) - 0x0010000000000000 < 0x7fe0000000000000;
-  if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
-  $T e, low, high = @log_parts(x, &e, &low);
-  return $OP(high, low, e);
+  $u64 bits = __builtin_bit_cast($u64, x);
+  auto usual = bits - 0x0010000000000000 < 0x7fe0000000000000;
+  $T e, low, high = @log_parts(x, &e, &low), y = $OP(high, low, e);
+  if (__builtin_expect(@any_not(usual), 0)) {
+    auto normal = bits - 1 >= 0x000fffffffffffff;
+    if (@any_not(normal)) return @call1(x, far);
+    $T infinity = @splat(__builtin_inf()), nan = @splat(__builtin_nan(""));
+    y = x == @splat(0.0) ? -infinity : (x < infinity ? y : x);
+    y = x < @splat(0.0) ? nan : y;
+  }
+  return y;
 }
 )";
 
@@ -140,6 +147,38 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
   auto usual = (y > @splat(1e-300)) & (y < @splat(1e300));
   if (__builtin_expect(@any_not(usual), 0)) return @call1(x, far);
   return @copysign(@log1p_parts(x, @splat(0.0)), x);
+}
+)"},
+    // asinh x = log1p(a + a^2 / (1 + sqrt(1 + a^2))) of a = |x|, acosh x = log1p(t + sqrt(t (x + 1)))
+    // of t = x - 1, in two parts; log 2x where the squares leave the range.
+    {"asinh", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*, void* log) {
+  $T one = @splat(1.0), a = @abs(x), square = a * a, square_low = @fma(a, a, -square);
+  $T w = square + one;
+  $T w_low = (square > one ? one - (w - square) : square - (w - one)) + square_low;
+  $T s = @sqrt(w), s_low = (@fma(-s, s, w) + w_low) / (s + s);
+  $T d = s + one, d_low = one - (d - s) + s_low;
+  $T r = square / d, r_low = (@fma(-r, d, square) + square_low - r * d_low) / d;
+  $T u = a + r;
+  $T y = @log1p_parts(u, r - (u - a) + r_low);
+  if (__builtin_expect(@any_not(a < @splat(1e150)), 0)) {
+    $T large = @log(a, log) + @splat(0.6931471805599453);
+    y = a < @splat(1e150) ? y : large;
+  }
+  return @copysign(y, x);
+}
+)"},
+    {"acosh", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*, void* log) {
+  $T one = @splat(1.0), t = x - one, t_low = x - t - one, q = x + one, q_low = one - (q - x);
+  $T p = t * q, p_low = @fma(t, q, -p) + @fma(t, q_low, t_low * q);
+  $T s = @sqrt(p), s_low = (@fma(-s, s, p) + p_low) / (s + s + @splat(1e-300));
+  $T u = s + t;
+  $T y = @log1p_parts(u, t - (u - s) + (t_low + s_low));
+  if (__builtin_expect(@any_not((x >= one) & (x < @splat(1e150))), 0)) {
+    $T large = @log(x, log) + @splat(0.6931471805599453);
+    y = x < @splat(1e150) ? y : large;
+    y = x >= one ? y : @splat(__builtin_nan(""));
+  }
+  return y;
 }
 )"},
     // log1p(q) / 2, q = 2 |x| / (1 - |x|) in two parts

@@ -63,8 +63,8 @@ const Function<double> kOfF64[] = {
     {LoopOp::Atan, std::atan, 0.9},
     {LoopOp::Tanh, std::tanh, 1.0},
     {LoopOp::Erf, std::erf, 1.0},
-    {LoopOp::Asinh, std::asinh, 1.7},  // Sleef's
-    {LoopOp::Acosh, std::acosh, 2.0},
+    {LoopOp::Asinh, std::asinh, 1.1},
+    {LoopOp::Acosh, std::acosh, 1.0},
     {LoopOp::Erfc, std::erfc, 4.0},
     {LoopOp::Expm1, std::expm1, 1.1},
     {LoopOp::Atanh, std::atanh, 1.7},  // Sleef's
