@@ -243,7 +243,12 @@ void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& 
   const Value& v = define(c, true);
   out_.line(value_type_name(c.dtype, scope.lanes), ' ', v.name, " = ", initial, ';');
   std::string memory = cat(buffer(c.buffer), '[', a.offset, ']');
-  if (const auto offsets = divides(c.index) ? lane_offsets(c.index, 4, scope) : std::nullopt) {
+  std::vector<Expr> symbols;
+  sym::collect_symbols(c.index, symbols);
+  const auto lanes = std::ranges::count_if(symbols, [&](Expr x) { return varies(x, scope); });
+  // What lanes compute each is computed for all of them.
+  const bool computed = divides(c.index) || lanes > 1;
+  if (const auto offsets = computed ? lane_offsets(c.index, 4, scope) : std::nullopt) {
     out_.line("const ", prelude_.type("i32", scope.lanes), ' ', v.name, "_at = ", offsets->own,
               ';');
     memory = cat(buffer(c.buffer), '[', offsets->shared, " + ", v.name, "_at[l]]");
