@@ -343,11 +343,12 @@ bool applies_grid(const ir::Graph& g, const ir::Node& n) {
   auto mode = a.integer(2), outside = a.integer(3);
   if (!mode || !outside || !a.boolean(4) || *mode > (Dims == 2 ? 2 : 1) || *outside > 2)
     return false;
-  // The library finds a point's place once for all channels, but computes volumes' corners and
-  // cubic weights without vectors.
+  // The library finds a point's place once for all channels, but computes volumes' corners without
+  // vectors; cubic weights of f64 take longer than what lies along the channels.
   const bool nearest = *mode == static_cast<int64_t>(Interpolation::Nearest);
   const bool cubic = *mode == static_cast<int64_t>(Interpolation::Cubic);
-  const bool shares_places = nearest || (Dims == 2 && !cubic);
+  const bool by_weights = cubic && t.dtype == DType::F64 && !t.strides[1].is_const(1);
+  const bool shares_places = nearest || (Dims == 2 && !by_weights);
   return (t.dtype == DType::F32 || t.dtype == DType::F64) && grid && grid->dtype == t.dtype &&
          has_constant_sizes(t) && has_constant_sizes(*grid) &&
          !(shares_places && t.sizes[1].value() >= tuning::grid_shared_channels);

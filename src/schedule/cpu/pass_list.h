@@ -27,6 +27,10 @@ void interleave_rows(Kernel& k);
 // for. So are those of constants.
 void split_ranges(Kernel& k, loops::Variables& variables);
 
+// Unroll and jam of a loop around vectors whose iterations compute most alike: the channels of an
+// image that is sampled at computed places find the places and weights once for a few of them.
+void share_invariants(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
+
 // Rows that are only reduced, several at a time: a kernel that reads one row after the other is one
 // stream of memory, which a core alone does not fill the bus with; four rows are four streams.
 // After emission, since the statements of neighbouring iterations are what is interleaved. Buffers
