@@ -21,8 +21,7 @@ bool KernelWriter::lies_along(const Compute& c, const For& loop, const Scope& sc
 }
 
 bool KernelWriter::has_row_lanes(const For& loop, const Scope& scope) const {
-  if (scope.lanes != kRowLanes || !scope.active.empty() || loop.kind != ForKind::Serial)
-    return false;
+  if (scope.lanes != kRowLanes || loop.kind != ForKind::Serial) return false;
   bool any = false;
   for (const Compute& c : all<Compute>(loop.body)) {
     if (c.op == LoopOp::Symbol) return false;
@@ -35,6 +34,10 @@ bool KernelWriter::has_row_lanes(const For& loop, const Scope& scope) const {
 // they are.
 std::vector<const Compute*> KernelWriter::hoist_from_rows(const For& loop, const Scope& scope) {
   std::vector<const Compute*> hoisted;
+  // What other rows have written before is none of these.
+  for (const Compute& c : all<Compute>(loop.body))
+    if (schedule::sets_value(c.op) && !hoisted_.contains(&c)) numbers_[c.value] = -1;
+  for (const Result& r : all<Result>(loop.body)) numbers_[r.value] = -1;
   for (const Compute& c : all<Compute>(loop.body)) {
     if (hoisted_.contains(&c) || c.op == LoopOp::Store || c.op == LoopOp::Check) continue;
     const bool reads = c.op == LoopOp::Load;
@@ -64,7 +67,7 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
   for (const Compute& c : all<Compute>(loop.body))
     if (c.op == LoopOp::Store && lies_along(c, loop, scope))
       blocks = std::max<int64_t>(blocks, kLine / kRowLanes / ir::byte_size(c.dtype));
-  blocks = std::min<int64_t>(blocks, tuning::scan_most_blocks);
+  blocks = scope.active.empty() ? std::min<int64_t>(blocks, tuning::scan_most_blocks) : 1;
   const int64_t width = blocks * kRowLanes;
   const std::string var = new_loop_var(), to = index(loop.size);
   out_.line("i64 ", var, " = 0;");
@@ -85,7 +88,8 @@ void KernelWriter::write_row_lanes(const For& loop, const Scope& scope) {
   for (const Compute* c : hoisted) hoisted_.erase(c);
 }
 
-// Blocks of columns from `var` on; of one block, the first `some` where that is no "".
+// Blocks of columns from `var` on; of one block, the first `some` where that is no "". Rows that
+// are not in use are zeros.
 void KernelWriter::write_columns(const For& loop, const Scope& scope, const std::string& var,
                                  int64_t blocks, const std::string& some) {
   std::vector<const Compute*> loads, stores;
@@ -106,7 +110,9 @@ void KernelWriter::write_columns(const For& loop, const Scope& scope, const std:
   const auto each_row = [&](auto&& write) {
     out_.line("OXY_UNROLL");
     out_.open("for (int k = 0; k < ", kRowLanes, "; ++k) ");
+    if (!scope.active.empty()) out_.open("if (k < ", scope.active, ") ");
     write();
+    if (!scope.active.empty()) out_.close();
     out_.close();
   };
   for (size_t i = 0; i < stores.size(); ++i)
@@ -128,7 +134,7 @@ void KernelWriter::write_columns(const For& loop, const Scope& scope, const std:
   out_.open("for (int h = 0; h < ", blocks, "; ++h) ");
   const std::string block = cat('(', var, " + ", kRowLanes, " * h)");
   for (size_t i = 0; i < loads.size(); ++i) {
-    out_.line(type(*loads[i]), " from", i, '[', kRowLanes, "];");
+    out_.line(type(*loads[i]), " from", i, '[', kRowLanes, scope.active.empty() ? "];" : "] = {};");
     each_row([&] {
       out_.line("from", i, "[k] = ", fn("load", *loads[i]), '(',
                 row_of_lane(*loads[i], loop, scope, block, "k"), of_some, ");");
