@@ -196,13 +196,17 @@ Scalar digamma_value(Element& e, Scalar x) {
   // psi(1 - x) - pi / tan(pi x), the angle within one period.
   const Scalar rest = e.sub(x, e.op(LoopOp::Trunc, x));
   const Scalar turned = e.div(e.c(kPi, d), e.op(LoopOp::Tan, e.mul(e.c(kPi, d), rest)));
-  Scalar sum = e.where(negative, e.op(LoopOp::Neg, turned), zero);
+  const Scalar mirrored = e.where(negative, e.op(LoopOp::Neg, turned), zero);
   Scalar y = e.where(negative, e.sub(one, x), x);
+  // The sum of 1 / y over the steps as one fraction.
+  Scalar top = zero, bottom = one;
   for (int k = 0; k < kSteps; ++k) {
     const Scalar small = e.op(LoopOp::Lt, y, e.c(kSteps, d));
-    sum = e.where(small, e.sub(sum, e.div(one, y)), sum);
+    top = e.where(small, e.fma(top, y, bottom), top);
+    bottom = e.where(small, e.mul(bottom, y), bottom);
     y = e.where(small, e.add(y, one), y);
   }
+  const Scalar sum = e.sub(mirrored, e.div(top, bottom));
   const Scalar inverse = e.div(one, y), square = e.mul(inverse, inverse);
   const Scalar series = e.mul(square, polynomial(e, square, kDigamma));
   const Scalar log = e.fma(inverse, e.c(-0.5, d), e.op(LoopOp::Log, y));
