@@ -84,6 +84,15 @@ bool is_exact(const Program& p) {
   });
 }
 
+bool has_iterated(const Program& p) {
+  return std::ranges::any_of(p.steps, [](const Step& s) {
+    const auto* loop = std::get_if<Loop>(&s);
+    return loop && std::ranges::any_of(loop->body, [](const Inst& inst) {
+             return ops::class_of(inst.op) == ops::LoopClass::Iterated;
+           });
+  });
+}
+
 const Call* call_of(const Step& s) {
   if (const auto* e = std::get_if<ExternStep>(&s)) return e;
   return std::get_if<ContractionStep>(&s);

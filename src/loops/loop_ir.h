@@ -176,6 +176,8 @@ BufferId memory_of(const Program& p, BufferId b);
 // Whether all that is computed is moved, compared, chosen or whole numbers: then ATen's ops give the
 // same bits (but for the sign of a zero that is a maximum or minimum).
 bool is_exact(const Program& p);
+// Whether it has functions of as many steps as their operands ask for, which lanes take together.
+bool has_iterated(const Program& p);
 // Bytes from the first element to the end of the last one.
 Expr byte_extent(const ir::TensorType& type);
 

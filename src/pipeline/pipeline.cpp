@@ -133,7 +133,10 @@ Assembly lower(const ir::Graph& graph, const Context& c, const std::vector<bool>
     Phase phase(c.trace.timeline(), "build loops");
     program = loops::build_program(graph, {.kernels = true, .providers = c.providers});
     if (c.settings.verify) loops::verify(program);
-    if (prefix.empty()) c.report.exact = loops::is_exact(program);
+    if (prefix.empty()) {
+      c.report.exact = loops::is_exact(program);
+      c.report.iterated = loops::has_iterated(program);
+    }
   }
   c.trace.show(Artifact::ir_pre_fusion, (prefix + "ir_pre_fusion.txt").c_str(),
                [&] { return loops::print(program); });

@@ -19,7 +19,8 @@ struct Report {
   int kernels = 0;       // distinct ones compiled
   int kernel_calls = 0;  // kernel steps of the plan
   int extern_calls = 0;
-  bool exact = false;  // loops::is_exact
+  bool exact = false;     // loops::is_exact
+  bool iterated = false;  // loops::has_iterated
 };
 
 // A pass from outside: in front of all others, or behind them.

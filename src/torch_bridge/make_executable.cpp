@@ -162,12 +162,14 @@ ExecutableMaker::Made ExecutableMaker::make_with(const Recorded& recorded, const
   options.turns_grad_on = gradients.turns_grad_on;
   made.executable = std::make_unique<Executable>(std::move(compiled.plan), std::move(compiled.code),
                                                  std::move(attributes), recorded.example, options);
-  const bool measured = made.report.exact || settings.measured_ways == "all";
-  if (!way.empty() && measured && made.report.kernels > 0 && !made.executable->is_random() &&
-      !known_way(way))
-    made.executable->set_measured_way(
-        std::make_unique<MeasuredWay>(way, [graph = recorded.graph, own = recorded.attributes,
-                                            options](std::span<const Input> example) {
+  const bool deterministic = at::globalContext().deterministicAlgorithms();
+  const bool by_calls = made.report.exact || (settings.measured_ways == "all" && !deterministic);
+  if (!way.empty() && (by_calls || (made.report.iterated && !deterministic)) &&
+      made.report.kernels > 0 && !made.executable->is_random() && !known_way(way))
+    made.executable->set_measured_way(std::make_unique<MeasuredWay>(
+        way, by_calls,
+        [graph = recorded.graph, own = recorded.attributes,
+         options](std::span<const Input> example) {
           return std::make_unique<Executable>(pipeline::make_extern_plan(graph),
                                               runtime::CodeTable(), own, example, options);
         }));

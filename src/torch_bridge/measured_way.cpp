@@ -26,6 +26,7 @@ namespace {
 
 constexpr size_t kMostOps = 3;
 constexpr double kGain = 0.95;  // of the kernels' time, from which on the ops are taken
+constexpr double kLong = 0.02;  // seconds
 constexpr std::string_view kOps = "ops", kKernels = "kernels";
 
 // The processor's name: others of the same caches and instructions take other times. Empty where
@@ -125,29 +126,66 @@ bool MeasuredWay::fits(const Executable& by_ops, const Outputs& outputs) const {
          });
 }
 
+void MeasuredWay::make_by_ops(std::span<const Input> inputs) {
+  try {
+    by_ops_ = make_(inputs);
+  } catch (const std::exception& e) {  // the call has run, by kernels
+    log(Artifact::autotuning, key_, cat("no plan of ATen's ops: ", e.what()));
+  }
+}
+
+template <class Run>
+bool MeasuredWay::timed_run(Way way, const Run& run) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  if (!run()) return false;
+  double& least = least_[way == Way::Ops];
+  least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+  return true;
+}
+
 bool MeasuredWay::timed(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
                         const std::function<bool()>& kernels) {
-  using Clock = std::chrono::steady_clock;
   const int n = calls_ - kUntimed - 1;
-  const bool ops = n % 2 == 1;
-  const Clock::time_point start = Clock::now();
-  if (!(ops ? by_ops_->run(inputs, outputs, reason) : kernels())) {
+  const Way way = n % 2 == 1 ? Way::Ops : Way::Kernels;
+  const auto run = [&] {
+    return way == Way::Ops ? by_ops_->run(inputs, outputs, reason) : kernels();
+  };
+  const bool first = n < 2;  // fills the caches
+  if (!(first ? run() : timed_run(way, run))) {
     decide(Way::Kernels);
     return false;
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  if (n > 1) least_[ops] = std::min(least_[ops], seconds);  // the first of each fills the caches
   if (n == 0) {
-    try {
-      by_ops_ = make_(inputs);
-    } catch (const std::exception& e) {  // the call has run, by kernels
-      log(Artifact::autotuning, key_, cat("no plan of ATen's ops: ", e.what()));
-    }
+    make_by_ops(inputs);
     if (!by_ops_ || !fits(*by_ops_, outputs)) decide(Way::Kernels);
   }
-  if (n + 1 == 2 * kPairs) decide(least_[1] < kGain * least_[0] ? Way::Ops : Way::Kernels);
+  if (n + 1 == 2 * kPairs) decide(faster());
   return true;
 }
+
+// Twice each, unless that takes long.
+bool MeasuredWay::timed_at_once(std::span<const Input> inputs, Outputs& outputs,
+                                std::string& reason, const std::function<bool()>& kernels) {
+  if (!timed_run(Way::Kernels, kernels)) return false;
+  make_by_ops(inputs);
+  Outputs by_ops;
+  std::string why;
+  const auto ops = [&] { return by_ops_->run(inputs, by_ops, why); };
+  const bool both = by_ops_ && fits(*by_ops_, outputs) && timed_run(Way::Ops, ops);
+  if (both && least_[0] + least_[1] < kLong) {
+    outputs.clear();
+    if (!timed_run(Way::Kernels, kernels)) return false;
+    by_ops.clear();
+    timed_run(Way::Ops, ops);
+  }
+  const Way way = both ? faster() : Way::Kernels;
+  if (way == Way::Ops) outputs = std::move(by_ops);
+  decide(way);
+  return true;
+}
+
+Way MeasuredWay::faster() const { return least_[1] < kGain * least_[0] ? Way::Ops : Way::Kernels; }
 
 void MeasuredWay::decide(Way way) {
   ways().keep(key_, way);

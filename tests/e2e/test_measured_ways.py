@@ -92,6 +92,29 @@ def test_what_cannot_differ_is_measured_without_being_asked(tmp_path):
     assert len(lines(tmp_path)) == 2
 
 
+ITERATED = """
+import torch, oxyfuel
+x = torch.randn(50, 60).abs() + 1.1
+compiled = oxyfuel.compile(torch.special.zeta, options={"strict": True})
+first = compiled(x, x)
+torch.testing.assert_close(first, torch.special.zeta(x, x))
+for _ in range(30):
+    assert torch.equal(compiled(x, x), first)
+"""
+
+
+def test_functions_of_many_steps_are_measured_in_the_first_call(tmp_path):
+    run(tmp_path, ITERATED, OXYFUEL_MEASURED_WAYS="")
+    assert len(lines(tmp_path)) == 1
+    other = tmp_path / "other"
+    run(
+        other,
+        "import torch; torch.use_deterministic_algorithms(True)" + ITERATED,
+        OXYFUEL_MEASURED_WAYS="",
+    )
+    assert not lines(other)
+
+
 def test_a_damaged_file_is_measured_again(tmp_path):
     run(tmp_path, KERNELS)
     (file,) = tmp_path.glob("ways-*.txt")
