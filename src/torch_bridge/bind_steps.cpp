@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
 
 #include "runtime/launch.h"
 #include "runtime/pack.h"
@@ -313,6 +314,14 @@ void Executable::bind_moves() {
         o.buffer >= 0 && buffer(static_cast<uint32_t>(o.buffer)).kind == BufferKind::Output;
     moved_.push_back(own && std::ranges::count_if(plan_.outputs, same) == 1 &&
                      std::ranges::none_of(plan_.mutations, same));
+  }
+  std::map<std::tuple<PlanOutput::Kind, uint32_t, uint32_t>, uint32_t> later;
+  next_detached_.assign(plan_.outputs.size(), static_cast<uint32_t>(plan_.outputs.size()));
+  for (auto i = static_cast<uint32_t>(plan_.outputs.size()); i-- > 0;) {
+    const PlanOutput& o = plan_.outputs[i];
+    if (!o.detached) continue;
+    const auto [at, is_last] = later.try_emplace({o.kind, o.index, o.alias}, i);
+    if (!is_last) next_detached_[i] = std::exchange(at->second, i);
   }
   cleared_ = temporaries_;
   for (uint32_t b : results_)

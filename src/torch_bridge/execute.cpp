@@ -67,6 +67,17 @@ at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t shift)
   return at::as_strided(as_dtype(base, dtype), m.sizes, m.strides, m.offset + shift * in / out);
 }
 
+// The same of memory that detach() gave, which is no view for autograd, as that is none.
+at::Tensor detached_view(const at::Tensor& memory, const TensorMeta& m, int64_t shift) {
+  if (memory.scalar_type() != static_cast<c10::ScalarType>(m.dtype))
+    return real_view(memory, m, shift).detach();
+  auto made = memory.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      torch::autograd::impl::version_counter(memory), /*allow_tensor_metadata_change=*/true);
+  made->set_sizes_and_strides(m.sizes, m.strides, m.offset + shift);
+  made->set_allow_tensor_metadata_change(false);
+  return at::Tensor(std::move(made));
+}
+
 at::Tensor marked(at::Tensor t, const PlanOutput& o) {
   if (o.conj) t = t.conj();
   return o.neg ? at::_neg_view(t) : t;
@@ -799,9 +810,8 @@ void Executable::make_detached(Call& c, size_t first) const {
   // What Tensor.data gives has a version of its own.
   const at::Tensor memory = one.unseen ? base.variable_data() : base.detach();
   at::Tensor alias = memory;
-  for (size_t i = first; i < plan_.outputs.size(); i++) {
+  for (size_t i = first; i < plan_.outputs.size(); i = next_detached_[i]) {
     const PlanOutput& o = plan_.outputs[i];
-    if (!o.detached || o.kind != one.kind || o.index != one.index || o.alias != one.alias) continue;
     const TensorMeta& m = c.sizes.outputs[i];
     if (!o.itself) {
       views.push_back(i);
@@ -809,7 +819,7 @@ void Executable::make_detached(Call& c, size_t first) const {
     }
     const bool is_whole = same_places(alias, m) && m.offset == offset &&
                           static_cast<c10::ScalarType>(m.dtype) == alias.scalar_type();
-    if (!is_whole) alias = real_view(alias, m, shift).detach();
+    if (!is_whole) alias = detached_view(alias, m, shift);
     c.outputs[i] = alias;
   }
   for (const size_t i : views) {

@@ -224,7 +224,9 @@ class Executable {
   std::vector<Entering> entering_;  // buffers that are inputs
   std::vector<uint32_t> kept_;      // Attribute buffers
   std::vector<uint32_t> cleared_;   // whose tensors are let go of after a call
-  std::vector<bool> moved_;         // by output: its tensor is wanted by nobody else
+  // By detached output: the next one that is, for autograd, a view of the same tensor, or the end.
+  std::vector<uint32_t> next_detached_;
+  std::vector<bool> moved_;  // by output: its tensor is wanted by nobody else
   // The step from which on inputs are written in place: nothing raises any more. Behind the last
   // step where none are.
   size_t first_write_ = 0;
