@@ -99,8 +99,8 @@ void KernelWriter::find_padded_locals() {
     if (size[b] && !other[b]) padded_.insert(b);
 }
 
-// Whether a vector of f64 waits for itself in the function: a chain of a hundred cycles and more,
-// as long as the instructions that a processor with AVX2 looks ahead.
+// Whether a vector waits for itself in the function: a chain of up to a hundred cycles and more, as
+// long as the instructions that a processor with AVX2 looks ahead.
 static bool is_long_chain(LoopOp op) {
   switch (op) {
     case LoopOp::Expm1:
@@ -126,25 +126,47 @@ static bool is_long_chain(LoopOp op) {
   }
 }
 
+// Whether vectors are read and written as they lie in memory alone, in loops of many of them.
+static bool is_streamed(const schedule::Kernel& kernel) {
+  bool plain = true;
+  schedule::for_each_compute(kernel, [&](const Compute& c, const schedule::Path& path) {
+    const For* loop = path.empty() ? nullptr : path.back();
+    const bool lanes =
+        loop && (loop->kind == ForKind::Vector || loop->kind == ForKind::VectorReduce);
+    if (schedule::is_any(c.op, LoopOp::Symbol, LoopOp::Check, LoopOp::StoreAdd) ||
+        (lanes && (is_tiled(*loop) || schedule::count_of(loop->size) < tuning::two_registers_from)))
+      plain = false;
+    if (!lanes || !schedule::touches_memory(c.op)) return;
+    const auto along = schedule::coefficient(c.index, loop->var);
+    plain &= c.args.size() == (c.op == LoopOp::Store ? 1 : 0) && along &&
+             (along->is_const(1) || (along->is_const(0) && c.op == LoopOp::Load));
+  });
+  return plain;
+}
+
 // Four-byte lanes fill a register unless everything is of 8 bytes, or rows are the lanes. Where
-// these wait for long chains, two registers of them do so at once.
+// they wait for long chains, two registers of them do so at once; of halves, one is stored.
 int KernelWriter::lanes_of_kernel() const {
   const int bytes = prelude_.target().vector_bytes;
   if (bytes == 0) return 1;
-  bool narrow = false, wide = false, rows = false, chains = false;
+  bool narrow = false, wide = false, halves = false, rows = false, chains = false;
   walk(kernel_.body, [&](const Stmt& s) {
     if (const For* loop = std::get_if<For>(&s.v))
       rows |= is_tiled(*loop) && !all<For>(loop->body).empty();
     const Compute* c = std::get_if<Compute>(&s.v);
-    chains |= c && is_long_chain(c->op) && bytes == 32;
-    if (!c || c->op == LoopOp::Index || c->op == LoopOp::Symbol || c->op == LoopOp::Check) return;
+    if (!c || schedule::is_any(c->op, LoopOp::Index, LoopOp::Symbol, LoopOp::Check)) return;
+    chains |= is_long_chain(c->op);
+    halves |= ir::is_reduced_float(c->dtype);
     if (ir::byte_size(c->dtype) == 8)
       wide = true;
     else if (c->dtype != DType::B8)
       narrow = true;
   });
   if (rows) return kRowLanes;
-  return bytes / (wide && !narrow && !chains ? 8 : 4);
+  const int lane = wide && !narrow ? 8 : 4;
+  const bool two =
+      bytes == 32 && (lane == 8 ? chains : !wide && (chains || halves) && is_streamed(kernel_));
+  return bytes / lane * (two ? 2 : 1);
 }
 
 std::string KernelWriter::write() {

@@ -142,7 +142,7 @@ constexpr Piece kIteratedPieces[] = {
     //   - x up to a: the series of P (DLMF 8.11.4)
     //   - x above: the continued fraction of Q (DLMF 8.9.2), by the recurrence of its convergents
     //   - x up to 1.1, for Q: the series of DLMF 8.7.3, which does not cancel there
-    // Series and fraction end where four steps change less than `least` of them, and after 2000 terms.
+    // Series and fraction end where a step changes less than `least` of them, and after 2000 terms.
     // Outside of both quadrants: NaN where a or x is negative, and P(0, x) = 1, P(a, 0) = 0,
     // P(inf, x) = 0, P(a, inf) = 1 with NaN at both zeros and both infinities.
     //
@@ -189,13 +189,10 @@ constexpr Piece kIteratedPieces[] = {
     {"gamma_series_of_p", "f64", 0, 0,
      R"(static __attribute__((noinline)) $T @@($T a, $T x, $T live, f64 least) {
   $T zero = @splat(0), one = @splat(1), term = one, sum = one, r = a;
-  for (int i = 0; i < 2000 && @some(live); i += 4) {
-    OXY_UNROLL
-    for (int k = 0; k < 4; ++k) {
-      r += one;
-      term *= x / r;
-      sum += term;
-    }
+  for (int i = 0; i < 2000 && @some(live); ++i) {
+    r += one;
+    term *= x / r;
+    sum = live != zero ? sum + term : sum;
     live = term > @splat(least) * sum ? live : zero;
   }
   return sum;
@@ -222,26 +219,20 @@ constexpr Piece kIteratedPieces[] = {
   $T zero = @splat(0), one = @splat(1), y = one - a, z = x + y + one, c = zero;
   $T top = x + one, top_before = one, bottom = z * x, bottom_before = x;
   $T value = top / bottom;
-  for (int i = 0; i < 2000 && @some(live); i += 4) {
-    OXY_UNROLL
-    for (int k = 0; k < 4; ++k) {
-      c += one;
-      y += one;
-      z += @splat(2);
-      $T product = y * c;
-      $T top_next = top * z - top_before * product;
-      $T bottom_next = bottom * z - bottom_before * product;
-      top_before = top;
-      bottom_before = bottom;
-      top = top_next;
-      bottom = bottom_next;
-    }
-    $T scale = @abs(top) > @splat(4503599627370496) ? @splat(2.220446049250313e-16) : one;
-    top *= scale;
-    bottom *= scale;
-    top_before *= scale;
-    bottom_before *= scale;
-    $T next = top / bottom, change = @abs(value - next);
+  for (int i = 0; i < 2000 && @some(live); ++i) {
+    c += one;
+    y += one;
+    z += @splat(2);
+    $T product = y * c;
+    $T top_next = top * z - top_before * product;
+    $T bottom_next = bottom * z - bottom_before * product;
+    $T scale = @abs(top_next) > @splat(4503599627370496) ? @splat(2.220446049250313e-16) : one;
+    $T next = top_next / bottom_next;
+    top_before = top * scale;
+    bottom_before = bottom * scale;
+    top = top_next * scale;
+    bottom = bottom_next * scale;
+    $T change = @abs(value - next);
     value = live != zero ? next : value;
     live = change <= @splat(least) * @abs(next) ? zero : live;
   }
