@@ -567,10 +567,10 @@ void KernelWriter::write_remainder(const For& loop, const std::string& var, cons
 // Whether more than two vectors are divided by one number, in registers so wide that the machine's
 // division takes much longer than products with the reciprocal.
 bool KernelWriter::is_long_division(const Compute& c, const Scope& scope) const {
-  return c.op == LoopOp::Div && c.dtype == DType::F32 && scope.lanes == 16 &&
-         sym::range_of(scope.var).hi >= 2 * scope.lanes && value(c.args[0]).vector &&
-         !value(c.args[1]).vector && value(c.args[0]).dtype == DType::F32 &&
-         value(c.args[1]).dtype == DType::F32;
+  return c.op == LoopOp::Div && c.dtype == DType::F32 && scope.lanes * 4 == 64 &&
+         prelude_.target().vector_bytes == 64 && sym::range_of(scope.var).hi >= 2 * scope.lanes &&
+         value(c.args[0]).vector && !value(c.args[1]).vector &&
+         value(c.args[0]).dtype == DType::F32 && value(c.args[1]).dtype == DType::F32;
 }
 
 // Whether a value of f32 is one that bf16 has as well, with the same upper bits.
