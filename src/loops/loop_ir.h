@@ -173,8 +173,8 @@ const Call* call_of(const Step& s);
 ops::ContractionLayout layout_of(const Program& p, const ContractionStep& s);
 // The buffer whose memory it is: the base of a View, else itself.
 BufferId memory_of(const Program& p, BufferId b);
-// Whether all that is computed is moved, compared, chosen or whole numbers: then ATen's ops give the
-// same bits (but for the sign of a zero that is a maximum or minimum).
+// Whether all that is computed is moved, compared, chosen or whole numbers: then ATen's ops give
+// the same bits (but for the sign of a zero that is a maximum or minimum).
 bool is_exact(const Program& p);
 // Whether it has functions of as many steps as their operands ask for, which lanes take together.
 bool has_iterated(const Program& p);

@@ -7,8 +7,8 @@
 // library, so that later processes need neither measure nor compile; the log artefact "autotuning"
 // tells it. Larger graphs are not asked: there fusion has won before. Where the results of the ways
 // may differ in last bits, that is done for functions of as many steps as their operands ask for
-// alone, and in the first call, which is computed both ways: all calls have one way's bits. With the
-// setting measured_ways `all` it is done for any function, on calls. None is measured under
+// alone, and in the first call, which is computed both ways: all calls have one way's bits. With
+// the setting measured_ways `all` it is done for any function, on calls. None is measured under
 // torch.use_deterministic_algorithms but those that cannot differ.
 #pragma once
 
