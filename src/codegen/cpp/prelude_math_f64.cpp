@@ -149,7 +149,7 @@ OXY_INLINE $T @@($T x, $T* e, $T* low) {
   return @copysign(@log1p_parts(x, @splat(0.0)), x);
 }
 )"},
-    // asinh x = log1p(a + a^2 / (1 + sqrt(1 + a^2))) of a = |x|; with t = x - 1, acosh x = log1p(t +
+    // asinh x = log1p(a + a^2 / (1 + sqrt(1 + a^2))) of a = |x|; of t = x - 1, acosh x = log1p(t +
     // sqrt(t (x + 1))). In two parts; log 2x where the squares leave the range.
     {"asinh", "f64", 0, 0, R"(OXY_INLINE $T @@($T x, void*, void* log) {
   $T one = @splat(1.0), a = @abs(x), square = a * a, square_low = @fma(a, a, -square);
