@@ -126,8 +126,14 @@ std::string_view short_name(std::string_view target) {
 
 class Backward {
  public:
-  Backward(const Graph& joint, const Sides& sides, const std::vector<Choice>& choices)
-      : joint_(joint), sides_(sides), choices_(choices), g_(copy_for(joint, "backward")) {}
+  // `formulas`: by node of the joint graph, if they are known.
+  Backward(const Graph& joint, const Sides& sides, const std::vector<Choice>& choices,
+           std::vector<bool> formulas)
+      : joint_(joint),
+        sides_(sides),
+        choices_(choices),
+        formulas_(std::move(formulas)),
+        g_(copy_for(joint, "backward")) {}
 
   // Adds what it needs of sizes to `saved`, which has the choices by now.
   Graph make(std::vector<Saved>& saved) {
@@ -135,6 +141,7 @@ class Backward {
     std::vector<ValueId> inputs = add_values(saved);
     keep(g_, calls());
     update_view_types(g_, copies_);
+    if (!formulas_.empty()) read_before(saved, inputs);
     drop_primals(inputs);
     for (ir::Expr e : unread_symbols(g_, tangents())) inputs.push_back(add_number(saved, e));
     for (ValueId v : tangents()) inputs.push_back(v);
@@ -230,6 +237,46 @@ class Backward {
     }
   }
 
+  // What is computed again reads primals in the memory that they had.
+  void read_before(std::vector<Saved>& saved, std::vector<ValueId>& inputs) {
+    std::vector<bool> by_formula(g_.value_count()), computed_again(g_.value_count());
+    for (size_t i = forward_results(joint_); i < joint_.outputs.size(); ++i)
+      if (joint_.outputs[i].kind == Kind::Value)
+        by_formula[input_of(joint_.outputs[i].value).index] = true;
+    for (NodeId id : g_.order())
+      for_each_value(g_.node(id), [&](ValueId v) {
+        (is_formula(id) ? by_formula : computed_again)[v.index] = true;
+      });
+    std::vector<ValueId> to(g_.value_count());
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      const ValueId v = inputs[i];
+      if (saved[i].kind != Saved::Kind::Primal || !computed_again[v.index]) continue;
+      if (!by_formula[v.index]) {
+        saved[i].before = true;
+        continue;
+      }
+      Saved& twin = saved.emplace_back(saved[i]);
+      twin.name = new_name(twin.name);
+      twin.before = true;
+      twin.direct = false;
+      inputs.push_back(to[v.index] = g_.add_input(twin.name, twin.type));
+    }
+    for (NodeId id : g_.order()) {
+      if (is_formula(id)) continue;
+      for (ir::Arg& a : g_.node(id).args)
+        a = ir::map_values(a, [&](ValueId v) {
+          return v.index < to.size() && to[v.index].valid() ? to[v.index] : v;
+        });
+    }
+  }
+
+  // A checkpoint runs on the tensors that it was given.
+  bool is_formula(NodeId id) const {
+    const Node& n = g_.node(id);
+    return (id.index < formulas_.size() && formulas_[id.index]) ||
+           (n.kind == NodeKind::Region && n.target == "checkpoint");
+  }
+
   void drop_primals(const std::vector<ValueId>& inputs) {
     for (size_t i = g_.inputs().size(); i-- > 0;) {
       const ValueId v = g_.inputs()[i];
@@ -270,6 +317,7 @@ class Backward {
   const Graph& joint_;
   const Sides& sides_;
   const std::vector<Choice>& choices_;
+  const std::vector<bool> formulas_;
   Graph g_;
   std::unordered_set<std::string> names_;
   std::vector<ValueId> stands_for_;  // by value of the joint graph
@@ -280,6 +328,10 @@ class Backward {
 
 Partition partition(const Graph& recorded, const PartitionOptions& options) {
   OXY_CHECK(recorded.stage == ir::Stage::Joint, "only joint graphs are cut");
+  std::vector<bool> formulas(options.forward_nodes ? recorded.node_count() : 0);
+  for (size_t i = options.forward_nodes.value_or(recorded.order().size());
+       i < recorded.order().size(); ++i)
+    formulas[recorded.order()[i].index] = true;
   Graph joint = recorded;
   if (options.policy == Policy::MinCut) {
     normalize_again(joint);
@@ -292,7 +344,7 @@ Partition partition(const Graph& recorded, const PartitionOptions& options) {
                 Graph(ir::Stage::Aten, joint.pool),
                 {}};
   for (const Choice& c : choices) out.saved.push_back(c.saved);
-  out.backward = Backward(joint, sides, choices).make(out.saved);
+  out.backward = Backward(joint, sides, choices, std::move(formulas)).make(out.saved);
   for (Saved& s : out.saved)
     if (s.kind == Saved::Kind::Number) Forward::give_number(out.forward, s);
   return out;

@@ -35,6 +35,7 @@ struct Saved {
   ir::Type type;
   int64_t bytes = 0;    // of a tensor, at the hints of its sizes
   bool direct = false;  // the backward itself reads it, or a view of it: eager keeps it as well
+  bool before = false;  // a primal in the memory that it had in the forward, whatever it has now
   std::string reason;   // why this one
 };
 
@@ -61,6 +62,11 @@ struct PartitionOptions {
   // copy is what is saved of it, if anything. What eager keeps is read off the joint graph as it
   // was recorded: passes in front of the partition (cse, decompose) blur it.
   bool allows_writes = false;
+  // How many nodes of the recorded graph stand in front of the formulas of the backward, if that is
+  // known. A primal may be given other memory in between: formulas, which have kept the tensor, read
+  // that, and what is computed again what it had (Saved::before). Where both read a primal, it is
+  // saved twice.
+  std::optional<size_t> forward_nodes = {};
 };
 
 Partition partition(const ir::Graph& joint, const PartitionOptions& options = {});

@@ -216,7 +216,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
     switch (s.kind) {
       case Kind::Primal:
         if (inputs[s.index].tensor)
-          call.save_input(i, *inputs[s.index].tensor, read_as_is_.at(s.index));
+          call.save_input(i, *inputs[s.index].tensor, read_as_is_.at(s.index) && !s.before);
         else
           call.save_number(i, inputs[s.index].number);
         break;

@@ -245,13 +245,21 @@ std::vector<std::shared_ptr<Formula>> watch_formulas(const ir::Graph& g,
   return out;
 }
 
-// By input, and behind them by output: whether nodes from position `from` read it. The formula of
-// the op that has made a result reads what that gave, whatever the tensor has become.
+bool is_checkpoint(const ir::Node& n) {
+  return n.kind == ir::NodeKind::Region && n.target == "checkpoint";
+}
+
+// By input, and behind them by output: whether nodes from position `from`, or checkpoints, read it.
+// The formula of the op that has made a result reads what that gave, whatever the tensor has
+// become.
 std::vector<bool> find_read(const ir::Graph& g, size_t primals, size_t from,
                             const std::vector<std::shared_ptr<Formula>>& formulas) {
   std::vector<std::vector<size_t>> readers(g.value_count());
-  for (size_t i = from; i < g.order().size(); ++i)
-    ir::for_each_value(g.node(g.order()[i]), [&](ir::ValueId v) { readers[v.index].push_back(i); });
+  for (size_t i = 0; i < g.order().size(); ++i) {
+    const ir::Node& n = g.node(g.order()[i]);
+    if (i < from && !is_checkpoint(n)) continue;
+    ir::for_each_value(n, [&](ir::ValueId v) { readers[v.index].push_back(i); });
+  }
   std::vector<bool> out;
   for (size_t p = 0; p < primals; ++p) out.push_back(!readers[g.inputs()[p].index].empty());
   for (size_t o = 0; o < formulas.size(); ++o) {

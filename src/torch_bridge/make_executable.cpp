@@ -218,11 +218,12 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
   trace.show(Artifact::aot_joint_graph, "joint_graph.txt", [&] { return ir::print(joint); });
   trace.show(std::nullopt, "joint_graph.py", [&] { return ir::python_module(joint); });
   // Who calls may write to inputs and results before the backward runs.
-  const autograd::PartitionOptions how{.policy = settings.partitioner == "default"
-                                                     ? autograd::Policy::Default
-                                                     : autograd::Policy::MinCut,
-                                       .memory_budget = settings.activation_memory_budget,
-                                       .allows_writes = true};
+  autograd::PartitionOptions how{.policy = settings.partitioner == "default"
+                                               ? autograd::Policy::Default
+                                               : autograd::Policy::MinCut,
+                                 .memory_budget = settings.activation_memory_budget,
+                                 .allows_writes = true};
+  if (recorded.passes.empty()) how.forward_nodes = recorded.gradients.forward_nodes;
   autograd::Partition parts = autograd::partition(joint, how);
   trace.show(Artifact::aot_joint_graph, "saved_for_backward.txt",
              [&] { return autograd::print(parts.saved); });

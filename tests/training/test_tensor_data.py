@@ -3,6 +3,7 @@ tensor stays with it."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import oxyfuel
 
@@ -82,3 +83,36 @@ def test_data_in_a_graph_of_torch_compile():
         return u.grad.tolist(), x.grad
 
     assert step(lambda f: torch.compile(f, backend="oxyfuel")) == step(identity)
+
+
+READ_TWICE = {
+    "product": lambda u, x: (u * x) * x.sin(),
+    "exp": lambda u, x: (u * x).exp() * x,
+    "layer norm": lambda u, x: F.layer_norm(x, (3,)) * x * u,
+    "cosine of both": lambda u, x: x.sin() + x.cos() * u,
+    "a view": lambda u, x: x.view(3, 1) * x * u,
+    "softmax": lambda u, x: F.softmax(x * u, 0) * x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", READ_TWICE)
+def test_an_input_is_given_other_memory(name, dynamic):
+    """Formulas of eager read what the tensor has by then, where they have kept it; values that were
+    kept, and are computed again here, are those of the forward."""
+
+    def step(wrap, grad, backwards):
+        u, x = torch.ones(3) * 2, torch.arange(3.0) + 1
+        u.requires_grad_(), x.requires_grad_(grad)
+        r = wrap(READ_TWICE[name])(u, x).sum()
+        for _ in range(backwards - 1):
+            r.backward(retain_graph=True)
+        x.data = torch.tensor([10.0, 20.0, 30.0])
+        r.backward()
+        return [u.grad, x.grad] if grad else [u.grad]
+
+    for grad in (True, False):
+        for backwards in (1, 2):
+            expected = step(identity, grad, backwards)
+            ours = step(lambda f: oxyfuel.compile(f, dynamic=dynamic), grad, backwards)
+            torch.testing.assert_close(ours, expected)
