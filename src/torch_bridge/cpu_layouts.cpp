@@ -213,6 +213,17 @@ void like_product(ir::TensorType& t, Args args) {
   if (auto strides = ops::elementwise_strides(t.sizes, operands, false)) t.strides = *strides;
 }
 
+// Elementwise of a matrix, a column and a row; torch's rule forgets a matrix that is multiplied by
+// 0.
+void like_outer(ir::TensorType& t, Args args) {
+  const ir::TensorType matrix = type_of(args[0].toTensor()), row = type_of(args[2].toTensor());
+  ir::TensorType column = type_of(args[1].toTensor());
+  column.sizes.push_back(1);
+  column.strides.push_back(1);
+  const ir::TensorType* operands[] = {&matrix, &column, &row};
+  if (auto strides = ops::elementwise_strides(t.sizes, operands, false)) t.strides = *strides;
+}
+
 // The strides of what torch's FFTs with MKL give: dimensions that are not transformed by falling
 // strides of the input, then `dims` in their order. Equal strides fall as the standard library's
 // algorithms let them, there as here.
@@ -366,6 +377,7 @@ constexpr Correction kCorrections[] = {
     {"aten._embedding_bag.default", 1, bag_of_index},
     {"aten._embedding_bag.default", 2, bag_sizes},
     {"aten._embedding_bag.default", 3, bag_maxima},
+    {"aten.addr.default", 0, like_outer},
     {"aten.convolution.default", 0, convolution},
     {"aten.convolution_backward.default", 0, convolution_input},
     {"aten.convolution_backward.default", 1, convolution_weight},
