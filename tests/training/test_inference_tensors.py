@@ -108,3 +108,42 @@ def test_a_decorated_function_inside():
     compiled = oxyfuel.compile(fn)
     for _ in range(2):
         assert not first_difference(run(compiled), run(fn))
+
+
+WITH_LEAVES = {
+    "asked": lambda t, x: (
+        t.requires_grad,
+        t.is_leaf,
+        (t * 2).requires_grad,
+        (t + x).requires_grad,
+    ),
+    "added": lambda t, x: t + x,
+    "saved": lambda t, x: t * x,
+    "concatenated": lambda t, x: torch.cat([t, x]),
+    "alone": lambda t, x: (t * 2, t.sum()),
+    "chosen": lambda t, x: torch.where(x > 1, t, x),
+    "made in a block": lambda t, x: (leaf := leaf_of_inference(), leaf * 2, leaf.requires_grad),
+    "made in a block, used outside": lambda t, x: leaf_of_inference() * x,
+}
+
+
+def leaf_of_inference(requires_grad=True):
+    with torch.inference_mode():
+        return torch.ones(3, requires_grad=requires_grad)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("use", WITH_LEAVES)
+def test_leaves(use, mode):
+    """Outside of inference mode autograd knows such a tensor as any other leaf."""
+    compiled = oxyfuel.compile(WITH_LEAVES[use])
+    for leaf, grad in [(True, False), (False, False), (True, True), (False, True)]:
+        results = []
+        for f in (compiled, WITH_LEAVES[use]):
+            t, x = leaf_of_inference(leaf), torch.arange(3.0).requires_grad_(grad)
+            with mode():
+                out = outcome(f, t, x)
+            if isinstance(out, torch.Tensor) and out.requires_grad:
+                out.sum().backward()
+            results.append((str(out).split("grad_fn")[0], t.grad, x.grad))
+        assert str(results[0]) == str(results[1]), (leaf, grad)

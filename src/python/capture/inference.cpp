@@ -122,6 +122,11 @@ void Inference::note_results(const py::object& result, const Arguments& given,
   });
 }
 
+bool Inference::is_input(const Tracked* k) {
+  return k != nullptr && k->source.valid() && k->original &&
+         THPVariable_Unpack(k->original.ptr()).is_inference();
+}
+
 bool Inference::is_inference(const at::Tensor& fake) const {
   return !memory_.empty() && memory_.contains(innermost(fake).storage().unsafeGetStorageImpl());
 }
@@ -137,17 +142,21 @@ void Inference::refuse_saved(const std::string& target, const Arguments& args,
                              const Keywords& kwargs) const {
   const bool outside = !views_.empty() && !is_open();
   if (!outside && (memory_.empty() || !c10::GradMode::is_enabled())) return;
-  bool inference = false, differentiable = false;
+  bool inference = false, differentiable = false, leaf = false;
   auto look = [&](const py::object& o) {
     for_each_tensor(heap().exists(o) ? heap().contents(o) : o, [&](const at::Tensor& t) {
       differentiable |= t.requires_grad();
       inference |= is_inference(t);
+      const Tracked* k = heap().tracked(owned(THPVariable_Wrap(t)));
+      leaf |= is_input(k) && THPVariable_Unpack(k->original.ptr()).requires_grad();
       if (outside && std::ranges::any_of(views_, [&](auto& view) { return view.is_same(t); }))
         refuse_block("a view of which is used behind it");
     });
   };
   for (const py::object& a : args) look(a);
   for (const auto& [key, a] : kwargs) look(a);
+  if (leaf && c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled())
+    throw Break(BreakId::input_kind, "an inference tensor that requires gradients");
   if (inference && differentiable && c10::GradMode::is_enabled() && !saves_no_operand(target))
     throw Break(BreakId::input_kind, "an inference tensor where a gradient is needed");
 }

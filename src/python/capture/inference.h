@@ -24,13 +24,16 @@ class Inference : public Part {
   Done answer() const;                         // of torch.is_inference_mode_enabled()
   void refuse_inside(const char* what) const;
 
+  // Whether it is one of before the call. No fake of one requires gradients.
+  static bool is_input(const Tracked* k);
   void note_input(const at::Tensor& fake);  // of an inference tensor, outside of inference mode
   // In a block: what a call has given of what it was given.
   void note_results(const py::object& result, const Arguments& given, const py::dict& named);
   bool is_inference(const at::Tensor& fake) const;
   // Whether it is to be made an inference tensor; a Break for what is no result.
   bool is_result(const at::Tensor& fake) const;
-  // Eager raises where an inference tensor would be saved for a backward.
+  // Eager raises where an inference tensor would be saved for a backward, and has gradients by one
+  // that is a leaf.
   void refuse_saved(const std::string& target, const Arguments& args, const Keywords& kwargs) const;
   void refuse_writes() const;
 

@@ -121,6 +121,9 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
     return PyFunction_Check(found) ? steal(PyMethod_New(found, tensor.ptr()))
                                    : calls().call(py::handle(found).attr("fget"), {borrow(tensor)});
   if (n == "is_leaf") return is_leaf(tensor, name);
+  if (n == "requires_grad")
+    if (const Tracked* k = heap().tracked(tensor); Inference::is_input(k))
+      return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
   if (n == "grad") return gradient(tensor, name);
   if (n == "data") {
     py::object out = call_method(tensor, "detach", {}, {});
