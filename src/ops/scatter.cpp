@@ -137,12 +137,13 @@ ScatterUpdate index_add_at(Element& e) {
   return {place_along(e, true, false), v};
 }
 
-// A scaled f16 or bf16 would be rounded twice.
+// A scaled f16 or bf16 would be rounded twice. Of nothing eager looks at no place.
 bool applies_index_add(const ir::Graph& g, const ir::Node& n) {
   const Args a(g, n);
   const DType d = g.tensor_type(n.outputs[0]).dtype;
   const bool plain = !ir::is_reduced_float(d) && d != DType::B8;
-  return applies_computable(g, n) && a.number(4, 1.0) && (plain || !scales(a));
+  return applies_computable(g, n) && !g.tensor_type(n.outputs[0]).numel().is_const(0) &&
+         a.number(4, 1.0) && (plain || !scales(a));
 }
 
 ScatterUpdate index_fill_at(Element& e) {

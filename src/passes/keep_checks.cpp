@@ -55,6 +55,39 @@ constexpr std::string_view kDivisions[] = {
     "aten.remainder.Tensor",
 };
 
+// Ops that look at values in another way, and raise.
+constexpr std::string_view kRaising[] = {
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    "aten._linalg_eigh.default",
+    "aten._linalg_eigvals.default",
+    "aten._linalg_svd.default",
+    "aten.histc.default",
+    "aten.histogram.bin_ct",
+    "aten.histogram.bins_tensor",
+    "aten.linalg_eig.default",
+    "aten.linalg_lstsq.default",
+    "aten.max_unpool2d.default",
+    "aten.max_unpool3d.default",
+    "aten.multi_margin_loss.default",
+    "aten.multilabel_margin_loss_forward.default",
+    "aten.put.default",
+};
+static_assert(std::ranges::is_sorted(kRaising));
+
+bool raises_otherwise(const ir::Node& n) {
+  return n.kind == ir::NodeKind::CallOp &&
+         std::ranges::binary_search(kRaising, std::string_view(n.target));
+}
+
+// Whether eager looks at the places where there is nothing to be found, as no kernel of ours does.
+bool gives_nothing(const ir::Graph& g, const ir::Node& n) {
+  constexpr std::string_view kLooking[] = {"aten.embedding.default", "aten.index_reduce.default",
+                                           "aten.index_select.default"};
+  if (std::ranges::find(kLooking, n.target) == std::end(kLooking)) return false;
+  return g.tensor_type(n.outputs[0]).numel().is_const(0);
+}
+
 class Demands {
  public:
   explicit Demands(const ir::Graph& g) : g_(g) {}
@@ -68,6 +101,8 @@ class Demands {
     if (lookup != std::end(kLookups)) {
       const std::optional<int64_t> dim =
           lookup->dim < 0 ? 0 : integer(n.arg(static_cast<size_t>(lookup->dim)));
+      // Nothing is added to nothing.
+      if (n.target == "aten.index_add.default" && self->numel().is_const(0)) return {};
       if (dim) add_places(n.arg(lookup->places), *self, *dim, lookup->from_end);
     } else if (n.target == "aten.index.Tensor" || n.target == "aten.index_put.default") {
       add_by_dimension(n, *self);
@@ -131,20 +166,46 @@ void insert_check(ir::Graph& g, ir::NodeId at, const Demand& d) {
   check.parent = g.node(at).parent;
 }
 
+// Reads a tensor that the node gives. `behind`: it stands in front of this one, or last.
+void add_reader(ir::Graph& g, ir::NodeId of, std::optional<ir::NodeId> behind) {
+  const auto& outputs = g.node(of).outputs;
+  const auto tensor =
+      std::ranges::find_if(outputs, [&](ValueId v) { return g.value(v).type.is_tensor(); });
+  if (tensor == outputs.end()) return;
+  const std::string target = "aten._assert_tensor_metadata.default";
+  std::vector<ir::Arg> args = {*tensor};
+  ir::Node& reader = behind
+                         ? g.insert_call(*behind, ir::NodeKind::CallOp, target, std::move(args), {})
+                         : g.add_call(ir::NodeKind::CallOp, target, std::move(args), {});
+  reader.stack = g.node(of).stack;
+  reader.parent = g.node(of).parent;
+}
+
 }  // namespace
 
-bool keep_checks(ir::Graph& g) {
+bool keep_checks(ir::Graph& g, const std::vector<ir::NodeId>& in_try) {
   std::vector<uint32_t> uses = g.use_counts();
   const std::vector<ir::NodeId> order = g.order();
   Demands demands(g);
   std::vector<Demand> met;
-  std::vector<std::pair<ir::NodeId, Demand>> dropped;
+  std::vector<std::pair<ir::NodeId, Demand>> dropped;                  // which no call makes
+  std::vector<std::pair<ir::NodeId, std::optional<ir::NodeId>>> kept;  // and the next node
   for (size_t i = order.size(); i-- > 0;) {
     const ir::Node& n = g.node(order[i]);
     if (n.dead) continue;
     const bool read = std::ranges::any_of(n.outputs, [&](ValueId v) { return uses[v.index] > 0; });
-    if (read || !is_removable(n)) {
-      std::ranges::copy(demands.of(n), std::back_inserter(met));
+    const bool stays = read || !is_removable(n);
+    const bool is_caught = n.kind == ir::NodeKind::CallOp && !is_view(n) &&
+                           std::ranges::find(in_try, n.id) != in_try.end();
+    if (stays || raises_otherwise(n) || is_caught) {
+      if (!stays)
+        kept.emplace_back(n.id, i + 1 < order.size() ? std::optional(order[i + 1]) : std::nullopt);
+      for (const Demand& d : demands.of(n)) {
+        if (gives_nothing(g, n))
+          dropped.emplace_back(n.id, d);
+        else
+          met.push_back(d);
+      }
       continue;
     }
     for_each_value(n, [&](ValueId v) { --uses[v.index]; });
@@ -153,7 +214,8 @@ bool keep_checks(ir::Graph& g) {
       dropped.emplace_back(n.id, d);
     }
   }
-  bool changed = false;
+  bool changed = !kept.empty();
+  for (const auto& [id, next] : kept) add_reader(g, id, next);
   for (const auto& [at, d] : dropped) {
     if (std::ranges::find(met, d) != met.end()) continue;
     met.push_back(d);

@@ -104,7 +104,11 @@ bool cse(ir::Graph& g);
 // place, a division of integers by zero. A check that fails leaves the call to eager.
 // Stands at the end of a recording, in front of its gradients, while dead calls are those that the
 // program has made. Each demand is checked once, and not where a call that stays makes it as well.
-bool keep_checks(ir::Graph& g);
+// `in_try`: calls of which the program may deal with what they raise. Those that nothing reads stay
+// as they are, and so do calls that raise for values that no check of ours knows (a factorisation
+// of what is not finite).
+bool keep_checks(ir::Graph& g, const std::vector<ir::NodeId>& in_try);
+inline bool keep_checks(ir::Graph& g) { return keep_checks(g, {}); }
 
 // Drops calls that nothing reads.
 // Stands last: every other pass leaves what it has replaced to be swept here. Random draws and

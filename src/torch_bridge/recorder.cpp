@@ -204,7 +204,7 @@ ir::Graph Recorder::finish(const std::vector<at::Tensor>& results,
     recording_.simplify_sizes();
     casts_.finish(recording_.graph);
   }
-  passes::keep_checks(recording_.graph);
+  passes::keep_checks(recording_.graph, recording_.in_try);
   recording_.without_grad.resize(without_grad);
   for (ir::OutputSpec& o : recording_.graph.outputs) {
     if (gradients) gradients->required.push_back(o.type.requires_grad);

@@ -187,6 +187,9 @@ class Recorder {
   void set_position(ir::StackId stack, ir::NodeId torch_node) {  // of add_frame
     recording_.set_position(stack, torch_node);
   }
+  // Whether the code may deal with what the ops that come next raise: they are called also where
+  // nobody reads what they give.
+  void set_in_try(bool in_try) { recording_.is_in_try = in_try; }
   ir::StackId add_frame(ir::StackId caller, ir::Frame innermost) {
     return recording_.graph.add_frame(caller, std::move(innermost));
   }

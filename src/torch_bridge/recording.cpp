@@ -187,6 +187,7 @@ ir::Node& Recording::add_call(ir::NodeKind kind, const std::string& target,
   ir::Node& node = graph.add_call(kind, target, std::move(args), std::move(types));
   Position at = position_;
   if (!in_backward_ && !c10::GradMode::is_enabled()) without_grad.push_back(node.id);
+  if (is_in_try) in_try.push_back(node.id);
   if (in_backward_) {
     const auto running = torch::autograd::get_current_node();
     const auto found = running ? position_of_.find(running->sequence_nr()) : position_of_.end();

@@ -60,6 +60,8 @@ class Recording {
   std::vector<ir::NodeId> without_grad;                           // see Gradients
   std::vector<std::pair<ir::ValueId, ir::ValueId>> kept_history;  // the same
   std::string no_second_order;                                    // the same
+  bool is_in_try = false;                                         // see Recorder::set_in_try
+  std::vector<ir::NodeId> in_try;
   // Gradients that are sparse tensors when the graph runs, which no op but the one that made them
   // has, and the fakes of what they consist of (undefined where only the op knows).
   struct Sparse {

@@ -102,6 +102,8 @@ class Frames : public Part {
   py::object left_of_group(const py::object& group, const py::list& raised);
   void place(Break& b) const;
   std::vector<size_t> places_to_stop() const;
+  // Whether a handler of the frames may deal with what the instructions that run raise.
+  bool is_in_try() const;
   Place here() const { return {user_stack().frames(), places_to_stop()}; }
   FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
                         std::vector<py::object>& values, std::vector<int>& with_finalizer);

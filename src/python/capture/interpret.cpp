@@ -65,6 +65,32 @@ void enter_handler(TracedFrame& f, const ExceptionRange& range, size_t at, size_
   f.stack.push_back(py::type::of(value));
 }
 
+// What a context manager of torch's is left by goes on.
+bool is_exit_of_torch(const TracedFrame& f, size_t place) {
+  if (place >= f.stack.size() || !f.stack[place]) return false;
+  const py::object self = py::getattr(f.stack[place], "__self__", py::none());
+  const py::object module = py::getattr(py::type::of(self), "__module__", py::none());
+  return py::isinstance<py::str>(module) && module.cast<std::string>().starts_with("torch.");
+}
+
+// Whether what the instruction raises comes to code that may deal with it, and not to clean-ups
+// alone.
+bool may_deal_with(const TracedFrame& f, size_t at) {
+  const auto& code = f.bytecode->instructions;
+  for (const auto* r = f.bytecode->range_at(at); r != nullptr;) {
+    auto first = static_cast<size_t>(r->target);
+    const bool cleans_up = code[first].op == COPY || code[first].op == POP_EXCEPT;
+    if (!cleans_up && code[first].op == PUSH_EXC_INFO) first++;
+    const bool exits = code[first].op == WITH_EXCEPT_START &&
+                       is_exit_of_torch(f, static_cast<size_t>(r->depth) - 1);
+    if (!cleans_up && !exits) return true;
+    const auto* next = f.bytecode->range_at(static_cast<size_t>(r->target));
+    if (next == r) return true;
+    r = next;
+  }
+  return false;
+}
+
 }  // namespace
 
 const py::object& traceback_mark() {
@@ -107,6 +133,11 @@ void Frames::make_cells(TracedFrame& f) {
   for (int slot = f.code->co_nlocals; slot < slots - frees; ++slot)
     heap().hold(f.fast[static_cast<size_t>(slot)]);
   if (frees > 0) instructions::copy_free_vars(capture_, f, {.arg = static_cast<uint32_t>(frees)});
+}
+
+bool Frames::is_in_try() const {
+  return std::ranges::any_of(
+      frames_, [](const TracedFrame* f) { return f->next > 0 && may_deal_with(*f, f->next - 1); });
 }
 
 void Frames::begin(size_t stop_at) {

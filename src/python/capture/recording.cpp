@@ -160,6 +160,9 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable);
   const ir::NodeId id = node.id;
   recorder_now().set_position(stack.aten, id);
+  const bool in_try = frames().is_in_try();
+  in_try_ |= in_try;
+  recorder_now().set_in_try(in_try);
   recorder_now().expect_write(name, named.contains("out"));
   expect_op(recorder_now(), name);
   py::tuple positional = tuple_of(seen);
