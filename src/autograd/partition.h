@@ -63,9 +63,9 @@ struct PartitionOptions {
   // was recorded: passes in front of the partition (cse, decompose) blur it.
   bool allows_writes = false;
   // How many nodes of the recorded graph stand in front of the formulas of the backward, if that is
-  // known. A primal may be given other memory in between: formulas, which have kept the tensor, read
-  // that, and what is computed again what it had (Saved::before). Where both read a primal, it is
-  // saved twice.
+  // known. A primal may be given other memory in between: formulas, which have kept the tensor,
+  // read that, and what is computed again reads what it had (Saved::before). Where both read a
+  // primal, it is saved twice.
   std::optional<size_t> forward_nodes = {};
 };
 
