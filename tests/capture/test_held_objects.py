@@ -290,3 +290,31 @@ def test_a_view_of_another_dict():
     for held in (table, other, table):
         proxy = types.MappingProxyType(held)
         assert compiled(torch.ones(2), table, proxy)[1:] == (1, held["a"], len(held))
+
+
+def test_a_dictionary_with_weak_keys():
+    """What WeakKeyDictionary has for an object is found as long as that is its key."""
+    first, second, third = Holder(1), Holder(2), Holder(3)
+    numbers = weakref.WeakKeyDictionary({first: 2.0, second: 3.0})
+
+    def f(x, key):
+        if key in numbers:
+            return x * numbers[key] + len(numbers)
+        return x + numbers.get(key, 7)
+
+    compiled, x = oxyfuel.compile(f, fullgraph=True), torch.arange(3.0)
+
+    def agree():
+        for key in (first, second, third):
+            torch.testing.assert_close(compiled(x, key), f(x, key))
+
+    agree()
+    numbers[first] = 5.0
+    agree()
+    numbers[third] = 4.0
+    agree()
+    del numbers[first]
+    agree()
+    del second
+    second = Holder(9)
+    agree()

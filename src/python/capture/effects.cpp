@@ -111,6 +111,40 @@ py::object Effects::find_by_code(py::handle dict, py::handle asked) {
   return {};
 }
 
+// Whether it is a weak reference to an object that is compared by its identity, as keys are that
+// weakref.WeakKeyDictionary makes.
+bool Effects::is_reference_key(py::handle key) const {
+  if (!PyWeakref_CheckRefExact(key.ptr()) || heap().exists(key)) return false;
+  PyObject* to = PyWeakref_GET_OBJECT(key.ptr());
+  return to != Py_None && heap().exists(to) && !heap().is_tensor(to) &&
+         Py_TYPE(to)->tp_hash == PyBaseObject_Type.tp_hash;
+}
+
+// As find_by_code, of the entry whose key refers to the same object.
+py::object Effects::find_reference(py::handle dict, py::handle asked) {
+  const py::object to = borrow(PyWeakref_GET_OBJECT(asked.ptr()));
+  heap().guard(GuardKind::IdIs, heap().source_of(to), to);
+  heap().guard_key(to);
+  const std::vector<DictEntry> entries = heap().entries_of_objects(dict);
+  const SourceId source = heap().tracked(dict)->source;
+  const auto size = static_cast<int64_t>(entries.size());
+  const auto guard_key = [&](int64_t i) {
+    heap().guard(GuardKind::IdIs, heap().sources.key(source, i),
+                 entries[static_cast<size_t>(i)].key);
+  };
+  for (int64_t i = 0; i < size; i++) {
+    const DictEntry& entry = entries[static_cast<size_t>(i)];
+    if (!PyWeakref_CheckRefExact(entry.key.ptr()) ||
+        PyWeakref_GET_OBJECT(entry.key.ptr()) != to.ptr())
+      continue;
+    guard_key(i);
+    return heap().wrap_item(entry.value, heap().sources.value_of_key(source, i));
+  }
+  heap().guard(GuardKind::Length, source, {}, size);
+  for (int64_t i = 0; i < size; i++) guard_key(i);
+  return {};
+}
+
 // What a dict that was there before knows the key by: of a fake the tensor that it stands for.
 py::object Effects::key_in(py::handle dict, py::handle key) {
   if (!is_tensor_object(key.ptr()) || !heap().exists(dict)) return borrow(key);
@@ -163,6 +197,7 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
   if (py::object o = written(dict, key)) return o.is(missing()) ? py::object() : o;
   const SourceId source = heap().tracked(dict)->source;
   if (is_hashed_by_code(key.ptr())) return find_by_code(dict, key);
+  if (is_reference_key(key)) return find_reference(dict, key);
   if (!check_key(key)) return {};
   if (const py::object found = item_in(dict, key))
     return heap().wrap_item(found, heap().sources.dict_item(source, key));
@@ -177,6 +212,7 @@ bool Effects::dict_has(py::handle dict, py::handle asked) {
   if (is_symbolic_int(key)) return static_cast<bool>(key_of_size(heap().contents(dict), key));
   if (py::object o = written(dict, key)) return !o.is(missing());
   if (is_hashed_by_code(key.ptr())) return static_cast<bool>(find_by_code(dict, key));
+  if (is_reference_key(key)) return static_cast<bool>(find_reference(dict, key));
   if (!check_key(key)) return false;
   const bool found = has_item(borrow(dict), key);
   heap().guard(found ? GuardKind::HasKey : GuardKind::LacksKey, heap().tracked(dict)->source, key);

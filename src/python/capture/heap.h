@@ -169,6 +169,8 @@ class Effects : public Part {
  private:
   bool check_key(py::handle key);
   py::object find_by_code(py::handle dict, py::handle asked);
+  bool is_reference_key(py::handle key) const;
+  py::object find_reference(py::handle dict, py::handle asked);
   py::object key_in(py::handle dict, py::handle key);
   Done dict_method(py::handle dict, const std::string& name, Arguments& args, Keywords& kwargs);
   Done list_method(py::handle list, const std::string& name, Arguments& args, Keywords& kwargs);
@@ -209,6 +211,7 @@ class Arrays : public Part {
   bool are_inputs() const { return has_array_inputs_; }
 
  private:
+  Arguments with_computed_floats(std::string_view word, const Arguments& args);
   std::unordered_map<PyObject*, SourceId> array_sources_;  // of arrays that were there before
   bool has_array_inputs_ = false;
 };
