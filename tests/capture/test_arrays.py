@@ -582,3 +582,51 @@ def test_asarray():
     agree(lambda a: torch.asarray(a, dtype=torch.float64, copy=False), a, breaks=1)
     compiled = oxyfuel.compile(lambda x: torch.asarray(x, requires_grad=True))
     assert compiled(x) is x and x.requires_grad
+
+
+NUMBERS_OF_ARRAYS = {
+    "a sum": lambda x, a: x + a.sum(),
+    "a mean": lambda x, a: (x * a.mean() + 1) / a.max(),
+    "an element": lambda x, a: x * a[1],
+    "in front": lambda x, a: a.sum() * x,
+    "half precision": lambda x, a: x.half() - a.sum(),
+    "integers": lambda x, a: x.long() * a.sum(),
+    "compared": lambda x, a: (x > a.mean(), x == a[2]),
+    "a function": lambda x, a: torch.mul(x, a.sum()),
+    "no dimensions": lambda x, a: x[0] * a.sum(),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NUMBERS_OF_ARRAYS)
+def test_computed_scalars_count_as_numbers(name, dtype):
+    """They are numbers of the graph, also with gradients, and others are no new capture."""
+    f, compiled = NUMBERS_OF_ARRAYS[name], oxyfuel.compile(NUMBERS_OF_ARRAYS[name])
+    compiled(torch.ones(3), np.ones(3, dtype))
+    before = oxyfuel.stats()
+    for scale in (1, 2):
+        a = np.arange(3, dtype=dtype) * scale
+        same(compiled(torch.arange(3.0), a), f(torch.arange(3.0), a))
+    after = oxyfuel.stats()
+    assert [after[key] - before[key] for key in ("graphs", "graph_breaks")] == [0, 0]
+    if name in ("a sum", "a mean"):
+        xs = [torch.arange(3.0, requires_grad=True) for _ in range(2)]
+        for g, x in zip((f, compiled), xs):
+            g(x, a).square().sum().backward()
+        torch.testing.assert_close(xs[1].grad, xs[0].grad)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, a: x ** a[2],
+        lambda x, a: torch.where(x > 1, x, a.sum()),
+        lambda x, a: x.index_put((torch.tensor(0),), torch.tensor(a.sum(), dtype=x.dtype)),
+        lambda x, a: x * a.astype(np.int64).sum(),
+    ],
+)
+def test_computed_scalars_elsewhere(f):
+    compiled = oxyfuel.compile(f)
+    for scale in (1, 2):
+        a = np.arange(3.0) * scale
+        same(compiled(torch.arange(3.0), a), f(torch.arange(3.0), a))

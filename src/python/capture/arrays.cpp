@@ -201,7 +201,18 @@ Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
             ? with_items(a, [&](const py::object& item) { return number_of(item, false); })
             : number_of(a, assigned);
   }
-  return out;
+  return with_computed_floats(word, out);
+}
+
+// With the floats that the graph computes as numbers, where the function takes such.
+Arguments Arrays::with_computed_floats(std::string_view word, const Arguments& args) {
+  Arguments out = args;
+  for (py::object& a : out)
+    if (is_array(a) && a.attr("scalar").cast<bool>())
+      if (const py::object number = numbers().number_of_graph(a.attr("tensor"), false)) a = number;
+  return std::ranges::none_of(out, mentions_array) && numbers().takes_runtime_numbers(word, out, {})
+             ? out
+             : args;
 }
 
 py::object Arrays::with_scalars(const py::object& o, bool also_varying) {

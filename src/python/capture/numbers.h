@@ -83,6 +83,7 @@ class Numbers : public Part, private FloatOwner {
   // The float or truth in a tensor of one element, which a call knows behind the graph; where it
   // meets tensors, the graph has it. Null where it cannot be had.
   py::object number_of_data(const py::object& tensor, bool truths);
+  py::object number_of_graph(const py::object& tensor, bool truths);  // whoever has asked
   bool is_varying(SourceId source) const;
   std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
   py::object number_input(const py::object& o, NumberDtype met);

@@ -32,9 +32,13 @@ bool Numbers::asks_for_item(const TracedFrame& f) const {
 
 // A copy of the tensor, which nothing writes to, holds it.
 py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
+  return item_asked ? number_of_graph(tensor, truths) : py::object();
+}
+
+py::object Numbers::number_of_graph(const py::object& tensor, bool truths) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   const bool truth = t.scalar_type() == at::kBool;
-  if (!item_asked || graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
+  if (graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
       !(truth ? truths : at::isFloatingType(t.scalar_type())))
     return {};
   numbers_of_data_ = true;
