@@ -87,6 +87,102 @@ def test_what_is_caught(name, form):
         assert str(compiled(X.clone())) == str(f(X.clone()))
 
 
+def in_turn(x):
+    for jitter in (-100.0, 1.0):
+        try:
+            return torch.linalg.cholesky(x @ x.t() + jitter * torch.eye(2)), jitter
+        except torch.linalg.LinAlgError:
+            pass
+    return None
+
+
+def returned_by_finally(x):
+    try:
+        RAISING["histc"](x)
+    finally:
+        return x * 2  # noqa: B012
+
+
+def left_by_finally(x):
+    for i in range(3):
+        try:
+            RAISING["no kernel for bools"](x)
+        finally:
+            if i:
+                break  # noqa: B012
+    return x
+
+
+def raised_as_another(x):
+    try:
+        return x[PLACE]
+    except IndexError as e:
+        raise ValueError("no place") from e
+
+
+def in_a_generator(x):
+    def items():
+        yield x + 1
+        yield x[PLACE]
+
+    found = []
+    try:
+        for item in items():
+            found.append(item)
+    except IndexError:
+        found.append("caught")
+    return found
+
+
+def behind_a_write(x):
+    x.add_(1)
+    try:
+        y = x[PLACE]
+    except IndexError:
+        y = x.mul_(2) + torch.rand(2, 3)
+    return y
+
+
+def of_a_manager(x):
+    @contextlib.contextmanager
+    def lenient():
+        with contextlib.suppress(IndexError):
+            yield
+
+    with lenient():
+        return x[PLACE]
+    return x * 3
+
+
+def behind_breaks(x):
+    y = x.sin()
+    oxyfuel.graph_break()
+    try:
+        y = y[PLACE]
+        oxyfuel.graph_break()
+    except IndexError:
+        y = y + 5
+    return y * 2
+
+
+FORMS = [in_turn, returned_by_finally, left_by_finally, raised_as_another, in_a_generator]
+FORMS += [behind_a_write, of_a_manager, behind_breaks]
+
+
+@pytest.mark.parametrize("f", FORMS)
+def test_forms(f):
+    compiled = oxyfuel.compile(f)
+    results = []
+    for call in (f, compiled, f, compiled):
+        x = X.clone()
+        torch.manual_seed(0)
+        try:
+            results.append(str((call(x), x)))
+        except Exception as e:
+            results.append((repr(e), repr(e.__cause__)))
+    assert results[0] == results[1] == results[2] == results[3]
+
+
 def test_a_place_that_is_one_in_other_calls():
     def f(x, i):
         try:

@@ -73,19 +73,31 @@ bool is_exit_of_torch(const TracedFrame& f, size_t place) {
   return py::isinstance<py::str>(module) && module.cast<std::string>().starts_with("torch.");
 }
 
-// Whether what the instruction raises comes to code that may deal with it, and not to clean-ups
-// alone.
+// Whether a handler raises what it is for again, as that of `finally` does.
+bool raises_again(const std::vector<Instruction>& code, size_t at) {
+  for (; at < code.size(); at++) {
+    const uint8_t op = code[at].op;
+    if (op == RERAISE) return true;
+    if (op == POP_EXCEPT || op == CHECK_EXC_MATCH || op == CHECK_EG_MATCH ||
+        op == JUMP_IF_NOT_EXC_MATCH)
+      return false;
+  }
+  return false;
+}
+
+// Whether what the instruction raises comes to code that may deal with it.
 bool may_deal_with(const TracedFrame& f, size_t at) {
   const auto& code = f.bytecode->instructions;
   for (const auto* r = f.bytecode->range_at(at); r != nullptr;) {
-    auto first = static_cast<size_t>(r->target);
-    const bool cleans_up = code[first].op == COPY || code[first].op == POP_EXCEPT;
-    if (!cleans_up && code[first].op == PUSH_EXC_INFO) first++;
-    const bool exits = code[first].op == WITH_EXCEPT_START &&
-                       is_exit_of_torch(f, static_cast<size_t>(r->depth) - 1);
-    if (!cleans_up && !exits) return true;
-    const auto* next = f.bytecode->range_at(static_cast<size_t>(r->target));
-    if (next == r) return true;
+    const auto target = static_cast<size_t>(r->target);
+    const size_t first = code[target].op == PUSH_EXC_INFO ? target + 1 : target;
+    const bool cleans_up =
+        first == target && (code[first].op == COPY || code[first].op == POP_EXCEPT);
+    const bool goes_on = cleans_up || (code[first].op == WITH_EXCEPT_START
+                                           ? is_exit_of_torch(f, static_cast<size_t>(r->depth) - 1)
+                                           : raises_again(code, first));
+    const auto* next = f.bytecode->range_at(target);
+    if (!goes_on || next == r) return true;
     r = next;
   }
   return false;
