@@ -116,3 +116,52 @@ def test_an_input_is_given_other_memory(name, dynamic):
             expected = step(identity, grad, backwards)
             ours = step(lambda f: oxyfuel.compile(f, dynamic=dynamic), grad, backwards)
             torch.testing.assert_close(ours, expected)
+
+
+def read_behind(x, p):
+    p.data = x
+    return (p * p) * p.sin()
+
+
+def read_in_front(x, p):
+    y = p * p
+    p.data = x
+    return y
+
+
+def read_on_both_sides(x, p):
+    y = p * p
+    p.data = x
+    return p.sin() * y
+
+
+def given_back(x, p):
+    old = p.data
+    p.data = x
+    r = (p * p).sum()
+    p.data = old
+    return r * p
+
+
+def read_without_gradients(x, p):
+    with torch.no_grad():
+        p.data = x
+        return p * 2
+
+
+@pytest.mark.parametrize(
+    "f", [read_behind, read_in_front, read_on_both_sides, given_back, read_without_gradients]
+)
+def test_data_that_is_given_again_outside(f):
+    def step(call):
+        x, p = torch.ones(3) * 2, torch.arange(3.0) + 1
+        p.requires_grad_()
+        r = call(x, p)
+        p.data = torch.tensor([10.0, 20.0, 30.0])
+        if r.requires_grad:
+            r.sum().backward()
+        return r, p, p.grad
+
+    compiled = oxyfuel.compile(f)
+    for _ in range(2):
+        torch.testing.assert_close(step(compiled), step(f))

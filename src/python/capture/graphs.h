@@ -246,6 +246,7 @@ class Graphs : public Part {
   void keep_retained();
   void keep_data();
   void refuse_data() const;
+  void refuse_saved_data(const std::vector<at::Tensor>& outputs) const;
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,

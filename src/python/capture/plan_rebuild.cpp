@@ -484,8 +484,10 @@ void Graphs::finish(std::span<const py::object> values) {
     if (plan.makes(id)) throw HooksLate();
   refuse_custom_functions(plan.output_tensors);
   refuse_late_hooks(plan.output_tensors);
-  if (!frames().left.empty() || !calls().error_on_break.value_or(fullgraph))
+  if (!frames().left.empty() || !calls().error_on_break.value_or(fullgraph)) {
     refuse_views(plan.output_tensors);
+    refuse_saved_data(plan.output_tensors);
+  }
   std::vector<at::Tensor> seen = plan.output_tensors;
   std::erase_if(seen, [&](const at::Tensor& t) {
     return plan.only_hooked.contains(t.unsafeGetTensorImpl());
