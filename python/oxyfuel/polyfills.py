@@ -435,6 +435,11 @@ def format_fields(fields, args, kwargs):
     return text
 
 
+def places_of_subclasses(kind):
+    """Where in memory they are, which a capture keeps there."""
+    return tuple(id(each) for each in type.__subclasses__(kind))
+
+
 def members_of_protocol(protocol):
     """What isinstance looks for: all names, and those that may not be None; run by CPython."""
     names = getattr(protocol, "__protocol_attrs__", None) or typing._get_protocol_attrs(protocol)

@@ -2,6 +2,7 @@
 annotations, descriptors of metaclasses, checks of instances."""
 
 import dataclasses
+import gc
 import types
 import typing
 
@@ -411,3 +412,39 @@ def test_a_missing_key_is_made_by_the_class_of_the_moment():
         else:
             del Table.__missing__
         assert compiled(torch.ones(2))[1] == function(torch.ones(2))[1]
+
+
+class Registered:
+    factor = 1
+
+
+class First(Registered):
+    factor = 2
+
+
+class Second(Registered):
+    factor = 3
+
+
+def test_subclasses_are_asked_again():
+    def f(x):
+        kinds = {kind.__name__: kind for kind in Registered.__subclasses__()}
+        return x * sum(kind.factor for kind in kinds.values()), list(kinds), First.__subclasses__()
+
+    def with_its_own(x):
+        class Local(First):
+            factor = 7
+
+        return x * sum(kind.factor for kind in First.__subclasses__())
+
+    x = torch.ones(2)
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    assert str(compiled(x)) == str(f(x))
+    third = type("Third", (Registered,), {"factor": 9})
+    assert str(compiled(x)) == str(f(x))
+    third.factor = 4
+    assert str(compiled(x)) == str(f(x))
+    del third
+    gc.collect()
+    assert str(compiled(x)) == str(f(x))
+    assert torch.equal(oxyfuel.compile(with_its_own)(x), x * 7)

@@ -153,6 +153,7 @@ class Calls : public Part {
   py::object call_native(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_module_function(py::handle callable, const std::string& name, Arguments args,
                                   Keywords kwargs);
+  py::object subclasses(py::handle callable, const py::object& self);
   py::object call_class_method(py::handle callable, const py::object& self, const std::string& name,
                                Arguments args, Keywords kwargs);
   py::object call_container_method(py::handle callable, const py::object& self,

@@ -185,12 +185,37 @@ py::object Calls::call_module_function(py::handle callable, const std::string& n
   return call_real(callable, args, kwargs);
 }
 
+// Each call asks which they are.
+py::object Calls::subclasses(py::handle callable, const py::object& self) {
+  const py::list all = callable();
+  const py::object ask = polyfill("places_of_subclasses");
+  py::object places;
+  {
+    const RefusedFrames allowed(nullptr);
+    places = ask(self);
+  }
+  const SourceId asked = heap().sources.pinned(ask, "places_of_subclasses");
+  heap().guard(GuardKind::Equals, heap().sources.answer(asked, py::make_tuple(self)), places);
+  py::list out;
+  for (py::handle one : all) {
+    classes().refuse_made_class(one);
+    // A capture would keep it alive.
+    if (text(one.attr("__qualname__")).find("<locals>") != std::string::npos)
+      throw Break(BreakId::attribute_protocol,
+                  "type.__subclasses__, one of them made in a function");
+    out.append(heap().wrap(one, heap().sources.pinned(one, text(one.attr("__name__")))));
+  }
+  heap().hold(out);
+  return std::move(out);
+}
+
 // A method of a metaclass, or a class method.
 py::object Calls::call_class_method(py::handle callable, const py::object& self,
                                     const std::string& name, Arguments args, Keywords kwargs) {
   if (name == "__call__") return call_type(self, std::move(args), std::move(kwargs), true);
   if (name == "__setattr__" || name == "__delattr__" || name == "__init__")
     throw Break(BreakId::side_effect, "type.", name);
+  if (name == "__subclasses__" && args.empty() && kwargs.empty()) return subclasses(callable, self);
   if (name == "__getattribute__" || name == "__subclasses__" || name == "__dir__")
     throw Break(BreakId::attribute_protocol, "type.", name);
   if (name == "apply" && module_of(callable).empty())
