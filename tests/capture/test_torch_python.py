@@ -834,3 +834,21 @@ def test_a_user_may_replace_what_no_function_of_torch_calls(monkeypatch):
         f(x, x + 1)
         monkeypatch.setattr(torch, name, lambda *args: None)
     assert f(x, x + 1) == 1 and oxyfuel.stats()["graphs"] == 1
+
+
+def test_one_break_in_front_of_what_changes_torchs_state():
+    def seeded(x):
+        torch.seed()
+        return x.sin()
+
+    def deterministic(x):
+        torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled())
+        return x.cos()
+
+    state = torch.get_rng_state()
+    for f in (seeded, deterministic):
+        before = oxyfuel.stats()["graph_breaks"]
+        x = torch.ones(3)
+        torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
+        assert oxyfuel.stats()["graph_breaks"] - before == 1
+    torch.set_rng_state(state)

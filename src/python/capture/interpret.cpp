@@ -69,7 +69,9 @@ void enter_handler(TracedFrame& f, const ExceptionRange& range, size_t at, size_
 bool is_exit_of_torch(const TracedFrame& f, size_t place) {
   if (place >= f.stack.size() || !f.stack[place]) return false;
   const py::object self = py::getattr(f.stack[place], "__self__", py::none());
-  const py::object module = py::getattr(py::type::of(self), "__module__", py::none());
+  // Of a generator, by contextlib.contextmanager.
+  const py::object made_of = py::getattr(self, "func", py::type::of(self));
+  const py::object module = py::getattr(made_of, "__module__", py::none());
   return py::isinstance<py::str>(module) && module.cast<std::string>().starts_with("torch.");
 }
 
