@@ -220,8 +220,7 @@ at::Tensor Backward::Call::handed(const Node& node, size_t edge, uint32_t primal
                                   at::Tensor gradient) const {
   const std::vector<int64_t>& own = backward_->strides_[primal];
   if (own.empty() || !gradient.defined() || gradient.requires_grad() ||
-      gradient.layout() != at::kStrided ||
-      gradient.key_set().has(c10::DispatchKey::FuncTorchBatched))
+      gradient.layout() != at::kStrided || !within_batches(gradient).is_same(gradient))
     return gradient;
   const auto* asked = torch_autograd::get_current_graph_task_exec_info();
   if (asked == nullptr) return gradient;

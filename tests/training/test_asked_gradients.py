@@ -266,6 +266,19 @@ def test_a_batch_of_gradients_by_an_unused_input():
     compare(f, leaf(3), leaf(4), graphs=1, breaks=1)
 
 
+@pytest.mark.parametrize(
+    "f", [torch.linalg.cholesky, lambda s: s.T.contiguous(), lambda s: (s @ s).T * s.cos()]
+)
+def test_a_batch_of_gradients_that_are_computed_in_another_layout(f):
+    rows = torch.randn(2, 3, 3)
+
+    def gradients(f):
+        s = (torch.ones(3, 3) + 2 * torch.eye(3)).T.requires_grad_()
+        return torch.autograd.grad(f(s), s, rows, is_grads_batched=True)[0]
+
+    torch.testing.assert_close(gradients(oxyfuel.compile(f)), gradients(f))
+
+
 def test_an_empty_batch_of_gradients():
     def f(x):
         return torch.autograd.grad(x.sin(), x, torch.zeros(0, 3), is_grads_batched=True)
