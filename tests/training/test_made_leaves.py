@@ -761,3 +761,37 @@ def test_results_whose_gradients_come_to_a_leaf_that_nobody_sees(function):
     torch.testing.assert_close(step(compiled)[2:], step(function)[2:])
     assert step(compiled)[:2] == step(function)[:2]
     assert oxyfuel.stats()["unsupported"] == 0
+
+
+def loss_of(x):
+    h = x.sin().requires_grad_().exp()
+    return h, h.mean()
+
+
+def loss_with_a_weight(x, w):
+    h = x.sin().requires_grad_().exp()
+    return h, (h * w).mean(), h.sum()
+
+
+def three_levels(x):
+    h = x.sin().requires_grad_() * x.cos().requires_grad_()
+    g = h.exp()
+    return g, h, g.view(3, 1).cos()
+
+
+@pytest.mark.parametrize("function", [loss_of, loss_with_a_weight, three_levels])
+def test_gradients_between_results_behind_a_leaf_that_nobody_sees(function):
+    def step(f):
+        w = torch.arange(1.0, 4.0).requires_grad_()
+        results = f(*[torch.arange(3.0), w][:f_arguments])
+        return [
+            torch.autograd.grad(a.sum(), b, retain_graph=True, allow_unused=True)[0]
+            for a in results
+            for b in results
+        ]
+
+    f_arguments = function.__code__.co_argcount
+    compiled = oxyfuel.compile(function)
+    for _ in range(2):
+        torch.testing.assert_close(step(compiled), step(function))
+    assert oxyfuel.stats()["unsupported"] == oxyfuel.stats()["grad_fallbacks"] == 0

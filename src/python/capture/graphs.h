@@ -291,6 +291,7 @@ class Graphs : public Part {
   // `cuts`: what is left of the history leads no longer to what was freed.
   std::optional<SpentResult> find_spent(const at::Tensor& t, bool cuts);
   void spend_written_inputs();
+  void refuse_led_to(const std::vector<at::Tensor>& outputs) const;
   void finish_recording(const std::vector<at::Tensor>& outputs,
                         const std::map<size_t, sym::Expr>& numbers);
 
@@ -301,6 +302,7 @@ class Graphs : public Part {
                      std::vector<c10::intrusive_ptr<torch::autograd::Node>>>
       cut_off_;
   const py::dict hidden_results_;
+  std::vector<at::Tensor> hidden_;  // with their histories (hidden_result)
   // Written inputs whose new history is used up: the graph leaves them without one.
   std::vector<at::Tensor> spent_inputs_;
   std::unordered_map<PyObject*, MadeLeaf> made_leaves_;

@@ -493,6 +493,7 @@ void Graphs::finish(std::span<const py::object> values) {
     return plan.only_hooked.contains(t.unsafeGetTensorImpl());
   });
   refuse_copies(seen);
+  refuse_led_to(plan.output_tensors);
   restore_leaves(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();

@@ -216,7 +216,32 @@ std::optional<Arguments> Graphs::hidden_result(const py::object& of) {
     if (is_entrance(*node) || bridge::is_of_python(*node)) return std::nullopt;
   }
   if (!ends || std::ranges::any_of(heap().fakes(), is_input)) return std::nullopt;
+  hidden_.push_back(t);
   return Arguments{calls().call_method(of, "detach", {}, {}), hidden_results_, py::tuple(keeping)};
+}
+
+// Another result has gradients by one whose history is hidden: the leaf of that is to be made in
+// front of the graph.
+void Graphs::refuse_led_to(const std::vector<at::Tensor>& outputs) const {
+  if (hidden_.empty()) return;
+  std::vector<at::Tensor> roots = outputs;
+  roots.insert(roots.end(), hidden_.begin(), hidden_.end());
+  for (const auto& [real, fake] : heap().fakes()) roots.push_back(THPVariable_Unpack(fake.ptr()));
+  std::unordered_set<const Node*> led_to;
+  for (const auto& node : nodes_behind(roots))
+    for (const engine::Edge& e : node->next_edges()) led_to.insert(e.function.get());
+  std::vector<at::Tensor> reached;
+  for (const at::Tensor& t : hidden_)
+    if (led_to.contains(engine::impl::gradient_edge(t).function.get())) reached.push_back(t);
+  const auto behind = nodes_behind(reached);
+  const Place* first = nullptr;
+  for (const auto& [made, leaf] : made_leaves_) {
+    const auto node = engine::impl::gradient_edge(THPVariable_Unpack(made)).function;
+    if (std::ranges::find(behind, node) != behind.end() &&
+        (first == nullptr || leaf.place.steps < first->steps))
+      first = &leaf.place;
+  }
+  if (first != nullptr) first->refuse(BreakId::made_leaf, "");
 }
 
 // Inputs that got all of their history in this graph.
