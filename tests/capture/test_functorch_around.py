@@ -561,3 +561,11 @@ def test_a_function_that_changes():
 def test_partial_functions():
     f = functools.partial(lambda s, t: (t * s).sin().sum(), 3.0)
     check(lambda x: (grad(f)(x), vmap(f)(x)), torch.randn(4))
+
+
+@pytest.mark.parametrize("f", [lambda x: x.data * x, lambda x: x.cos().data.add_(x)])
+def test_data_of_a_batched_tensor_is_refused(f):
+    x = torch.ones(2, 3)
+    for run in (vmap(f), vmap(oxyfuel.compile(f)), oxyfuel.compile(lambda x: vmap(f)(x))):
+        with pytest.raises(RuntimeError, match="accessing `data` under vmap"):
+            run(x)

@@ -126,6 +126,8 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
       return heap().wrap(k->original.attr(name), heap().sources.attribute(k->source, name));
   if (n == "grad") return gradient(tensor, name);
   if (n == "data") {
+    if (THPVariable_Unpack(tensor.ptr()).key_set().has(c10::DispatchKey::FuncTorchBatched))
+      return steal(PyObject_GetAttr(tensor.ptr(), name.ptr()));  // raises
     py::object out = call_method(tensor, "detach", {}, {});
     if (graphs().inner() == nullptr)
       graphs().recorder().set_unseen(innermost(THPVariable_Unpack(out.ptr())));
