@@ -441,3 +441,40 @@ def test_sizes_that_eager_refuses(name, dynamic, read):
                 compiled(x, n)
         else:
             torch.testing.assert_close(compiled(x, n), expected)
+
+
+class Rows:
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return self.x.shape[1]
+
+
+class FewerRows(Rows):
+    def __len__(self):
+        return 4 - self.x.shape[1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, n: x[:, :n] + len(Rows(x[:, :n])),
+        lambda x, n: x.new_zeros(len(Rows(x[:, :n])), 2) + x[0, 0],
+        lambda x, n: x[:, :n] * 2 if Rows(x[:, :n]) else x,
+        lambda x, n: x[:, :n] * 2 if len(Rows(x[:, :n])) > 1 else x,
+    ],
+)
+def test_the_length_of_an_object_is_a_size(f):
+    served(f, ROWS, NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [lambda x, n: x + len(FewerRows(x[:, :n])), lambda x, n: x * 2 if FewerRows(x[:, :n]) else x],
+)
+def test_a_size_below_zero_is_no_length(f):
+    compiled = oxyfuel.compile(f)
+    for n in NUMBERS:
+        expected, actual = run(f, ROWS, n), run(compiled, ROWS, n)
+        assert str(actual) == str(expected), n

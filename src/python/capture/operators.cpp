@@ -243,7 +243,9 @@ bool Objects::truth(py::handle o) {
     if (PyFunction_Check(found)) {
       py::object answer = numbers().read(calls().call(found, {borrow(p)}));
       const bool of_bool = method == names().bool_;
-      if (of_bool ? !PyBool_Check(answer.ptr()) : !is_length(answer))
+      const bool fits =
+          is_symbolic_int(answer) ? truth(compare(answer, py::int_(0), Py_GE)) : is_length(answer);
+      if (of_bool ? !PyBool_Check(answer.ptr()) : !fits)
         throw Break(BreakId::builtin_call, "an error of __bool__ or __len__");
       return truth(answer);
     }

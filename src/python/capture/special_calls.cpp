@@ -93,7 +93,7 @@ Meant length(Capture& c, py::handle callable, const py::object& o) {
   }
   if (PyObject* own = c.objects.special_method(o, names().len_)) {
     py::object length = c.calls.call(own, {o});
-    if (PyLong_CheckExact(length.ptr()) &&
+    if ((PyLong_CheckExact(length.ptr()) || is_symbolic_int(length)) &&
         c.objects.truth(c.objects.compare(length, py::int_(0), Py_GE)))
       return length;
     throw Break(BreakId::builtin_call, "a __len__ that is no length");
