@@ -1,4 +1,5 @@
-"""Upsampling, grid_sample, adaptive pooling and running extremes, compiled, against eager."""
+"""Upsampling, grid_sample, adaptive pooling, running extremes and draws of distributions, compiled,
+against eager."""
 
 from __future__ import annotations
 
@@ -220,3 +221,25 @@ def test_slices_that_are_no_circular_padding():
         return z, w
 
     check(f, torch.randn(4, 4), torch.randn(4, 4))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch._standard_gamma,
+        torch.poisson,
+        torch._sample_dirichlet,
+        lambda a: torch.binomial(a.round(), a / 2),
+        lambda a: torch._standard_gamma_grad(a, a),
+        lambda a: torch.distributions.Gamma(a, a).rsample(),
+    ],
+)
+def test_draws_of_distributions_in_every_layout(draw):
+    for x in layouts(torch.rand(2, 3, 4, 5) + 0.5):
+        results = []
+        for f in (draw, oxyfuel.compile(draw)):
+            torch.manual_seed(0)
+            results.append((f(x), torch.get_rng_state()))
+        assert torch.equal(results[0][0], results[1][0])
+        assert results[0][0].stride() == results[1][0].stride()
+        assert torch.equal(results[0][1], results[1][1])
