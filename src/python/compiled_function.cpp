@@ -220,6 +220,7 @@ struct Captures {
   struct End {
     size_t stop_at = SIZE_MAX;  // in front of this step
     int loop_left = -1;         // Break::loop
+    bool weak = false;          // Break::weak
     size_t break_at = SIZE_MAX;
   };
 
@@ -235,6 +236,7 @@ struct Captures {
       capture->graphs.hooks_late = hooks_late;
       capture->graphs.fullgraph = self->fullgraph;
       capture->frames.loop_left = end.loop_left;
+      capture->frames.meets_weak = end.weak;
       capture->numbers.reads_numbers = self->numbers_changed < kMostNumbers;
       capture->draws.looked_at = draws_looked_at;
       capture->draws.may_be_looked_at = self->draws_changed < kMostDraws;
@@ -309,13 +311,14 @@ struct Captures {
 };
 
 // Captures up to the latest of these places where the frames can be left; null where there is none.
-// `loop`: Break::loop.
-std::unique_ptr<Capture> capture_in_front(Captures& captures, std::vector<size_t> steps, int loop) {
+// `loop`, `weak`: those of the Break.
+std::unique_ptr<Capture> capture_in_front(Captures& captures, std::vector<size_t> steps,
+                                          int loop = -1, bool weak = false) {
   for (size_t i = 0; i < steps.size(); i++) {
     const size_t step = steps[i];
     std::unique_ptr<Capture> capture;
     try {
-      captures.run(capture, {.stop_at = step, .loop_left = loop});
+      captures.run(capture, {.stop_at = step, .loop_left = loop, .weak = weak});
       if (!capture->frames.left.empty()) return capture;
     } catch (const Break& b) {  // a value that cannot be had there
       if (b.id != BreakId::local_class && b.id != BreakId::functional_transform &&
@@ -405,7 +408,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
       return nullptr;
     }
     if (forbidden) say(self, "forbidden break", b.what(), b.stack);
-    auto in_front = capture_in_front(captures, b.steps, b.loop);
+    auto in_front = capture_in_front(captures, b.steps, b.loop, b.weak);
     captured = in_front != nullptr;
     entry->left_to_eager = !captured;
     if (captured) capture = std::move(in_front);
@@ -420,7 +423,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
       raised.what = cat("captured code raised what eager does not: ", e.what());
       return nullptr;
     }
-    auto in_front = capture_in_front(captures, capture->frames.steps_in_front_of_exception(), -1);
+    auto in_front = capture_in_front(captures, capture->frames.steps_in_front_of_exception());
     captured = in_front != nullptr;
     entry->raises = true;
     if (captured) capture = std::move(in_front);

@@ -244,9 +244,44 @@ def held_elsewhere(x):
     return x * (1 if r() is None else 2), held
 
 
+class KeepsWeakly:
+    def __init__(self):
+        self.data = {}
+
+    def __setitem__(self, key, value):
+        self.data[key] = LaterReference(value, None, key)
+
+
+class LaterReference(weakref.ref):
+    def __new__(cls, value, callback, key):
+        return weakref.ref.__new__(cls, value, callback)
+
+    def __init__(self, value, callback, key):
+        super().__init__(value, callback)
+
+
+def known_to_a_dict(x):
+    d, n = weakref.WeakValueDictionary(), Plain()
+    d["n"] = n
+    return x * (2 if "n" in d else 1), len(d), d["n"] is not None
+
+
+def known_to_its_methods(x):
+    d, n = KeepsWeakly(), Plain()
+    d["n"] = n
+    return x * (1 if d.data["n"]() is None else 2)
+
+
 @pytest.mark.parametrize(
     "f",
-    [dropped_behind_a_break, dropped_with_its_list, replaced, held_elsewhere],
+    [
+        dropped_behind_a_break,
+        dropped_with_its_list,
+        replaced,
+        held_elsewhere,
+        known_to_a_dict,
+        known_to_its_methods,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_a_weak_reference_tells_who_is_gone(f):

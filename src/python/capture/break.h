@@ -31,6 +31,7 @@ class Break : public std::runtime_error {
   // torch has raised on tensors without data: where eager raises too, that is the user's error.
   bool of_torch = false;
   int loop = -1;
+  bool weak = false;  // weak references are made
 };
 
 // Where captured code stood.

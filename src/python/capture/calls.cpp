@@ -296,6 +296,7 @@ py::object Calls::call_real(py::handle callable, const Arguments& args, const Ke
 
 py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
+  frames().meets_weak |= makes_weak_reference(callable);
   const bool direct = std::exchange(frames().direct, false);
   if (PyMethod_Check(p)) {
     args.insert(args.begin(), borrow(PyMethod_GET_SELF(p)));

@@ -142,6 +142,7 @@ void Frames::refuse_closed_end() const {
 // Where the code stands and what could be done there.
 void Frames::place(Break& b) const {
   b.stack = user_stack().frames();
+  b.weak = meets_weak;
   if (b.id != BreakId::frame_access && (b.id != BreakId::too_long || closed_ > 0))
     b.steps = places_to_stop();
   // The outermost loop of the innermost frame that a break stands in, if that frame can be left.
@@ -168,17 +169,15 @@ static bool has_hooks_known_weakly(PyObject* o) {
          PyType_IsSubtype(Py_TYPE(o), reinterpret_cast<PyTypeObject*>(module)) != 0;
 }
 
-// Whether a call of `weakref.ref` and the like comes next.
-bool Frames::makes_weak_reference() const {
+// `weakref.ref` and the like.
+bool makes_weak_reference(py::handle callable) {
   const auto is_reference_type = [](PyObject* o) {
     return o != nullptr && PyType_Check(o) &&
            PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(o), &_PyWeakref_RefType) != 0;
   };
-  if (frames_.empty()) return false;  // the code has returned
-  return std::ranges::any_of(frames_.back()->stack, [&](const py::object& o) {
-    if (!o || !PyCFunction_Check(o.ptr())) return is_reference_type(o.ptr());
-    return is_reference_type(PyCFunction_GET_SELF(o.ptr())) || module_of(o) == "_weakref";
-  });
+  PyObject* p = callable.ptr();
+  if (p == nullptr || !PyCFunction_Check(p)) return is_reference_type(p);
+  return is_reference_type(PyCFunction_GET_SELF(p)) || module_of(callable) == "_weakref";
 }
 
 // In Python before 3.13 a frame has one dict of them, which each call brings up to date.
@@ -218,7 +217,7 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
       values.push_back(o);
     }
   }
-  const bool shows_all = reads_own_frame(f.code), weak = makes_weak_reference();
+  const bool shows_all = reads_own_frame(f.code);
   for (int slot = 0; slot < slot_count(f.code); slot++) {
     const py::object& o = f.fast[static_cast<size_t>(slot)];
     if (!o) continue;
@@ -228,8 +227,8 @@ FrameState Frames::state_left(const TracedFrame& f, const std::vector<bool>& liv
     const bool lives = live[static_cast<size_t>(slot)] || is_cell(f.code, slot);
     const bool finalizer =
         shows_all || Py_TYPE(o.ptr())->tp_finalize != nullptr ||
-        (!is_tensor_object(o.ptr()) &&
-         (weak ? PyType_SUPPORTS_WEAKREFS(Py_TYPE(o.ptr())) : has_weak_references(o.ptr()))) ||
+        (!is_tensor_object(o.ptr()) && (meets_weak ? PyType_SUPPORTS_WEAKREFS(Py_TYPE(o.ptr()))
+                                                   : has_weak_references(o.ptr()))) ||
         ends_late(o.ptr()) || has_hooks_known_weakly(o.ptr()) ||
         iterators().reaches_unfinished(o.ptr());
     if (!lives && !finalizer) continue;

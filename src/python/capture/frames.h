@@ -129,6 +129,7 @@ class Frames : public Part {
 
   size_t break_at = SIZE_MAX;    // a step that breaks, for tests
   int loop_left = -1;            // Break::loop of the break in front of which the run stops
+  bool meets_weak = false;       // weak references are made in it, or behind it by what breaks
   std::vector<LeftFrame> left;   // outermost first; empty: the function returned
   bool handled_outside = false;  // the code around the call deals with an exception
   bool direct = false;           // of the frame that comes next
@@ -139,7 +140,6 @@ class Frames : public Part {
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
   void step(TracedFrame& frame);
   void make_cells(TracedFrame& frame);
-  bool makes_weak_reference() const;
   void refuse_existing(py::handle exception);
   [[noreturn]] void stop();
 

@@ -61,6 +61,7 @@ std::string module_of(py::handle callable);
 bool keeps_arguments(const std::string& name);
 void require_name(py::handle name);  // of an attribute
 bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth = 0);
+bool makes_weak_reference(py::handle callable);
 bool mentions_tensor(py::handle o);  // or an array
 Arguments held_by(py::handle o);     // what the collector finds in it
 bool mentions_array(py::handle o);
