@@ -152,7 +152,11 @@ bool asks_existing(PyFunctionObject* function, PyObject** parameters) {
   const auto* code = code_of(function);
   const char* name = PyUnicode_AsUTF8(code->co_name);
   if (name == nullptr) PyErr_Clear();
+  // A tensor's is its address.
+  static const py::object& of_tensor =
+      *new py::object(member_of<"torch", "Tensor">().attr("__hash__"));
   return name != nullptr && asking.contains(name) && PyEval_GetFrame() == refusal.from &&
+         reinterpret_cast<PyObject*>(function) != of_tensor.ptr() &&
          std::any_of(parameters, parameters + code->co_argcount,
                      [](PyObject* o) { return o != nullptr && refusal.rules->exists(o); });
 }

@@ -227,3 +227,85 @@ def test_an_inference_tensor_that_data_has_made_a_plain_one(backend):
         y, _ = run(x)
         gradients += torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(*gradients)
+
+
+META = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).to("meta")
+TIED = torch.nn.ModuleDict({"a": torch.nn.Linear(3, 3), "b": torch.nn.Linear(3, 3)}).to("meta")
+TIED.b.weight = TIED.a.weight
+TIED.forward = lambda x: TIED.b(TIED.a(x))
+
+
+def state_for(module):
+    return {
+        name: torch.linspace(-1, 1, t.numel()).view(t.shape).to(t.dtype)
+        for name, t in {**dict(module.named_parameters()), **dict(module.named_buffers())}.items()
+    }
+
+
+STATE = state_for(META)
+OF_TIED = state_for(TIED)
+STACKED = {name: torch.stack([t, t * 2]) for name, t in state_for(META[0]).items()}
+
+
+def skeleton(x, t):
+    return torch.func.functional_call(META, STATE, (x,))
+
+
+def tied_skeleton(x, t):
+    return torch.func.functional_call(TIED, OF_TIED, (x,))
+
+
+def ensemble(x, t):
+    call = lambda state, x: torch.func.functional_call(META[0], state, (x,))  # noqa: E731
+    return torch.func.vmap(call, in_dims=(0, None))(STACKED, x)
+
+
+def what_it_is(x, t):
+    return x + t.shape[0], t.dtype, t.device.type, t.is_meta, t.requires_grad
+
+
+def told_by_functions(x, t):
+    return torch.numel(t), torch.is_floating_point(t), torch.is_tensor(t), t.dim()
+
+
+def computed_with(x, t):
+    return (t * 2).shape, (t.T @ t).shape, x
+
+
+def among_others(x, t):
+    table = {t: 1, x: 2}
+    return table[t], t in table, META[0].weight in table, [u is t for u in (x, t)]
+
+
+def handed_on(x, t):
+    return {"t": t}, x + 1
+
+
+@pytest.mark.parametrize("f", [skeleton, tied_skeleton, ensemble, what_it_is, handed_on])
+def test_tensors_without_data_in_a_graph(f):
+    check_tensors_without_data(f)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("f", [told_by_functions, computed_with, among_others])
+def test_tensors_without_data(f):
+    check_tensors_without_data(f)
+
+
+def check_tensors_without_data(f):
+    compiled = oxyfuel.compile(f)
+    given = (
+        torch.ones(2, 3, device="meta"),
+        torch.ones(3, 3, device="meta", dtype=torch.int32),
+        torch.ones(3, 3),
+        META[0].weight,
+    )
+    for t in given + given:
+        x = torch.arange(12.0).view(4, 3)
+        expected, actual = f(x, t), compiled(x, t)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(actual, expected)
+        else:
+            assert str(actual) == str(expected)
+        if f is handed_on:
+            assert actual[0]["t"] is t

@@ -290,6 +290,15 @@ const Source& Heap::root_of(SourceId source) const {
   return sources[source];
 }
 
+// A tensor without data is an object that is carried about (the skeleton of functional_call): no
+// graph computes with it.
+static bool is_on_meta(PyObject* tensor) {
+  const at::Tensor& t = THPVariable_Unpack(tensor);
+  return t.is_meta() && t.layout() == at::kStrided &&
+         (THPVariable_CheckExact(tensor) ||
+          Py_TYPE(tensor) == as_type(member_of<"torch.nn", "Parameter">()));
+}
+
 py::object Heap::wrap(py::handle real, SourceId source) {
   const Takes takes = std::exchange(numbers().takes, Takes::Read);
   if (!source.valid()) return borrow(real);
@@ -307,7 +316,7 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       (takes == Takes::Deferred || (takes == Takes::Varying && numbers().is_varying(source))))
     return numbers().deferred_number(real, source);
   py::object out = borrow(p);
-  if (is_tensor_object(p)) {
+  if (is_tensor_object(p) && !is_on_meta(p)) {
     out = wrap_tensor(real, source);
   } else if (const py::object symbolic = sizes().number(real, source)) {
     out = symbolic;
@@ -332,6 +341,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       for (py::handle item : py::list(out)) guard_key(wrap_held(item));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
+    if (is_tensor_object(p))
+      guard(GuardKind::IdIs, sources.attribute(source, py::str("is_meta")), py::bool_(true));
     if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
     Tracked& k = tracked_[p];
     if (!k.source.valid()) {
@@ -810,7 +821,8 @@ py::object Heap::id_of(const py::object& o) {
 void Heap::guard_key(py::handle o, int depth) {
   constexpr int kMaxDepth = 50;
   PyObject* p = o.ptr();
-  if (is_one_for_all(o) || is_array(o) || is_tensor_object(p) || are_keys_.contains(p)) return;
+  if (is_one_for_all(o) || is_array(o) || are_keys_.contains(p)) return;
+  if (is_tensor_object(p) && !exists(o)) return;
   if (depth > kMaxDepth)
     throw Break(BreakId::builtin_call, "keys that lie in each other too deeply");
   const auto guard_part = [&](const char* name) { guard_key(o.attr(name), depth + 1); };

@@ -468,7 +468,8 @@ py::object Objects::contains(py::handle container, py::handle item_given, bool g
     throw Break(BreakId::builtin_on_existing, "a ", Py_TYPE(container.ptr())->tp_name);
   // Tensors are hashed and found by their identity.
   const bool hashes = PyDict_Check(inside.ptr()) || PyAnySet_Check(inside.ptr());
-  const bool by_identity = hashes && heap().is_tensor(item);
+  const bool by_identity =
+      hashes && is_tensor_object(item.ptr()) && (heap().is_tensor(item) || heap().exists(item));
   if (!by_identity && (mentions_tensor(item) || (!hashes && mentions_tensor(inside)))) {
     if (PyTuple_Check(inside.ptr()) || PyList_Check(inside.ptr()) || is_deque(inside) ||
         PyDictValues_Check(inside.ptr()))

@@ -251,6 +251,12 @@ void Calls::set_gradient(py::handle tensor, py::handle value) {
 // An answer of torch's about itself, which becomes a constant; what keeps it true is guarded.
 py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::handle callable,
                             const Arguments& args, const Keywords& kwargs) {
+  const auto is_elsewhere = [this](const py::object& a) {
+    return is_tensor_object(a.ptr()) && !heap().is_tensor(a);
+  };
+  if (std::ranges::any_of(args, is_elsewhere) ||
+      std::ranges::any_of(kwargs, is_elsewhere, &Keywords::value_type::second))
+    throw Break(BreakId::torch_call, name, " of a tensor that no graph has");
   Arguments given = arrays().with_numbers(name, args);
   py::object answer = call_real(callable, given, kwargs);
   for (const auto& [key, value] : kwargs) given.push_back(value);
