@@ -334,3 +334,25 @@ def test_draws_that_only_meet_tensors_have_one_capture():
     for _ in range(10):
         compiled(m, X)
     assert oxyfuel.stats()["recompiles"] == before
+
+
+def by_a_seed(m, x, seed):
+    m.torch.manual_seed(seed)
+    return x * torch.rand(12, generator=m.torch) + torch.rand(seed, generator=m.torch).sum()
+
+
+def by_the_seed(m, x, seed):
+    torch.manual_seed(seed)
+    return x * torch.rand(12), np.random.RandomState(seed).rand()
+
+
+@pytest.mark.parametrize("f", [by_a_seed, by_the_seed])
+def test_a_seed_that_varies_leaves_sizes_symbols(f):
+    compiled, outcomes = oxyfuel.compile(f), []
+    for run in (f, compiled):
+        torch.manual_seed(0)
+        m = Noise()
+        out = [run(m, X[:rows], seed) for rows, seed in ((2, 1), (3, 2), (4, 2), (1, 2), (3, 3))]
+        outcomes.append((out, m.states()[2], m.states()[5]))
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+    assert oxyfuel.stats()["static_captures"] == oxyfuel.stats()["fallbacks"] == 0

@@ -72,7 +72,7 @@ void RandomDraws::note_look(SourceId source) const {
 Draws RandomDraws::taken() const { return {draws_, arguments_, heap().sources, heap().guards}; }
 
 py::object RandomDraws::plain_argument(const std::string& name, const py::object& o) {
-  const py::object out = heap().deep_contents(numbers().read(o));
+  const py::object out = heap().deep_contents(with_numbers(numbers().read(o)));
   const bool plain = !mentions(
       out,
       [](py::handle p) {
