@@ -52,7 +52,8 @@ def stats() -> dict[str, Any]:
     - ``graph_breaks``: places where a graph ended early; ``recompiles``: captured again for other
       arguments; ``static_captures``: functions whose sizes are numbers although they vary, since
       they cannot be symbols (log ``dynamic``); ``unmet_checks``: calls that ran in eager since
-      sizes or numbers of data were others than the graph is for; ``thaws``: plans dropped since a
+      sizes or numbers of data were others than the graph is for, or an op raised on the data what
+      the code handles; ``thaws``: plans dropped since a
       parameter that they took as a constant has changed
     - ``pool_bytes``, ``pool_live_bytes``: memory for large outputs, idle and in use
     """

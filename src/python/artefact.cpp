@@ -166,7 +166,8 @@ bool RunnableGraph::run_plan(std::span<PyObject* const> inputs, OutputObjects& o
   bridge::Outputs tensors;
   std::string reason;
   if (!run_executable(plan.executable, given, tensors, reason, !brief)) {
-    const bool relied = reason.starts_with(bridge::kReliedOn);
+    const bool relied = reason.starts_with(bridge::kReliedOn) ||
+                        (ir_->handles_errors && reason.starts_with(bridge::kRaised));
     why = {relied ? "relied" : "failed graph", std::move(reason)};
     return false;
   }

@@ -51,6 +51,8 @@ struct TorchIr : TorchHost {
   std::vector<bool> module_state;
   // By input: whether it is a tensor that holds a number of Python's. May be shorter.
   std::vector<bool> runtime_numbers;
+  // Whether the code that it was captured from handles what an op of it raises.
+  bool handles_errors = false;
   // The code that it was captured from, or null.
   py::object code;
   // The symbols in the types of its values, where a recording put them there.

@@ -28,6 +28,11 @@ using OutputKind = PlanOutput::Kind;
 
 namespace {
 
+void check_status(int status, std::string_view kernel) {
+  if (status != 0)
+    throw InternalError(cat(kRaised, "kernel ", kernel, " stopped with status ", status));
+}
+
 // What ran above the recorder has been recorded; the ops run below it.
 constexpr c10::DispatchKeySet kRecordedAbove =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
@@ -287,6 +292,9 @@ bool Executable::run_plan(std::span<const Input> inputs, Outputs& outputs, std::
     ok = true;
   } catch (const Interrupted&) {
     interrupt = std::current_exception();
+  } catch (const c10::Error& e) {
+    reason = cat(kRaised, e.what_without_backtrace());
+    if (thrown != nullptr) *thrown = std::current_exception();
   } catch (const std::exception& e) {
     reason = e.what();
     if (thrown != nullptr) *thrown = std::current_exception();
@@ -473,7 +481,7 @@ void Executable::execute(Call& c) {
       }
     }
     const int status = device_.finish(c.queue);
-    OXY_CHECK(status == 0, "a kernel stopped with status ", status);
+    check_status(status, "at the end");
     for (uint32_t b : temporaries_) c.lease.tensors[b].reset();
     if (first_write_ == steps_.size()) prepare_results(c, steps_.size());
     for (const auto& [from, room] : c.late) fill_room(room, from);
@@ -540,7 +548,7 @@ void Executable::make_scratch(Call& c) const {
 
 void Executable::run_sizes(Call& c, const BoundSizes& sizes) {
   const int status = sizes.numbers().empty() ? 0 : device_.finish(c.queue);
-  OXY_CHECK(status == 0, "a kernel stopped with status ", status);
+  check_status(status, "at the end");
   sizes.update(c.lease.tensors, *c.lease.varying);
   for (uint32_t b : sizes.made()) make_output(c, b);
   for (uint32_t b : sizes.views())
@@ -576,7 +584,7 @@ void Executable::run_kernel(Call& c, const runtime::BoundLaunch& l) const {
   } else {
     status = launch_fenced(lease, l);
   }
-  OXY_CHECK(status == 0, "kernel ", plan_.kernels[l.kernel].name, " stopped with status ", status);
+  check_status(status, plan_.kernels[l.kernel].name);
 }
 
 void Executable::run_extern(Call& c, uint32_t number) {

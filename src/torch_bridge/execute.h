@@ -43,6 +43,8 @@ void set_interrupt_poll(InterruptPoll poll);
 // How the reason of a run begins that met what its plan relies on not to happen: a check of the
 // user's that does not hold, or a size of data that the graph is not for. Eager says what it is.
 inline constexpr std::string_view kReliedOn = "the graph relies on ";
+// The same of one in which an op has raised, or a kernel has met a number that it does not take.
+inline constexpr std::string_view kRaised = "an op raises: ";
 
 // A run that failed when inputs had been written: doing it again in eager would write them twice.
 class PartlyWritten : public InternalError {

@@ -223,3 +223,62 @@ def test_a_product_of_two_dtypes_that_nothing_reads(name):
     for run in (f, oxyfuel.compile(f)):
         with pytest.raises(RuntimeError, match="dtype|type"):
             run(a, *given)
+
+
+def decomposed(x, i):
+    for jitter in (0.0, 10.0):
+        try:
+            return torch.linalg.cholesky(x @ x.T - i[0] + jitter * torch.eye(3)), jitter
+        except RuntimeError as error:
+            message = str(error)
+    return message
+
+
+def taken(x, i):
+    try:
+        return x[i] * 2
+    except IndexError as error:
+        return x.sum(), str(error)
+
+
+def taken_in_a_call(x, i):
+    def take(x):
+        return torch.gather(x, 0, i[:, None])
+
+    try:
+        with torch.no_grad():
+            return take(x)
+    except (IndexError, RuntimeError):
+        return x - 1
+
+
+def divided(x, i):
+    try:
+        return 6 // i
+    except ZeroDivisionError as error:
+        return str(error)
+    except RuntimeError as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("f", [decomposed, taken, taken_in_a_call, divided])
+def test_errors_of_data_that_the_code_handles(f):
+    compiled = oxyfuel.compile(f)
+    x = torch.eye(3)
+    given = torch.tensor([[1, 2], [9, 1], [0, 1], [1, 1], [9, 9]])
+    for i in given:
+        expected, actual = f(x, i), compiled(x, i)
+        assert str(actual) == str(expected)
+    stats = oxyfuel.stats()
+    assert stats["fallbacks"] == 0 and stats["unmet_checks"] > 0
+
+
+def test_errors_of_data_that_nobody_handles_are_eagers():
+    compiled = oxyfuel.compile(lambda x, i: x[i] * 2)
+    for i in (1, 9, 1):
+        if i == 1:
+            assert compiled(torch.eye(3), torch.tensor([i])).sum() == 2
+            continue
+        with pytest.raises(IndexError):
+            compiled(torch.eye(3), torch.tensor([i]))
+    assert oxyfuel.stats()["unmet_checks"] == 0
