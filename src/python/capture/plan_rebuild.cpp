@@ -487,13 +487,13 @@ void Graphs::finish(std::span<const py::object> values) {
   if (!frames().left.empty() || !calls().error_on_break.value_or(fullgraph)) {
     refuse_views(plan.output_tensors);
     refuse_saved_data(plan.output_tensors);
+    refuse_led_to(plan.output_tensors);
   }
   std::vector<at::Tensor> seen = plan.output_tensors;
   std::erase_if(seen, [&](const at::Tensor& t) {
     return plan.only_hooked.contains(t.unsafeGetTensorImpl());
   });
   refuse_copies(seen);
-  refuse_led_to(plan.output_tensors);
   restore_leaves(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();
