@@ -279,6 +279,46 @@ def test_a_batch_of_gradients_that_are_computed_in_another_layout(f):
     torch.testing.assert_close(gradients(oxyfuel.compile(f)), gradients(f))
 
 
+def of_a_step(x, w):
+    z = x + 1
+    (g,) = torch.autograd.grad((z @ w).sin().sum(), z, create_graph=True)
+    return g.pow(2).sum() + z.sum()
+
+
+def of_steps(x, w):
+    z = x + 1
+    for _ in range(2):
+        z = z - 0.1 * torch.autograd.grad((z**2 @ w).sum(), z, create_graph=True)[0]
+    return z.sum()
+
+
+def of_a_made_leaf(x, w):
+    z = (x + 1).detach().requires_grad_()
+    (g,) = torch.autograd.grad((z * x).sin().sum(), z, create_graph=True)
+    return (g * x).sum()
+
+
+def of_a_row(x, w):
+    row = x[0]
+    (g,) = torch.autograd.grad((x.sin() * row).sum(), row, create_graph=True)
+    return g.pow(2).sum()
+
+
+@pytest.mark.parametrize("f", [of_a_step, of_steps, of_a_made_leaf, of_a_row])
+def test_gradients_by_what_the_code_has_computed_of_inputs_with_a_history(f):
+    def step(f):
+        x, w = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_(), torch.eye(3).requires_grad_()
+        f(x * w.detach() * 2, w).backward()
+        return x.grad, w.grad
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for _ in range(2):
+        for actual, expected in zip(step(compiled), step(f), strict=True):
+            assert (actual is None) == (expected is None)
+            if expected is not None:
+                torch.testing.assert_close(actual, expected)
+
+
 def test_an_empty_batch_of_gradients():
     def f(x):
         return torch.autograd.grad(x.sin(), x, torch.zeros(0, 3), is_grads_batched=True)

@@ -239,8 +239,14 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   if (std::ranges::count_if(wanted, is_input) > 1 &&
       std::ranges::any_of(wanted, [](const Node* n) { return is_entrance(*n); }))
     throw Break(BreakId::torch_call, "gradients by an input that was computed, and by another one");
+  std::unordered_set<const Node*> made;
+  for (const auto& [leaf, how] : made_leaves_)
+    made.insert(engine::impl::gradient_edge(THPVariable_Unpack(leaf)).function.get());
+  // What the code has made is not behind what was computed before.
+  const bool goes_on =
+      std::ranges::any_of(wanted, [&](const Node* n) { return is_input(n) && !made.contains(n); });
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
-    if (is_entrance(*node) && !wanted.contains(node.get()))
+    if (goes_on && is_entrance(*node) && !wanted.contains(node.get()))
       throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
     if (bridge::gives_complex_vectors(*node))
       throw Break(BreakId::torch_call, "a gradient of complex vectors");
