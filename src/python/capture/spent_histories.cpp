@@ -126,15 +126,17 @@ PyObject* spend_history(PyObject*, PyObject* args) {
 
 }  // namespace
 
-// Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some.
+// Notes what a backward from `roots` runs and frees; by `inputs` alone, where there are some: what
+// leads to them.
 void Graphs::spend(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
-  std::unordered_set<Node*> needed;
+  std::unordered_set<Node*> wanted, leading;
   for (const at::Tensor& t : inputs)
-    if (t.requires_grad()) needed.insert(engine::impl::gradient_edge(t).function.get());
+    if (t.requires_grad()) wanted.insert(engine::impl::gradient_edge(t).function.get());
   for (const c10::intrusive_ptr<Node>& node : nodes_behind(roots)) {
     for (const engine::Edge& e : node->next_edges())
-      if (needed.contains(e.function.get())) needed.insert(node.get());
-    const bool runs = inputs.empty() || needed.contains(node.get());
+      if (wanted.contains(e.function.get()) || leading.contains(e.function.get()))
+        leading.insert(node.get());
+    const bool runs = inputs.empty() || leading.contains(node.get());
     if (runs && !is_accumulation(*node) && !is_entrance(*node)) spent_.emplace(node.get(), node);
   }
 }
