@@ -116,6 +116,16 @@ def trained_batch_norm(x):
 LAYOUTS = {
     "aten._linalg_svd.default": each(torch.linalg.svd, forms(torch.rand(3, 4, 5))),
     "aten.linalg_eig.default": each(torch.linalg.eig, forms(torch.rand(3, 4, 4))),
+    "aten.addr.default": [
+        (given(torch.addr, beta=beta), x, torch.rand(8)[::2], torch.rand(5))
+        for beta in (0, 2)
+        for x in (
+            torch.rand(4, 5),
+            torch.rand(5, 4).t(),
+            torch.rand(8, 10)[::2, ::2],
+            torch.rand(5),
+        )
+    ],
     "aten.nonzero_static.default": each(lambda x: torch.nonzero_static(x, size=7), images()),
     "aten.normal.Tensor_Tensor": each(lambda x: torch.normal(x, x), images()),
     "aten.normal.Tensor_float": each(lambda x: torch.normal(x, 2.0), images()),
