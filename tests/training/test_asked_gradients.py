@@ -319,6 +319,19 @@ def test_gradients_by_what_the_code_has_computed_of_inputs_with_a_history(f):
                 torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("by", [(1,), (0, 1), (1, 2)])
+def test_a_gradient_by_leaves_of_the_code_that_nothing_leads_to(by):
+    def f(x):
+        leaves = [x.detach().clone().requires_grad_() for _ in range(3)]
+        return torch.autograd.grad(
+            leaves[0].sin().sum(), [leaves[i] for i in by], allow_unused=True
+        )
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for _ in range(2):
+        assert str(compiled(torch.ones(3))) == str(f(torch.ones(3)))
+
+
 def by_itself(x):
     z = x * 2
     (g,) = torch.autograd.grad(z.exp().sum(), z)

@@ -231,17 +231,20 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   if (!outputs || !inputs || inner_ != nullptr)
     throw Break(BreakId::torch_call, "torch.autograd.grad");
   const std::vector<at::Tensor> roots = tensors_given(outputs), by = tensors_given(inputs);
+  std::vector<c10::intrusive_ptr<Node>> kept_nodes;  // a leaf's that nothing leads to dies else
+  const auto node_of = [&](const at::Tensor& t) {
+    return kept_nodes.emplace_back(engine::impl::gradient_edge(t).function).get();
+  };
   std::unordered_set<Node*> wanted;
   for (const at::Tensor& t : by)  // torch refuses the others
-    if (t.requires_grad()) wanted.insert(engine::impl::gradient_edge(t).function.get());
+    if (t.requires_grad()) wanted.insert(node_of(t));
   // One may be behind the other in front of the call.
   const auto is_input = [](const Node* n) { return is_entrance(*n) || is_accumulation(*n); };
   if (std::ranges::count_if(wanted, is_input) > 1 &&
       std::ranges::any_of(wanted, [](const Node* n) { return is_entrance(*n); }))
     throw Break(BreakId::torch_call, "gradients by an input that was computed, and by another one");
   std::unordered_set<const Node*> made;
-  for (const auto& [leaf, how] : made_leaves_)
-    made.insert(engine::impl::gradient_edge(THPVariable_Unpack(leaf)).function.get());
+  for (const auto& [leaf, how] : made_leaves_) made.insert(node_of(THPVariable_Unpack(leaf)));
   // What the code has made is not behind what was computed before.
   const bool goes_on =
       std::ranges::any_of(wanted, [&](const Node* n) { return is_input(n) && !made.contains(n); });

@@ -179,12 +179,12 @@ std::optional<SpentResult> Graphs::find_spent(const at::Tensor& t, bool cuts) {
   for (const auto& [real, fake] : heap().fakes()) {
     const at::Tensor& input = THPVariable_Unpack(fake.ptr());
     if (!input.requires_grad()) continue;
-    Node* node = engine::impl::gradient_edge(input).function.get();
+    const auto node = engine::impl::gradient_edge(input).function;
     if (!is_accumulation(*node) && !is_entrance(*node)) continue;  // it was written
-    if (behind_spent.contains(node))
+    if (behind_spent.contains(node.get()))
       inputs.emplace_back(heap().tracked(fake)->source, fake);
     else
-      out.has_history |= live.contains(node);
+      out.has_history |= live.contains(node.get());
   }
   std::ranges::sort(inputs, {}, [](const auto& input) { return input.first.index; });
   for (auto& [source, fake] : inputs) out.inputs.push_back(std::move(fake));
