@@ -84,7 +84,6 @@ struct Artefact {
   std::optional<BrokenCall> broken;  // where the roots of `rebuild` are the values of left frames
   bool eager = true;                 // nothing was captured
   bool left_to_eager = false;        // because of a break; what it calls is compiled
-  bool in_try = false;               // the code may deal with what an op raises
   bool raises = false;               // the call ends in an exception of the captured code
 
   // Whether it is for a call like this; then `fetched` has what run() takes, and `before` how

@@ -188,7 +188,6 @@ PyObject* run_artefact(const Call& c, Artefact& a, Hit& hit, BoundArguments& bou
   }
   if (!ran) {
     auto result = owned(eager());
-    if (a.in_try && why.kind == "failed graph") why.kind = "relied";
     if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
     return result.release().ptr();
   }
@@ -348,7 +347,6 @@ void say_bytecode(CompiledFunction* self, const Artefact& entry) {
 void fill(CompiledFunction* self, Artefact& entry, Capture& capture) {
   entry.rebuild = std::move(capture.graphs.rebuild);
   entry.modes_after = capture.graphs.modes_after;
-  entry.in_try = capture.graphs.is_in_try();
   entry.numbers = std::move(capture.graphs.number_inputs);
   const auto& order = capture.graphs.ir->graph.order();
   const bool calls = std::ranges::any_of(order, [&](ir::NodeId n) {

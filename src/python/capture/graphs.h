@@ -116,7 +116,6 @@ class Graphs : public Part {
   void refuse_wrapped(const at::Tensor& t) const;
 
   bridge::Recorder& recorder() { return *recorder_; }
-  bool is_in_try() const { return in_try_; }    // Artefact::in_try
   InnerGraph* inner() const { return inner_; }  // the graph that ops go to; null: the outermost
 
   std::shared_ptr<TorchIr> ir = std::make_shared<TorchIr>();  // its result: a tuple of tensors
@@ -335,7 +334,6 @@ class Graphs : public Part {
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::unique_ptr<bridge::Recorder> recorder_;
   const GlobalState state_;  // in front
-  bool in_try_ = false;
   bool recorded_all_ = true;         // every op that was heard belongs to a node of `ir`
   TorchModes graph_modes_;           // at the graph's end so far
   std::vector<Autocast> autocasts_;  // that the graph stands in

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "python/capture/plan_rebuild.h"
-#include "python/cpython/opcodes.h"
 #include "python/guards/guard_walk.h"
 #include "python/inner_frames.h"
 #include "python/replay.h"
@@ -33,20 +32,6 @@ bool is_pointwise(std::string_view name) {
     return all;
   }();
   return names.contains(name.substr(name.rfind('.') + 1));
-}
-
-// Whether some frame handles exceptions of where it stands, other than the end of a `with`.
-bool handle_errors(const std::vector<TracedFrame*>& frames) {
-  return std::ranges::any_of(frames, [](const TracedFrame* f) {
-    if (f->next == 0) return false;
-    const auto& code = f->bytecode->instructions;
-    for (const auto* range = f->bytecode->range_at(f->next - 1); range != nullptr;
-         range = f->bytecode->range_at(static_cast<size_t>(range->target))) {
-      const auto at = static_cast<size_t>(range->target);
-      if (code[at].op != WITH_EXCEPT_START && code[at + 1].op != WITH_EXCEPT_START) return true;
-    }
-    return false;
-  });
 }
 
 // What is given as out=.
@@ -172,12 +157,11 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   }
   const StackIds stack = stack_ids(frames().user_stack());
   node.stack = stack.torch;
-  ir->handles_errors = ir->handles_errors || handle_errors(frames().stack());
   if (kind == ir::NodeKind::CallFunction) ir_now().bound_of(node.id) = borrow(callable);
   const ir::NodeId id = node.id;
   recorder_now().set_position(stack.aten, id);
   const bool in_try = frames().is_in_try();
-  in_try_ |= in_try;
+  ir->handles_errors |= in_try;
   recorder_now().set_in_try(in_try);
   recorder_now().expect_write(name, named.contains("out"));
   expect_op(recorder_now(), name);
