@@ -245,7 +245,6 @@ class Graphs : public Part {
   void keep_retained();
   void keep_data();
   void refuse_data() const;
-  void refuse_saved_data(const std::vector<at::Tensor>& outputs) const;
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
@@ -333,7 +332,7 @@ class Graphs : public Part {
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id
   std::unique_ptr<bridge::Recorder> recorder_;
-  const GlobalState state_;  // in front
+  const GlobalState state_;          // in front
   bool recorded_all_ = true;         // every op that was heard belongs to a node of `ir`
   TorchModes graph_modes_;           // at the graph's end so far
   std::vector<Autocast> autocasts_;  // that the graph stands in

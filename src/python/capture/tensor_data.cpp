@@ -11,12 +11,6 @@
 
 namespace oxy::python {
 
-static const py::object& set_data_function() {
-  static const py::object& function =
-      *new py::object(own_function("oxyfuel.gradients", "set_data"));
-  return function;
-}
-
 void Calls::set_data(py::handle tensor, py::handle value) {
   if (value.is(tensor)) return;  // as Module.to assigns what has been there before
   auto refuse = [] { throw Break(BreakId::tensor_attribute, "assignment to data"); };
@@ -44,7 +38,9 @@ void Graphs::give_data(const py::object& tensor, const py::object& value) {
     data_given_.push_back({tensor, t.storage(), t.storage_offset(), frames().here()});
     recorder_->keep_memory(t);
   }
-  record(ir::NodeKind::CallFunction, "", set_data_function(), {tensor, value}, {});
+  static const py::object& function =
+      *new py::object(own_function("oxyfuel.gradients", "set_data"));
+  record(ir::NodeKind::CallFunction, "", function, {tensor, value}, {});
 }
 
 // What inputs have in the end.
@@ -55,27 +51,8 @@ void Graphs::keep_data() {
         (t.storage().is_alias_of(d.memory) && t.storage_offset() == d.offset))
       continue;
     const py::object data = calls().tensor_attr(d.tensor, py::str("data"));
-    calls().call_behind(set_data_function(), {d.tensor, data});
+    calls().call_behind(own_function("oxyfuel.gradients", "set_data"), {d.tensor, data});
   }
-}
-
-// Autograd has saved the input itself, whose data may be another one in front of the backward; a
-// graph saves memory that it was given, or had.
-void Graphs::refuse_saved_data(const std::vector<at::Tensor>& outputs) const {
-  if (data_given_.empty() ||
-      std::ranges::none_of(outputs, [](const at::Tensor& t) { return t.requires_grad(); }))
-    return;
-  std::unordered_set<uint32_t> read;  // values
-  for (const ir::NodeId id : ir->graph.order()) {
-    const ir::Node& n = ir->graph.node(id);
-    if (!n.dead && n.kind != ir::NodeKind::Input && n.target != "detach" &&
-        !ir->bound_of(id).is(set_data_function()))
-      ir::for_each_value(n, [&](ir::ValueId v) { read.insert(v.index); });
-  }
-  for (const DataGiven& d : data_given_)
-    if (const Tracked& k = *heap().tracked(d.tensor);
-        k.source.valid() && k.value && read.contains(k.value->index))
-      d.place.refuse(BreakId::tensor_attribute, "assignment to data");
 }
 
 // Who replays the graph would not know what the inputs came with.
