@@ -133,11 +133,6 @@ LAYOUTS = {
     "aten.pow.Scalar": each(lambda x: 2**x, [x.to(torch.complex64) for x in images()]),
     "aten.isin.Tensor_Tensor": each(lambda x: torch.isin(x, x), images()),
     "aten.isin.Tensor_Scalar": each(lambda x: torch.isin(x, 1.0), images()),
-    "aten.addr.default": [
-        (given(torch.addr, beta=beta), m, torch.rand(3), torch.rand(4))
-        for m in [*forms(torch.rand(3, 4))[:-1], torch.rand(4), torch.rand(3, 1)]
-        for beta in (0, 1)
-    ],
     "aten.convolution.default": list(convolutions()),
     "aten.roll.default": [
         (given(torch.roll, shifts=s, dims=d), x)
