@@ -292,6 +292,8 @@ void leave_whole(PyObject* code) {
   if (left_whole().insert(code).second) Py_INCREF(code);
 }
 
+bool is_library_code(PyCodeObject* code) { return of_file<is_library>(code->co_filename); }
+
 bool is_disabled(PyFunctionObject* function) {
   if (function->func_dict == nullptr) return false;
   for (const char* mark :

@@ -32,6 +32,9 @@ class FrameCompiler {
 // Marked by oxyfuel.disable or torch.compiler.disable, or what torch.compile has made.
 bool is_disabled(PyFunctionObject* function);
 
+// Code of the standard library, of torch and of Oxyfuel, or made by them.
+bool is_library_code(PyCodeObject* code);
+
 // Functions of this code run in eager, with all that they call.
 void leave_whole(PyObject* code);
 

@@ -150,8 +150,9 @@ void Frames::make_cells(TracedFrame& f) {
 }
 
 bool Frames::is_in_try() const {
-  return std::ranges::any_of(
-      frames_, [](const TracedFrame* f) { return f->next > 0 && may_deal_with(*f, f->next - 1); });
+  return std::ranges::any_of(frames_, [](const TracedFrame* f) {
+    return f->next > 0 && !is_library_code(f->code) && may_deal_with(*f, f->next - 1);
+  });
 }
 
 void Frames::begin(size_t stop_at) {
