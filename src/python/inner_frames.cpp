@@ -136,8 +136,8 @@ bool is_signal_handler(PyFunctionObject* function) {
 }
 
 bool is_refused(PyFunctionObject* function) {
-  const auto* code = code_of(function);
-  return !of_file<is_library>(code->co_filename) &&
+  auto* code = code_of(function);
+  return !is_library_code(code) &&
          PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
          !is_signal_handler(function);
 }
