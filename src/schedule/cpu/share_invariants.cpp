@@ -79,7 +79,8 @@ class InvariantSharer {
     const int64_t n = factor(loop);
     const auto runs = [&](const For* f) { return sym::contains(f->size, loop.var); };
     if (n == 1 || std::any_of(nest_.begin(), nest_.end(), runs)) return 0;
-    if (loop.kind == ForKind::Parallel && iterations_left(n) < 2 * threads_) return 0;
+    const bool leaves_too_few = threads_ > 1 && parallel_iterations() / n < 2 * threads_;
+    if (loop.kind == ForKind::Parallel && leaves_too_few) return 0;
     const std::vector<bool> dependent = dependents(i);
     int64_t shared = 0, own = 0;
     size_t statements = 0;
@@ -97,11 +98,11 @@ class InvariantSharer {
     return possible && pays ? shared : 0;
   }
 
-  int64_t iterations_left(int64_t n) const {
+  int64_t parallel_iterations() const {
     int64_t all = 1;
     for (const For* f : nest_)
       if (f->kind == ForKind::Parallel) all *= count_of(f->size);
-    return threads_ > 1 ? all / n : 2 * threads_;
+    return all;
   }
 
   void jam(size_t i) {
