@@ -1,6 +1,7 @@
 // Value numbering, constant folding and identities on the way into a loop body.
 #include "loops/body_writer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -12,6 +13,13 @@ namespace {
 
 bool has_effect(LoopOp op) {
   return op == LoopOp::Store || op == LoopOp::StoreAdd || op == LoopOp::Check;
+}
+
+// What its operands alone decide, and may be computed of operands that no call has.
+bool is_function(const Inst& i) {
+  if (ops::class_of(i.op) == ops::LoopClass::Special)
+    return i.op == LoopOp::Where || i.op == LoopOp::Cast;
+  return ir::is_floating(i.dtype) || i.dtype == DType::B8;
 }
 
 bool is_number_op(LoopOp op) {
@@ -90,6 +98,12 @@ bool BodyWriter::exact_in(uint32_t id, DType half) const {
 std::optional<uint32_t> BodyWriter::fold_cast(const Inst& inst) {
   const Inst from = body_[inst.args[0]];
   if (from.dtype == inst.dtype) return inst.args[0];
+  // All numbers hold 0 and 1.
+  if (from.op == LoopOp::Cast && body_[from.args[0]].dtype == DType::B8) {
+    Inst direct = inst;
+    direct.args = from.args;
+    return emit(std::move(direct));
+  }
   if (from.op == LoopOp::Const && ir::is_floating(inst.dtype)) {
     if (ir::is_floating(from.dtype)) return emit_const(from.number, inst.dtype);
     if (std::abs(from.integer) < (int64_t{1} << 24))
@@ -115,8 +129,59 @@ std::optional<uint32_t> BodyWriter::fold_constants(const Inst& inst) {
   return emit_const(r, inst.dtype);
 }
 
+bool BodyWriter::is_invariant(uint32_t id) {
+  for (size_t k = invariant_.size(); k <= id; ++k) {
+    const Inst& i = body_[k];
+    const auto known = [&](uint32_t a) { return invariant_[a]; };
+    invariant_.push_back(i.op == LoopOp::Const ||
+                         (is_function(i) && std::ranges::all_of(i.args, known)));
+  }
+  return invariant_[id];
+}
+
+std::optional<BodyWriter::TwoValued> BodyWriter::two_valued(uint32_t id) {
+  const Inst i = body_[id];
+  if (i.op == LoopOp::Cast && body_[i.args[0]].dtype == DType::B8)
+    return TwoValued{i.args[0], emit_const(1, i.dtype), emit_const(0, i.dtype)};
+  if (i.op == LoopOp::Where && is_invariant(i.args[1]) && is_invariant(i.args[2]))
+    return TwoValued{i.args[0], i.args[1], i.args[2]};
+  return std::nullopt;
+}
+
+// A function of what one mask decides is computed for both of its values, in front of the loop.
+std::optional<uint32_t> BodyWriter::fold_function(const Inst& inst) {
+  std::optional<uint32_t> mask;
+  for (uint32_t a : inst.args)
+    if (auto two = is_invariant(a) ? std::nullopt : two_valued(a)) mask = two->mask;
+  if (!mask) return std::nullopt;
+  Inst held = inst, other = inst;
+  for (size_t k = 0; k < inst.args.size(); ++k) {
+    const uint32_t a = inst.args[k];
+    if (a == *mask) {
+      held.args[k] = emit_const(1, DType::B8);
+      other.args[k] = emit_const(0, DType::B8);
+    } else if (!is_invariant(a)) {
+      const auto two = two_valued(a);
+      if (!two || two->mask != *mask) return std::nullopt;
+      held.args[k] = two->held;
+      other.args[k] = two->other;
+    }
+  }
+  const uint32_t yes = emit(std::move(held)), no = emit(std::move(other));
+  return emit({.op = LoopOp::Where, .dtype = inst.dtype, .args = {*mask, yes, no}});
+}
+
 // A comparison of index expressions that the ranges of the variables decide.
 std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
+  const Inst &x = body_[inst.args[0]], &y = body_[inst.args[1]];
+  if (x.op == LoopOp::Const && y.op == LoopOp::Const && ir::is_floating(x.dtype)) {
+    const double p = x.number, q = y.number;
+    return emit_const(inst.op == LoopOp::Lt   ? p < q
+                      : inst.op == LoopOp::Le ? p <= q
+                      : inst.op == LoopOp::Gt ? p > q
+                                              : p >= q,
+                      DType::B8);
+  }
   constexpr int64_t kMost = Expr::kMaxConst / 2;  // so that differences are expressions too
   auto expr = [&](uint32_t id) -> std::optional<Expr> {
     const Inst& i = body_[id];
@@ -135,6 +200,11 @@ std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
 }
 
 std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
+  if (auto known = apply_identity(inst)) return known;
+  return is_function(inst) ? fold_function(inst) : std::nullopt;
+}
+
+std::optional<uint32_t> BodyWriter::apply_identity(const Inst& inst) {
   if (inst.op >= LoopOp::Lt && inst.op <= LoopOp::Ge) return fold_comparison(inst);
   if (inst.op == LoopOp::Cast) return fold_cast(inst);
   if (inst.op == LoopOp::Where) {

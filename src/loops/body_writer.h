@@ -24,11 +24,20 @@ class BodyWriter {
   std::optional<uint32_t> fold_constants(const Inst& inst);
   std::optional<uint32_t> fold_cast(const Inst& inst);
   std::optional<uint32_t> fold_comparison(const Inst& inst);
+  std::optional<uint32_t> apply_identity(const Inst& inst);
+  std::optional<uint32_t> fold_function(const Inst& inst);
+  struct TwoValued {
+    uint32_t mask, held, other;
+  };
+  // A value that is one of two invariants.
+  std::optional<TwoValued> two_valued(uint32_t id);
+  bool is_invariant(uint32_t id);  // a constant, or computed of constants alone
   bool is_const(uint32_t id, double value) const;
   bool exact_in(uint32_t id, DType half) const;
 
   Body& body_;
   std::unordered_multimap<uint64_t, uint32_t> known_;  // by hash of the instruction
+  std::vector<bool> invariant_;  // of the first instructions, as far as it was asked
 };
 
 bool operator==(const Inst& a, const Inst& b);

@@ -186,11 +186,12 @@ Scalar unnormalised(Element& e, Scalar x, const Line& l) {
   return e.fma(from_zero, e.c(static_cast<double>(l.size) / 2, d), e.c(-0.5, d));
 }
 
-// NaN becomes 0.
+// NaN becomes 0, of a volume the last place.
 Scalar clipped(Element& e, Scalar x, const Line& l) {
   const DType d = x.dtype;
   const Scalar zero = e.c(0, d), last = e.c(static_cast<double>(l.size - 1), d);
-  const Scalar positive = e.where(e.op(LoopOp::Gt, x, zero), x, zero);
+  const Scalar positive = l.of_volume ? e.where(e.op(LoopOp::Lt, x, zero), zero, x)
+                                      : e.where(e.op(LoopOp::Gt, x, zero), x, zero);
   return e.where(e.op(LoopOp::Lt, positive, last), positive, last);
 }
 
@@ -201,6 +202,15 @@ Scalar reflected(Element& e, Scalar x, const Line& l) {
   if (span == 0) return e.c(0, d);
   const Scalar twice = e.c(2 * span, d);
   const Scalar far = e.op(LoopOp::Abs, e.sub(x, e.c(low, d)));
+  if (l.of_volume) {
+    // ATen counts turns in an int, in which those that it cannot hold are even.
+    const Scalar rest = e.op(LoopOp::Fmod, far, e.c(span, d));
+    const Scalar turns = e.op(LoopOp::Floor, e.div(far, e.c(span, d)));
+    const Scalar half = e.mul(turns, e.c(0.5, d));
+    const Scalar odd = e.op(LoopOp::And, e.op(LoopOp::Lt, e.op(LoopOp::Floor, half), half),
+                            e.op(LoopOp::Lt, turns, e.c(2147483648.0, d)));
+    return e.add(e.where(odd, e.sub(e.c(span, d), rest), rest), e.c(low, d));
+  }
   const Scalar turns = e.op(LoopOp::Trunc, e.div(far, twice));
   const Scalar rest = e.sub(far, e.mul(turns, twice));
   return e.add(e.op(LoopOp::Min, rest, e.sub(twice, rest)), e.c(low, d));
@@ -211,35 +221,64 @@ Scalar source_place(Element& e, Scalar x, const Line& l) {
   return clipped(e, l.outside == Outside::Reflection ? reflected(e, x, l) : x, l);
 }
 
-// A whole number as a tap: inside of the image or not, it is read inside.
-Tap tap_of(Element& e, Scalar whole, Scalar weight, const Line& l) {
+// A whole number beside a place of one dimension, and whether the image has it.
+struct Neighbour {
+  Scalar whole, weight, inside;
+};
+using Neighbours = std::vector<Neighbour>;
+
+Neighbour neighbour_of(Element& e, Scalar whole, Scalar weight, const Line& l) {
   const DType d = whole.dtype;
   const Scalar last = e.c(static_cast<double>(l.size - 1), d), zero = e.c(0, d);
-  const Scalar inside =
-      e.op(LoopOp::And, e.op(LoopOp::Ge, whole, zero), e.op(LoopOp::Le, whole, last));
-  const Scalar safe = to_integer(e, e.where(inside, whole, zero));
-  return {e.b.computed_index(safe, Expr(l.size)), weight, inside};
+  return {whole, weight,
+          e.op(LoopOp::And, e.op(LoopOp::Ge, whole, zero), e.op(LoopOp::Le, whole, last))};
 }
 
-Taps grid_taps(Element& e, Scalar coordinate, const Line& l, Interpolation mode) {
+Neighbours neighbours_of(Element& e, Scalar coordinate, const Line& l, Interpolation mode) {
   const DType d = coordinate.dtype;
   const Scalar x = unnormalised(e, coordinate, l);
   if (mode == Interpolation::Cubic) {
     const Scalar floor = e.op(LoopOp::Floor, x);
     const auto weights = cubic_weights(e, e.sub(x, floor));
-    Taps taps;
+    Neighbours out;
     for (int j = 0; j < 4; ++j) {
       const Scalar whole = source_place(e, e.add(floor, e.c(j - 1, d)), l);
-      taps.push_back(tap_of(e, whole, weights[static_cast<size_t>(j)], l));
+      out.push_back(neighbour_of(e, whole, weights[static_cast<size_t>(j)], l));
     }
-    return taps;
+    return out;
   }
   const Scalar at = source_place(e, x, l);
   if (mode == Interpolation::Nearest) {
-    return {tap_of(e, e.op(LoopOp::Round, at), e.c(1, d), l)};
+    return {neighbour_of(e, e.op(LoopOp::Round, at), e.c(1, d), l)};
   }
   const Scalar floor = e.op(LoopOp::Floor, at), share = e.sub(at, floor), one = e.c(1, d);
-  return {tap_of(e, floor, e.sub(one, share), l), tap_of(e, e.add(floor, one), share, l)};
+  return {neighbour_of(e, floor, e.sub(one, share), l),
+          neighbour_of(e, e.add(floor, one), share, l)};
+}
+
+// Whether the image has one of a point's neighbours.
+Scalar reaches_image(Element& e, const std::vector<Neighbours>& lines) {
+  std::optional<Scalar> all;
+  for (const Neighbours& line : lines) {
+    Scalar any = line[0].inside;
+    for (size_t j = 1; j < line.size(); ++j) any = e.op(LoopOp::Or, any, line[j].inside);
+    all = e.both(all, any);
+  }
+  return *all;
+}
+
+// Neighbours inside of the image or not are read inside of it; where `reached` does not hold, all
+// at one place.
+std::vector<Taps> taps_of(Element& e, const std::vector<Neighbours>& lines,
+                          std::optional<Scalar> reached, std::span<const Expr> sizes) {
+  std::vector<Taps> taps(lines.size());
+  for (size_t k = 0; k < lines.size(); ++k) {
+    for (const Neighbour& n : lines[k]) {
+      const Scalar whole = e.where(e.both(reached, n.inside), n.whole, e.c(0, n.whole.dtype));
+      taps[k].push_back({e.b.computed_index(to_integer(e, whole), sizes[k]), n.weight, n.inside});
+    }
+  }
+  return taps;
 }
 
 // What lies outside counts as 0; the place is inside in any case.
@@ -296,15 +335,22 @@ Scalar grid_sampler(Element& e) {
   line.outside = static_cast<Outside>(*e.args.integer(3));
   line.corners = *e.args.boolean(4);
   line.of_volume = Dims == 3;
-  std::vector<Taps> taps;
+  std::vector<Neighbours> lines;
   for (size_t k = 0; k < Dims; ++k) {
     line.size = t.sizes[2 + k].value();
     Index at{e.index[0]};
     at.insert(at.end(), e.index.begin() + 2, e.index.end());
     at.push_back(Expr(static_cast<int64_t>(Dims - 1 - k)));
-    taps.push_back(grid_taps(e, e.load(1, at), line, mode));
+    lines.push_back(neighbours_of(e, e.load(1, at), line, mode));
   }
-  return mode == Interpolation::Cubic ? sum_of_lines(e, taps) : sum_of_corners(e, taps);
+  // Points outside may be many, and far apart: a volume is not read for them. ATen does not look at
+  // the weights of a point that is NaN there either.
+  std::optional<Scalar> reached;
+  if (line.of_volume) reached = reaches_image(e, lines);
+  const std::vector<Taps> taps = taps_of(e, lines, reached, std::span(t.sizes).subspan(2));
+  if (mode == Interpolation::Cubic) return sum_of_lines(e, taps);
+  const Scalar sum = sum_of_corners(e, taps);
+  return reached ? e.where(*reached, sum, e.c(0, e.result())) : sum;
 }
 
 // Images of the points of the grid, row by row.

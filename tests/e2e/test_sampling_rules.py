@@ -110,6 +110,23 @@ def test_grid_sample(mode, outside, corners, dtype):
     check(f, torch.randn(2, 2, 5, 4, 6).to(dtype), solid, tolerance=1e-4)
 
 
+@pytest.mark.parametrize("outside", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_volumes_at_any_point(mode, outside, channels, dtype):
+    """Far outside, at infinity and at no number."""
+    torch.manual_seed(0)
+    x = torch.randn(2, channels, 5, 4, 6).to(dtype)
+    grid = 3 * torch.randn(2, 4, 5, 7, 3).to(dtype)
+    grid[1, 1:] *= 100
+    for k, v in enumerate((math.nan, math.inf, -math.inf, 1e20, -7e9, 1e5)):
+        grid.view(-1)[k::41] = v
+    for corners in (False, True):
+        f = lambda a, g, c=corners: F.grid_sample(a, g, mode, outside, c)
+        check(f, x, grid, tolerance=1e-3, loops=False)
+
+
 def test_grid_sample_reads_inside():
     for mode in ("bilinear", "nearest", "bicubic"):
         for outside in ("zeros", "border", "reflection"):

@@ -43,6 +43,7 @@ class SelectionFinder {
       if (const For* loop = std::get_if<For>(&s.v)) block(loop->body);
       const Compute* c = std::get_if<Compute>(&s.v);
       if (!c) continue;
+      if (c->op == LoopOp::Symbol) computed_.insert(c->index);
       if (c->op == LoopOp::Where && c->args[1] != c->args[2]) {
         const bool uniform = !inside.contains(c->args[0]);
         Selections::Operands operands{operand(c->args[1], before, uniform),
@@ -51,8 +52,18 @@ class SelectionFinder {
           found_.operands.emplace(c, std::move(operands));
       }
       if (schedule::sets_value(c->op)) inside.insert(c->value);
+      const bool constant = c->op == LoopOp::Const || (can_move(*c) && !c->args.empty());
+      if (constant &&
+          std::ranges::all_of(c->args, [&](uint32_t a) { return constants_.contains(a); }))
+        constants_.insert(c->value);
       before.push_back(c);
     }
+  }
+
+  bool is_gather(const Compute& c) const {
+    return c.op == LoopOp::Load && std::ranges::any_of(schedule::symbols_of(c.index), [&](Expr s) {
+             return computed_.contains(s);
+           });
   }
 
   // What is computed for `value` alone, which has one use, in order; nothing where it is short.
@@ -63,16 +74,18 @@ class SelectionFinder {
     std::vector<const Compute*> own;
     std::unordered_map<uint32_t, int> used{{value, 1}};
     int cost = 0, functions = 0;
-    bool loads = uniform;
+    bool loads = true;
     for (const Compute* c : before | std::views::reverse) {
       loads &= c->op != LoopOp::Store && c->op != LoopOp::StoreAdd;
       const auto it = schedule::sets_value(c->op) ? used.find(c->value) : used.end();
       if (it == used.end() || it->second != uses_[c->value]) continue;
-      if (!can_move(*c) && !(loads && is_masked_load(*c))) continue;
+      if (constants_.contains(c->value)) continue;
+      const bool gather = is_gather(*c);
+      if (!can_move(*c) && !(loads && (gather || (uniform && is_masked_load(*c))))) continue;
       own.push_back(c);
-      const int one = schedule::cost_of(c->op);
+      const int one = gather ? tuning::select_by_branch_gather : schedule::cost_of(c->op);
       cost += one;
-      functions += one >= tuning::select_by_branch ? one : 0;
+      functions += gather || one >= tuning::select_by_branch ? one : 0;
       for (uint32_t a : c->args) ++used[a];
     }
     // Where lanes differ, a row of short operations costs less than its branches.
@@ -87,7 +100,9 @@ class SelectionFinder {
     return own;
   }
 
-  std::vector<int> uses_;  // by value
+  std::vector<int> uses_;                   // by value
+  std::unordered_set<Expr> computed_;       // symbols that are loaded or computed
+  std::unordered_set<uint32_t> constants_;  // values of constants alone, which go before the loop
   bool selects_ = false;
   Selections found_;
 };

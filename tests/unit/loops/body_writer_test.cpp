@@ -98,4 +98,36 @@ TEST_F(Writing, DeadInstructionsGo) {
   EXPECT_EQ(body[2].args[0], 1u);
 }
 
+TEST_F(Writing, FunctionsOfAMaskAreComputedOfItsTwoValues) {
+  const uint32_t mask = load(DType::B8), x = load(DType::F32, 1);
+  const uint32_t number = cast(cast(mask, DType::BF16), DType::F32);
+  const uint32_t log = op(LoopOp::Log, DType::F32, {number});
+  const Inst chosen = w.inst(log);
+  ASSERT_EQ(chosen.op, LoopOp::Where);
+  EXPECT_EQ(chosen.args[0], mask);
+  EXPECT_EQ(chosen.args[1], op(LoopOp::Log, DType::F32, {w.emit_const(1, DType::F32)}));
+  EXPECT_EQ(chosen.args[2], op(LoopOp::Log, DType::F32, {w.emit_const(0, DType::F32)}));
+  // Of functions of one mask as well, and of selections by it.
+  const uint32_t sum = op(LoopOp::Add, DType::F32, {log, number});
+  EXPECT_EQ(w.inst(sum).op, LoopOp::Where);
+  EXPECT_EQ(w.inst(op(LoopOp::Where, DType::F32, {mask, sum, number})).args[1], w.inst(sum).args[1]);
+  // What another value decides stays.
+  EXPECT_EQ(w.inst(op(LoopOp::Add, DType::F32, {number, x})).op, LoopOp::Add);
+  const uint32_t other = cast(load(DType::B8, 2), DType::F32);
+  EXPECT_EQ(w.inst(op(LoopOp::Mul, DType::F32, {number, other})).op, LoopOp::Mul);
+}
+
+TEST_F(Writing, IntegersThatNoCallHasAreNotDividedBy) {
+  const uint32_t mask = cast(load(DType::B8), DType::I64);
+  EXPECT_EQ(w.inst(op(LoopOp::FloorDiv, DType::I64, {w.emit_const(7, DType::I64), mask})).op,
+            LoopOp::FloorDiv);
+}
+
+TEST_F(Writing, ComparedConstantsFold) {
+  const uint32_t nan = w.emit_const(NAN, DType::F32), one = w.emit_const(1, DType::F32);
+  EXPECT_EQ(w.inst(op(LoopOp::Le, DType::B8, {one, one})).integer, 1);
+  EXPECT_EQ(w.inst(op(LoopOp::Ge, DType::B8, {nan, one})).integer, 0);
+  EXPECT_EQ(w.inst(op(LoopOp::Ge, DType::B8, {nan, one})).op, LoopOp::Const);
+}
+
 }  // namespace oxy::loops
