@@ -246,6 +246,8 @@ def test_bytes(name, dtype, vectors):
 
 
 CHOICES = {
+    "copysign": lambda a, b: (torch.copysign(a, b), torch.copysign(a.exp(), b) * 2),
+    "copysign of numbers": lambda a, b: (torch.copysign(a, -0.0), torch.copysign(b, 3)),
     "relu": lambda a, b: a.relu(),
     "sign bit": lambda a, b: (-a, a.abs(), (-a).abs().neg()),
     "clamp": lambda a, b: (a.clamp(-1.5, 2), a.clamp(max=0.1)),
@@ -267,6 +269,63 @@ def test_choices_among_all_halves(name, dtype):
     for f, w in zip(*((r if isinstance(r, tuple) else (r,)) for r in (found, wanted)), strict=True):
         assert torch.equal(f.isnan(), w.isnan())
         assert torch.equal(f.nan_to_num(0).view(torch.int16), w.nan_to_num(0).view(torch.int16))
+
+
+UNARY = [
+    "sin",
+    "tan",
+    "asin",
+    "acosh",
+    "atanh",
+    "exp",
+    "expm1",
+    "log",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "erfinv",
+    "digamma",
+    "lgamma",
+    "floor",
+    "sign",
+    "i0",
+    "isinf",
+    "isnan",
+    "neg",
+    "square",
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_functions_of_masks(dtype):
+    """Kernels compute them of two numbers."""
+    torch.manual_seed(0)
+    m, n, x = torch.rand(3, 45) > 0.5, torch.rand(3, 45) > 0.5, torch.randn(3, 45).to(dtype)
+    for name in UNARY:
+        f = getattr(torch, name)
+        check(lambda m, f=f: f(m.to(dtype)), m, loops=False)
+        check(lambda m, x, f=f: f(m.to(dtype)) * x, m, x, loops=False)
+    check(lambda m: (1 - m.to(dtype)) * torch.finfo(dtype).min, m)
+    check(lambda m, n: (m.to(dtype) + n.to(dtype)).exp() * m.to(dtype), m, n)
+    check(lambda m, x: torch.where(m.to(dtype).log() < -1, x, m.to(dtype).exp()), m, x)
+    check(lambda m, x: torch.softmax((1 - m.to(dtype)) * -10 + x, -1), m, x)
+    check(lambda m: torch.where(m, 2.0, -3.0).to(dtype).pow(3).sum(-1), m, tolerance=1e-2)
+    check(lambda m: torch.where(m, 2, 0).to(dtype).reciprocal().cumsum(-1).isinf(), m)
+    check(lambda m: m.to(dtype).log().amax(0), m)
+    check(lambda m: torch.special.zeta(2 + m.float(), 1.5), m)
+
+
+def test_quotients_of_masks():
+    """By what may be 0: eager raises where it is."""
+    all_hold = torch.ones(45, dtype=torch.bool)
+    f = oxyfuel.compile(lambda m: 7 // m.long())
+    assert torch.equal(f(all_hold), torch.full((45,), 7))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        f(~all_hold)
 
 
 def test_scan_in_place():

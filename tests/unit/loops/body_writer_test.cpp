@@ -110,7 +110,8 @@ TEST_F(Writing, FunctionsOfAMaskAreComputedOfItsTwoValues) {
   // Of functions of one mask as well, and of selections by it.
   const uint32_t sum = op(LoopOp::Add, DType::F32, {log, number});
   EXPECT_EQ(w.inst(sum).op, LoopOp::Where);
-  EXPECT_EQ(w.inst(op(LoopOp::Where, DType::F32, {mask, sum, number})).args[1], w.inst(sum).args[1]);
+  EXPECT_EQ(w.inst(op(LoopOp::Where, DType::F32, {mask, sum, number})).args[1],
+            w.inst(sum).args[1]);
   // What another value decides stays.
   EXPECT_EQ(w.inst(op(LoopOp::Add, DType::F32, {number, x})).op, LoopOp::Add);
   const uint32_t other = cast(load(DType::B8, 2), DType::F32);
