@@ -37,6 +37,17 @@ Scalar binary(Element& e) {
   return e.finish(e.op(O, e.operand(0, opmath(d), d), e.operand(1, opmath(d), d)));
 }
 
+// Of halves the bits, which are half as wide as numbers to compute with.
+Scalar copysign(Element& e) {
+  const DType d = e.result();
+  if (!ir::is_reduced_float(d)) return binary<LoopOp::CopySign>(e);
+  const auto bits = [&](size_t k, int64_t kept) {
+    return e.op(LoopOp::And, e.b.bitcast(e.operand(k, d), DType::I16),
+                e.b.constant_int(kept, DType::I16));
+  };
+  return e.b.bitcast(e.op(LoopOp::Or, bits(0, INT16_MAX), bits(1, INT16_MIN)), d);
+}
+
 // Integers divided by 0, where eager raises: that is no place in a range of one.
 Scalar checked_divisor(Element& e, Scalar y) {
   if (ir::is_floating(y.dtype) || !e.args.tensor(1)) return y;
