@@ -210,7 +210,11 @@ def enlarge(
 
 def fit(tree, wanted, run, chosen, numbers, spread, floor) -> dict[int, float] | None:
     """The factors at which a call takes about the wanted bytes."""
-    size = lambda t: bytes_of((t, run(t)))
+
+    @torch.no_grad()
+    def size(t: Any) -> int:
+        return bytes_of((t, run(t)))
+
     factor = 2.0
     last = size(tree)
     for _ in range(24):

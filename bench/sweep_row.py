@@ -12,6 +12,8 @@ import contextlib
 import copy
 import json
 import math
+import os
+import resource
 import sys
 import time
 import warnings
@@ -298,6 +300,9 @@ def main() -> None:
     how = parser.parse_args()
     torch.set_num_threads(how.threads)
     warnings.simplefilter("ignore")
+    # A row that asks for more fails alone.
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 3 // 4
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     for line in sys.stdin:
         name = line.strip()
         oxyfuel.reset()
