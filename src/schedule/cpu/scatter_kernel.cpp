@@ -95,9 +95,9 @@ class ScatterKernel : NestWriter {
     }
     if (others >= tuning::scatter_wanted_blocks)
       return std::max(tuning::scatter_widest, lane.size.value());
+    const int64_t narrow = tuning::scatter_narrow / ir::byte_size(update_->dtype);
     const int64_t share = lane.size.value() / tuning::scatter_wanted_blocks;
-    return std::clamp(share / tuning::scatter_narrow * tuning::scatter_narrow,
-                      tuning::scatter_narrow, tuning::scatter_widest);
+    return std::clamp(share / narrow * narrow, narrow, tuning::scatter_widest);
   }
 
   Block statements(const Substitution& subst) {
