@@ -105,6 +105,22 @@ std::optional<Steps> steps_to(const at::Tensor& base, const ViewPlace& place) {
   return steps_to(sizes, strides, place, rest);
 }
 
+// The order of the base's dimensions in which they are those of the place.
+std::optional<Sizes> permutation_to(const at::Tensor& base, const ViewPlace& place) {
+  const auto n = static_cast<int64_t>(place.sizes.size());
+  if (base.dim() != n || base.storage_offset() != place.offset) return std::nullopt;
+  Sizes order;
+  for (int64_t k = 0; k < n; k++) {
+    int64_t d = 0;
+    while (d < n && (base.size(d) != place.sizes[k] || base.stride(d) != place.strides[k] ||
+                     std::ranges::find(order, d) != order.end()))
+      d++;
+    if (d == n) return std::nullopt;
+    order.push_back(d);
+  }
+  return order;
+}
+
 at::Tensor shaped(const at::Tensor& t, c10::IntArrayRef sizes) {
   return t.sizes() == sizes ? t : t.view(sizes);
 }
@@ -265,9 +281,11 @@ bool is_piece(const at::Tensor& t) {
 at::Tensor view_at(const at::Tensor& base, const ViewPlace& place) {
   // Without a gradient one op is the cheapest.
   if (base.requires_grad() && c10::GradMode::is_enabled()) {
+    if (const auto order = permutation_to(base, place))
+      return std::ranges::is_sorted(*order) ? base.view(base.sizes()) : base.permute(*order);
     if (const auto steps = steps_to(base, place)) {
       at::Tensor t = arranged(cut(shaped(base, steps->sizes), *steps), *steps);
-      if (is_at(t, place)) return t.is_same(base) ? base.view(base.sizes()) : t;
+      if (is_at(t, place)) return t;
     }
   } else if (is_plain(base) && is_inside(base, place)) {
     return plain_view(base, place);

@@ -1,6 +1,8 @@
 """Views that a call returns where gradients flow: of the ops that eager would have used, or of ops
 as cheap as these."""
 
+import itertools
+
 import pytest
 import torch
 from model_check import first_difference
@@ -95,6 +97,14 @@ def test_views_of_an_input(name, layout):
     (out,) = check(VIEWS[name], LAYOUTS[layout](torch.randn(4, 10, 6)), name != "nothing")
     assert out._is_view() and out.storage_offset() == VIEWS[name](out._base).storage_offset()
     if name in ("slice", "transpose", "select", "permute", "single elements", "of a view"):
+        assert "AsStrided" not in type(out.grad_fn).__name__
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_permutations_of_single_dimensions(order):
+    """Whose strides say nothing of their place."""
+    for shape in ((3, 1, 5, 1), (1, 4, 1, 2), (1, 1, 1, 1)):
+        (out,) = check(lambda x: x.permute(order), torch.randn(shape))
         assert "AsStrided" not in type(out.grad_fn).__name__
 
 
