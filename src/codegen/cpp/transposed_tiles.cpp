@@ -204,6 +204,10 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
     const std::string at = cat(buffer(c.buffer), " + ", index(c.index));
     for (int64_t l = 0; l < kTile / per_line; ++l)
       out_.line("__builtin_prefetch(", at, " + ", l * per_line, ", 0, 2);");
+    // Rows that begin inside of lines end in one more.
+    const auto pitch = sym::linear_in(c.index, transposed ? inner.var : outer.var);
+    const bool whole = pitch && pitch->first.is_const() && pitch->first.value() % per_line == 0;
+    if (!whole) out_.line("__builtin_prefetch(", at, " + ", kTile - 1, ", 0, 2);");
   }
   if (next_iteration) names_[iteration_] = iteration;
   if (only) out_.close();
