@@ -105,10 +105,12 @@ at::Tensor within_batches(at::Tensor t) {
 
 // The new value of an input that is a view, as autograd's node for writes through views wants it:
 // nothing goes to the old value here (it is a primal), all goes to where the new one came from.
+// Which of its edges there are is compared with those of what stands for it at the base.
 class Written : public torch_autograd::Node {
  public:
-  explicit Written(torch_autograd::Edge from)
-      : torch_autograd::Node(torch_autograd::edge_list{torch_autograd::Edge(), std::move(from)}) {
+  Written(const at::Tensor& base, torch_autograd::Edge from)
+      : torch_autograd::Node(
+            torch_autograd::edge_list{torch_autograd::impl::gradient_edge(base), std::move(from)}) {
     add_input_metadata(undefined_input());
   }
   variable_list apply(variable_list&& gradients) override {
@@ -205,7 +207,9 @@ void Backward::rebase(const torch_autograd::edge_list& edges, std::span<const In
     const torch_autograd::Edge& edge = edges[k];
     torch_autograd::impl::rebase_history(
         input,
-        input.is_view() ? torch_autograd::Edge(c10::make_intrusive<Written>(edge), 0) : edge);
+        input.is_view()
+            ? torch_autograd::Edge(c10::make_intrusive<Written>(at::Tensor(input._base()), edge), 0)
+            : edge);
   }
 }
 

@@ -70,7 +70,7 @@ ir::TensorType tangent_type(const ir::Graph& g, const ir::OutputSpec& o) {
   return autograd::compact(o.is_view() ? o.type : g.tensor_type(o.value));
 }
 ir::TensorType tangent_type(const ir::Graph& g, const ir::Mutation& m) {
-  return autograd::compact(g.tensor_type(m.value));
+  return autograd::compact(m.metadata ? m.type : g.tensor_type(g.inputs()[m.input]));
 }
 
 // What autograd's engine is given.

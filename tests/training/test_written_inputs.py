@@ -71,6 +71,53 @@ def test_values_histories_and_gradients(case, monkeypatch):
     assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["unsupported"] == 0
 
 
+PLACES = {
+    "slice": lambda b: b[5:50],
+    "view": lambda b: b.view(6, 10),
+    "transposed": lambda b: b.view(6, 10).t(),
+    "row": lambda b: b.view(6, 10)[2],
+    "permuted with gaps": lambda b: b[5:53].view(2, 3, 8).transpose(0, 1)[:, :, ::2],
+    "anywhere": lambda b: b.as_strided((3, 2, 4), (8, 24, 2), 5),
+}
+CHANGES = {
+    "relu_": lambda v: v.relu_(),
+    "mul_": lambda v: v.mul_(2),
+    "copy_": lambda v: v.copy_(v * 2),
+    "of a view": lambda v: v[1:].sin_().exp(),
+    "nothing returned": lambda v: (v.exp_(), None)[1],
+}
+
+
+def to_leaves(out, leaf, weight):
+    (out * weight).sum().backward()
+
+
+def to_inputs(out, leaf, weight):
+    torch.autograd.backward((out * weight).sum(), inputs=[leaf])
+
+
+def by_grad(out, leaf, weight):
+    (leaf.grad,) = torch.autograd.grad((out * weight).sum(), [leaf])
+
+
+@pytest.mark.parametrize("backward", [to_leaves, to_inputs, by_grad])
+@pytest.mark.parametrize("write", CHANGES)
+@pytest.mark.parametrize("view", PLACES)
+def test_writes_to_views_of_what_is_computed(view, write, backward):
+    def run(f):
+        torch.manual_seed(0)
+        x = torch.randn(60, dtype=torch.float64, requires_grad=True)
+        base = x * 1
+        v = PLACES[view](base)
+        out = f(v)
+        out = base if out is None else out
+        backward(out, x, torch.randn(out.shape))
+        return base.detach(), v.detach(), x.grad
+
+    f = CHANGES[write]
+    assert not first_difference(run(f), run(oxyfuel.compile(f)))
+
+
 def test_leaves_are_refused_as_in_eager():
     def f(x):
         return x.add_(1)
