@@ -139,9 +139,15 @@ class _ResultsUntil:
         raise StopIteration
 
 
+try:
+    iter(None, None)
+except TypeError as e:
+    _NOT_CALLABLE = str(e)  # 3.12 has a text of its own
+
+
 def results_until(function, sentinel, /):
     if not callable(function):
-        raise TypeError("iter(v, w): v must be callable")
+        raise TypeError(_NOT_CALLABLE)
     return _ResultsUntil(function, sentinel)
 
 
