@@ -55,16 +55,21 @@ bool has_c_stack([[maybe_unused]] const PyThreadState* state) {
 // Whether the frames that this one calls should use no C stack. Where there is none left for as
 // long as another thread watches, that is waited for, ten seconds at most in all its frames.
 bool is_deep(const PyThreadState* state) {
-  constexpr int kWaits = 100'000;
-  thread_local int waits = kWaits;
-  if (watchers == 0) waits = kWaits;
+  using Clock = std::chrono::steady_clock;
+  constexpr Clock::duration kPatience = std::chrono::seconds(10);
+  thread_local Clock::duration patience = kPatience;
+  if (watchers == 0) patience = kPatience;
   if (depth < kMaxDepth || own_watchers > 0) return false;
   if (watchers > 0 && has_c_stack(state)) return false;
-  for (; watchers > 0 && waits > 0; waits--) {
+  const Clock::time_point begin = Clock::now();
+  Clock::duration waited{};
+  while (watchers > 0 && waited < patience) {
     PyThreadState* thread = PyEval_SaveThread();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
     PyEval_RestoreThread(thread);
+    waited = Clock::now() - begin;
   }
+  patience -= waited;
   return users > 0;
 }
 
