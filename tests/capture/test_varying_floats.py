@@ -648,3 +648,23 @@ def test_containers_with_a_float_that_becomes_nan():
     for a, first in ((0.5, 0.5), (0.25, 0.5), (0.25, 0.75), (nan, 0.5), (nan, nan)):
         for items in ([first, 2.0], [float("nan"), 1.0], [nan, first]):
             assert compiled(a, items) == program(a, items), (a, items)
+
+
+QUESTIONS = {
+    "none": lambda x, v: "nothing" if v is None else "something",
+    "type": lambda x, v: type(v) is float,
+    "name": lambda x, v: type(v).__name__,
+    "callable": lambda x, v: callable(v),
+    "operand": lambda x, v: x + 1 if v is None else x + v,
+    "list": lambda x, v: [v, 1] if type(v) in (float, str) else 2,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_float_behind_floats_that_varied(question):
+    program, x = QUESTIONS[question], torch.ones(2)
+    compiled = oxyfuel.compile(program, backend="eager")
+    others = [None, 3, True] if question == "operand" else [None, 3, True, "a", [1.5], print, str]
+    for v in (*VALUES, *others, 0.4):
+        actual, expected = compiled(x, v), program(x, v)
+        assert torch.equal(actual, expected) if question == "operand" else actual == expected, v

@@ -100,6 +100,8 @@ py::object Numbers::defer(py::handle real, SourceId source, py::object function,
       std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
   const bool varies = source.valid() ? is_varying(source) : is_computed_anew(parts);
   const bool is_float = PyFloat_CheckExact(real.ptr()) && varies && !of_data;
+  // It may lie anywhere, and answers for its class.
+  if (is_float) heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object out = is_float ? symbolic_float(*this) : member_of<"builtins", "object">()();
   if (!is_float) heap().entry(out.ptr()).source = source;
   heap().hold(out);
