@@ -204,3 +204,20 @@ def test_many_texts():
         return x * 2, text
 
     check(program, plans=len(SIZES))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda v: str(v),
+        lambda v: f"{v}",
+        lambda v: f"{v!s}",
+        lambda v: f"{v!r}",
+        lambda v: f"<{v}>",
+    ],
+    ids=["str", "f", "s", "r", "part"],
+)
+def test_no_text_behind_texts(program):
+    compiled = oxyfuel.compile(program, backend="eager")
+    for v in ("a", "b", 3, None, "c", (1, 2), 0.5, [1], "d"):
+        assert compiled(v) == program(v)

@@ -72,7 +72,7 @@ py::object Numbers::deferred_text(const py::object& function, Arguments parts) {
     varies |= part_varies;
     real[i] = PyTuple_Check(parts[i].ptr())
                   ? with_items(parts[i], [this](const py::object& item) { return real_of(item); })
-                  : real_of(parts[i]);
+                  : typed(parts[i]);
   }
   if (!varies) return {};
   const py::object text = owned(PyObject_CallObject(function.ptr(), real.ptr()));
@@ -91,7 +91,8 @@ py::object Numbers::formatted(const py::object& o, char conversion, const py::ob
     value = deferred_text(member_of<"builtins", "repr">(), {o});
   else if (conversion == 'a')
     value = deferred_text(member_of<"builtins", "ascii">(), {o});
-  if (!value || (is_deferred_text(value) && py::len(spec) == 0)) return value;
+  if (!value) return {};
+  if (is_deferred_text(value) && py::len(spec) == 0) return typed(value), value;
   return deferred_text(member_of<"builtins", "format">(), {value, spec});
 }
 
@@ -110,7 +111,7 @@ py::object Numbers::text_of_call(const py::object& callable, const Arguments& ar
       std::ranges::none_of(args, [this](const py::object& a) { return varies_in_text(a); }))
     return {};
   const bool is_str = callable.is(type_object(&PyUnicode_Type));
-  if (is_str && args.size() == 1 && is_deferred_text(args[0])) return args[0];
+  if (is_str && args.size() == 1 && is_deferred_text(args[0])) return typed(args[0]), args[0];
   if ((is_str && args.size() == 1) || callable.is(member_of<"builtins", "repr">()) ||
       callable.is(member_of<"builtins", "format">()) || is_format_of_text(callable))
     return deferred_text(callable, args);
