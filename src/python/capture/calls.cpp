@@ -100,14 +100,12 @@ bool lacks_heap(py::handle callable, const Arguments& args) {
   static const py::object& nothing =
       *new py::object(py::eval("(lambda: None).__code__", py::dict()));
   const int kept = CO_VARARGS | CO_VARKEYWORDS | CO_OPTIMIZED | CO_NEWLOCALS;
-  py::object same =
-      py::handle(f->func_code)
-          .attr("replace")(py::arg("co_code") = nothing.attr("co_code"),
-                           py::arg("co_consts") = nothing.attr("co_consts"),
-                           py::arg("co_freevars") = py::tuple(),
-                           py::arg("co_cellvars") = py::tuple(),
-                           py::arg("co_exceptiontable") = py::bytes(), py::arg("co_stacksize") = 1,
-                           py::arg("co_flags") = code_of(f)->co_flags & kept);
+  py::dict changes(py::arg("co_code") = nothing.attr("co_code"),
+                   py::arg("co_consts") = nothing.attr("co_consts"),
+                   py::arg("co_freevars") = py::tuple(), py::arg("co_cellvars") = py::tuple(),
+                   py::arg("co_stacksize") = 1, py::arg("co_flags") = code_of(f)->co_flags & kept);
+  if (!kHasBlocks) changes["co_exceptiontable"] = py::bytes();
+  py::object same = py::handle(f->func_code).attr("replace")(**changes);
   py::object stand_in = steal(PyFunction_New(same.ptr(), f->func_globals));
   stand_in.attr("__qualname__") = py::handle(f->func_qualname);
   if (f->func_defaults) PyFunction_SetDefaults(stand_in.ptr(), f->func_defaults);
