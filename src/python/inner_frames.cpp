@@ -156,7 +156,7 @@ bool asks_existing(PyFunctionObject* function, PyObject** parameters) {
   static const py::object& of_tensor =
       *new py::object(member_of<"torch", "Tensor">().attr("__hash__"));
   return name != nullptr && asking.contains(name) && PyEval_GetFrame() == refusal.from &&
-         reinterpret_cast<PyObject*>(function) != of_tensor.ptr() &&
+         function->func_code != PyFunction_GET_CODE(of_tensor.ptr()) &&
          std::any_of(parameters, parameters + code->co_argcount,
                      [](PyObject* o) { return o != nullptr && refusal.rules->exists(o); });
 }
