@@ -40,6 +40,11 @@ void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
         more);
 }
 
+[[noreturn]] void nothing_to_delete(PyTypeObject* type, py::handle name) {
+  if (kDeletionsTellNames) raise_with(PyExc_AttributeError, name);
+  no_attribute(type, name);
+}
+
 // A type written in C that finds attributes in a way of its own.
 bool has_own_lookup(PyTypeObject* type) {
   PyObject* found = _PyType_Lookup(type, names().getattribute_);
@@ -574,12 +579,13 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
   if (heap().exists(o) && is_thread_local(o.ptr())) {
     if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
     heap().guard(GuardKind::IdIs, heap().source_of(o), o);
-    if (!value && !local_attr(o, name)) no_attribute(type, name);
+    if (!value && !local_attr(o, name)) nothing_to_delete(type, name);
     return effects().write_attribute(o, name, value);
   }
   if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
-  if (PyExceptionInstance_Check(o.ptr()) && !heap().exists(o) && value &&
+  // 3.10 would go on with the traceback that an exception was caught with.
+  if (PyExceptionInstance_Check(o.ptr()) && (kHasBlocks || !heap().exists(o)) && value &&
       (value.is_none() || PyTraceBack_Check(value.ptr())) && is_text(name.ptr(), "__traceback__"))
     return frames().set_traceback(o, value);
   PyObject* descriptor = type_member(type, name);
@@ -624,7 +630,7 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
 }
 
 void Objects::delete_member(PyTypeObject* type, py::handle dict, py::handle name) {
-  if (!effects().dict_has(dict, name)) no_attribute(type, name);
+  if (!effects().dict_has(dict, name)) nothing_to_delete(type, name);
   effects().dict_delete(dict, name);
 }
 

@@ -708,6 +708,7 @@ void Effects::write_type(py::handle type, py::handle name, py::handle value) {
       heap().guard(own == nullptr ? GuardKind::LacksKey : GuardKind::HasKey, members, name);
     }
     if (own == nullptr || own == missing().ptr()) {
+      if (kDeletionsTellNames) raise_with(PyExc_AttributeError, name);
       PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", t->tp_name,
                    name.ptr());
       throw py::error_already_set();

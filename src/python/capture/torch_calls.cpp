@@ -193,7 +193,12 @@ void Calls::set_tensor_attr(py::handle tensor, py::handle name, py::handle value
   if (_PyType_Lookup(type, name.ptr()) != nullptr || is_users(names().setattr_) ||
       is_users(deleter.ptr()) || graphs().inner() != nullptr)
     throw Break(BreakId::tensor_attribute, "assignment to ", text(name));
-  if (!value) tensor_attr(tensor, name);  // raises where there is none
+  try {
+    if (!value) tensor_attr(tensor, name);  // raises where there is none
+  } catch (py::error_already_set& e) {
+    if (!kDeletionsTellNames || !e.matches(PyExc_AttributeError)) throw;
+    raise_with(PyExc_AttributeError, name);
+  }
   if (py::object dict = attributes_of_input(tensor))
     return value ? effects().dict_write(dict, name, value) : effects().dict_delete(dict, name);
   if (heap().tracked(tensor)->source.valid())

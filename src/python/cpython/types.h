@@ -139,6 +139,9 @@ inline constexpr const char* kUnboundFree =
 inline constexpr const char* kNoDictToSet =
     PY_VERSION_HEX >= 0x030D0000 ? " and no __dict__ for setting new attributes" : "";
 
+// The error for an attribute that is to be deleted and is not there says its name, nothing more.
+inline constexpr bool kDeletionsTellNames = PY_VERSION_HEX < 0x030B0000;
+
 // A with statement names what an object lacks to be a context manager.
 inline constexpr bool kNamesContextProtocol = PY_VERSION_HEX >= 0x030B0000;
 
