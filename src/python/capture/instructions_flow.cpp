@@ -144,9 +144,11 @@ void require_exception_classes(const py::object& type) {
       throw Break(BreakId::instruction, "except of what is no exception");
 }
 
+// Of an exception, or of its class, which 3.10 asks about.
 bool is_of_exception_class(Capture& c, const py::object& raised, const py::object& type) {
   require_exception_classes(type);
-  if (!py::type::of(raised).is(type)) c.classes.guard_bases(Py_TYPE(raised.ptr()));
+  const py::object own = PyExceptionClass_Check(raised.ptr()) ? raised : py::type::of(raised);
+  if (!own.is(type)) c.classes.guard_bases(as_type(own));
   return PyErr_GivenExceptionMatches(raised.ptr(), type.ptr()) != 0;
 }
 
