@@ -115,6 +115,9 @@ std::vector<size_t> Frames::places_to_stop() const {
   for (const TracedFrame* f : frames_) {
     if (!out.empty() && !f->direct) break;
     auto* function = as_function(f->function);
+    // A frame of 3.10 has the traceback that an exception was caught with.
+    if (kHasBlocks && std::ranges::any_of(f->handled, &TracedFrame::Handled::has_other_traceback))
+      break;
     // What a transform of torch.func has wrapped is no value to anyone outside of it.
     if (is_of_transforms(function)) break;
     // The table of copy.deepcopy has ids as its keys, and what is left behind gets other ones when

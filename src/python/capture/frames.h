@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <unordered_set>
 
 #include "python/bytecode/code.h"
@@ -12,6 +13,20 @@
 #include "python/guards/guard.h"
 
 namespace oxy::python {
+
+// Exceptions that were raised, with the places that they have passed, innermost first.
+struct RaisedAt {
+  py::object code, globals;
+  int offset, line;
+  int left;              // the offset of the frame's last instruction
+  py::object traceback;  // that the code has been given, and that ends here; or null
+};
+
+// Of an exception: what it has of code that really ran, or null, and the places behind that.
+struct Traceback {
+  py::object real;
+  std::optional<std::vector<RaisedAt>> places;  // none where nothing is known of them
+};
 
 // A function being interpreted. localsplus as in CPython: locals, cells, free variables.
 struct TracedFrame {
@@ -35,6 +50,8 @@ struct TracedFrame {
     size_t place;
     py::object exception;
     size_t raised_at = 0;  // the instruction
+    Traceback caught_with{};
+    bool has_other_traceback = false;  // by now: code has assigned it
   };
   std::vector<Handled> handled;
   std::unordered_map<size_t, size_t> rounds;  // of loops, by the instruction that jumps back
@@ -73,14 +90,6 @@ inline size_t suspended_at(const TracedFrame& f) {
 // What stands on the stack of 3.10 for the traceback of an exception that is handled.
 const py::object& traceback_mark();
 
-// Exceptions that were raised, with the places that they have passed, innermost first.
-struct RaisedAt {
-  py::object code, globals;
-  int offset, line;
-  int left;              // the offset of the frame's last instruction
-  py::object traceback;  // that the code has been given, and that ends here; or null
-};
-
 struct Stopped {};
 
 class Frames : public Part {
@@ -96,6 +105,8 @@ class Frames : public Part {
   // As `__traceback__` tells and takes them.
   py::object traceback_of(py::handle exception);
   void set_traceback(py::handle exception, py::handle traceback);
+  // As RERAISE and `raise` alone do: in 3.10 with the traceback that it was caught with.
+  [[noreturn]] void raise_again(const py::object& exception);
   // What one shows that traceback_of has given; null for any other.
   const std::vector<RaisedAt>* places_of_traceback(py::handle traceback) const;
   void match_group(TracedFrame& frame);
@@ -138,6 +149,7 @@ class Frames : public Part {
   PyObject* answer(PyFunctionObject* function, PyObject* const* parameters);
   void trace_source(TracedFrame& frame);
   void note_raised(const TracedFrame& frame, size_t at, py::handle value);
+  Traceback known_traceback(const py::object& exception) const;
   void step(TracedFrame& frame);
   void make_cells(TracedFrame& frame);
   void refuse_existing(py::handle exception);

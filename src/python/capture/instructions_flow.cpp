@@ -333,11 +333,11 @@ void jump_if_not_exc_match(Capture& c, TracedFrame& f, const Instruction& i) {
 }
 
 // In 3.10 with its class above and its traceback below.
-void reraise(Capture&, TracedFrame& f, const Instruction&) {
+void reraise(Capture& c, TracedFrame& f, const Instruction&) {
   if (kHasBlocks) pop(f);
   const py::object value = pop(f);
   if (kHasBlocks) pop(f);
-  reraise_value(value);
+  c.frames.raise_again(value);
 }
 
 void prep_reraise_star(Capture& c, TracedFrame& f, const Instruction&) {
@@ -353,7 +353,7 @@ void pop_except(Capture&, TracedFrame& f, const Instruction&) {
 
 void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
   if (i.arg == 0) {
-    if (const auto handled = owned(handled_exception())) reraise_value(handled);
+    if (const auto handled = owned(handled_exception())) c.frames.raise_again(handled);
     throw Break(BreakId::instruction, "raise without an exception");
   }
   py::object cause = i.arg == 2 ? pop(f) : py::object(), value = instance_of(c, pop(f));
@@ -361,6 +361,9 @@ void raise_varargs(Capture& c, TracedFrame& f, const Instruction& i) {
     throw Break(BreakId::instruction, "raise of what is no exception");
   if (PyErr_GivenExceptionMatches(value.ptr(), PyExc_KeyboardInterrupt))
     throw Break(BreakId::instruction, "raise of KeyboardInterrupt");
+  const auto is_same = [&](const TracedFrame::Handled& h) { return h.exception.is(value); };
+  if (kHasBlocks && c.heap.exists(value) && std::ranges::any_of(f.handled, is_same))
+    throw Break(BreakId::frame_access, "the traceback that an exception was caught with");
   if (c.heap.exists(value))
     throw Break(BreakId::instruction, "raise of an exception that was there before");
   if (cause && !cause.is_none()) {

@@ -233,6 +233,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
         iterators().break_at_end_of_iterator();
       if (!range) throw;
       enter_handler(frame, *range, at, left, value);
+      if (kHasBlocks) frame.handled.back().caught_with = known_traceback(value);
     } catch (Break& b) {
       if (b.stack.empty()) place(b);
       throw;
@@ -267,6 +268,13 @@ void Frames::step(TracedFrame& f) {
   check();
 }
 
+// Handlers of 3.10 still have the traceback that they have caught the exception with.
+static void note_other_traceback(const std::vector<TracedFrame*>& frames, py::handle exception) {
+  for (TracedFrame* f : frames)
+    for (TracedFrame::Handled& h : f->handled)
+      if (h.exception.is(exception)) h.has_other_traceback = true;
+}
+
 // What its traceback will say. An exception that is raised again has the place already.
 void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) {
   const Instruction& i = frame.bytecode->instructions[at];
@@ -279,6 +287,7 @@ void Frames::note_raised(const TracedFrame& frame, size_t at, py::handle value) 
       last.left = frame.bytecode->instructions[left_at(frame, at)].offset;
     return;
   }
+  note_other_traceback(frames_, value);
   std::vector<RaisedAt>& places = raised_[value.ptr()];
   if (places.empty()) raised_steps_ = places_to_stop();
   auto* function = as_function(frame.function);
@@ -392,9 +401,28 @@ void Frames::set_traceback(py::handle exception, py::handle traceback) {
   traceback_of(exception);  // refuses where it cannot tell
   const std::vector<RaisedAt>* places = places_of_traceback(traceback);
   if (!traceback.is_none() && places == nullptr) throw Break(BreakId::frame_access, "a traceback");
+  note_other_traceback(frames_, exception);
   raised_[exception.ptr()] = places != nullptr ? *places : std::vector<RaisedAt>();
   PyException_SetTraceback(exception.ptr(), Py_None);
   heap().hold(borrow(exception.ptr()));
+}
+
+Traceback Frames::known_traceback(const py::object& exception) const {
+  Traceback out{owned(PyException_GetTraceback(exception.ptr())), {}};
+  if (const auto it = raised_.find(exception.ptr()); it != raised_.end()) out.places = it->second;
+  return out;
+}
+
+void Frames::raise_again(const py::object& exception) {
+  const Traceback* caught = nullptr;
+  for (auto f = frames_.rbegin(); kHasBlocks && !caught && f != frames_.rend(); ++f)
+    for (const TracedFrame::Handled& h : (*f)->handled)
+      if (h.exception.is(exception)) caught = &h.caught_with;
+  if (caught && caught->places) {
+    raised_[exception.ptr()] = *caught->places;
+    PyException_SetTraceback(exception.ptr(), caught->real ? caught->real.ptr() : Py_None);
+  }
+  reraise_value(exception);
 }
 
 const std::vector<RaisedAt>* Frames::places_of_traceback(py::handle traceback) const {
