@@ -150,6 +150,69 @@ kinds = Kinds()
 def main(x, n, items, table, thing):
     return kinds.of(n), kinds.of("a"), kinds.of(x), Kinds().of(n)
 """,
+    "tracebacks of exceptions that are raised again": """
+def lines(e):
+    out, trace = [], e.__traceback__
+    while trace is not None:
+        out.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return out
+
+def again():
+    raise
+
+def main(x, n, items, table, thing):
+    out = []
+    try:
+        try:
+            raise ValueError(n)
+        except ValueError as e:
+            e.__traceback__ = None
+            out.append(lines(e))
+            raise
+    except ValueError as e:
+        out.append(lines(e))
+    try:
+        try:
+            raise ValueError(n)
+        except ValueError as e:
+            try:
+                raise e
+            except ValueError:
+                out.append(lines(e))
+            raise
+    except ValueError as e:
+        out.append(lines(e))
+    try:
+        try:
+            raise ValueError(n)
+        except ValueError as e:
+            e.with_traceback(None)
+            again()
+    except ValueError as e:
+        out.append(lines(e))
+    return x + 1, out
+""",
+    "texts of enum members": """
+class Number(enum.IntEnum):
+    ONE = 1
+
+class Mixed(str, enum.Enum):
+    A = "a"
+
+class Plain(enum.Enum):
+    R = 1
+
+class Own(enum.IntEnum):
+    ONE = 1
+    def __format__(self, spec):
+        return "own" + spec
+
+values = [Number.ONE, Mixed.A, Plain.R, Own.ONE]
+def main(x, n, items, table, thing):
+    texts = [(f"{v}", f"{v:>9}", format(v), format(v, "<9")) for v in values]
+    return x + 1, texts, ["{} {:>9}".format(v, v) for v in values]
+""",
     "texts of values": """
 class Number(enum.IntEnum):
     ONE = 1

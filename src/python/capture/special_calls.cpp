@@ -413,7 +413,6 @@ Meant formatted(Capture& c, const Arguments& args) {
   PyObject* own = own_method(c, args[0], "__format__");
   if (own == nullptr)
     return c.calls.formatted_value(args[0], args.size() > 1 ? args[1] : py::str(""));
-  if (is_enum_member(args[0])) return nothing;
   py::object made = c.calls.call(own, {args[0], args.size() > 1 ? args[1] : py::str("")});
   if (!PyUnicode_Check(made.ptr()))
     type_error("__format__ must return a str, not ", Py_TYPE(made.ptr())->tp_name);

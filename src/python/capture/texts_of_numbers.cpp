@@ -127,8 +127,8 @@ Done Calls::call_format(py::handle callable, const Arguments& args, const Keywor
   const py::object text = bound ? borrow(PyCFunction_GET_SELF(callable.ptr())) : args[0];
   if (!PyUnicode_CheckExact(text.ptr()) || numbers().is_deferred_text(text)) return {};
   const bool asks = std::ranges::any_of(args, [this](const py::object& a) {
-    if (heap().is_tensor(a) || is_array(a) || is_enum_member(a)) return false;
-    return objects().special_method(a, py::str("__format__")) != nullptr;
+    if (heap().is_tensor(a) || is_array(a)) return false;
+    return is_enum_member(a) || objects().special_method(a, py::str("__format__")) != nullptr;
   });
   if (kwargs.empty() && !asks && !may_read_parts(view_of(text.ptr()))) return {};
   py::object fields;
