@@ -84,6 +84,7 @@ at::Tensor detached_view(const at::Tensor& memory, const TensorMeta& m, int64_t 
 }
 
 at::Tensor marked(at::Tensor t, const PlanOutput& o) {
+  const c10::AutoGradMode as_made(c10::GradMode::is_enabled() && !o.no_grad);
   if (o.conj) t = t.conj();
   return o.neg ? at::_neg_view(t) : t;
 }

@@ -400,6 +400,7 @@ MADE_WITHOUT_GRAD_MODE = {
     "a view of such a one": under_no_grad(lambda x: x[None], lambda v: v.view(2, 2)),
     "a piece": under_no_grad(lambda x: x.view(2, 2, 1).split(1, 2)[0].squeeze(-1)),
     "beside the whole": lambda x: under_no_grad(lambda y: y.view(2, 2))(x + 1),
+    "a conjugate": under_no_grad(lambda x: torch.complex(x, x).view(2, 2).conj()),
     "grad mode on again": with_grad_mode,
 }
 
