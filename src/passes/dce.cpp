@@ -39,7 +39,8 @@ bool drop_unused_operands(ir::Node& n) {
 }
 
 // What a factorisation computes beside the values where an argument asks for it. PyTorch asks for
-// tensors that it cannot look into, since it does not know who reads them.
+// tensors that it cannot look into, since it does not know who reads them. Not linalg_eig: what
+// computes the eigenvalues alone does not check that its operand is finite, and crashes.
 struct Vectors {
   std::string_view op;
   size_t argument = 0;  // true: they are computed; without them they have no elements
@@ -54,13 +55,6 @@ bool is_true(const ir::Arg& a) {
 }
 
 bool drop_unread_vectors(ir::Graph& g, ir::Node& n, const std::vector<uint32_t>& uses) {
-  if (n.target == "aten.linalg_eig.default") {
-    if (uses[n.outputs[1].index] > 0) return false;
-    n.target = "aten._linalg_eigvals.default";
-    n.outputs.pop_back();
-    n.returns.clear();
-    return true;
-  }
   const auto* v = std::ranges::find(kVectors, n.target, &Vectors::op);
   if (v == std::end(kVectors) || !is_true(n.arg(v->argument))) return false;
   for (int i : v->outputs)

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/op_table.h"
+#include "ops/promote.h"
 #include "passes/rewrite.h"
 
 namespace oxy::passes {
@@ -49,9 +51,8 @@ constexpr Lookup kLookups[] = {
 static_assert(std::ranges::is_sorted(kLookups, {}, &Lookup::op));
 
 constexpr std::string_view kDivisions[] = {
-    "aten.div.Tensor_mode",
-    "aten.floor_divide.default",
-    "aten.fmod.Tensor",
+    "aten.div.Scalar_mode",  "aten.div.Tensor_mode", "aten.floor_divide.default",
+    "aten.fmod.Scalar",      "aten.fmod.Tensor",     "aten.remainder.Scalar",
     "aten.remainder.Tensor",
 };
 
@@ -72,12 +73,45 @@ constexpr std::string_view kRaising[] = {
     "aten.multi_margin_loss.default",
     "aten.multilabel_margin_loss_forward.default",
     "aten.put.default",
+    "aten.segment_reduce.default",
 };
 static_assert(std::ranges::is_sorted(kRaising));
 
-bool raises_otherwise(const ir::Node& n) {
-  return n.kind == ir::NodeKind::CallOp &&
-         std::ranges::binary_search(kRaising, std::string_view(n.target));
+// Ops that raise where their last argument asks for it.
+constexpr std::string_view kChecking[] = {
+    "aten._linalg_solve_ex.default",    "aten.linalg_cholesky_ex.default",
+    "aten.linalg_inv_ex.default",       "aten.linalg_ldl_factor_ex.default",
+    "aten.linalg_lu_factor_ex.default",
+};
+static_assert(std::ranges::is_sorted(kChecking));
+
+bool is_zero(const ir::Arg& a) {
+  const Expr* e = a.get_if<Expr>();
+  return e != nullptr && e->is_const(0);
+}
+
+// Whether eager may have no kernel for a dtype. Our rules refuse what eager refuses; of what they
+// do not know the first operand says it.
+bool may_lack_kernel(const ir::Graph& g, const ir::Node& n) {
+  const ops::OpInfo* info = ops::find(n);
+  if (info == nullptr || info->decomposition || is_view(n)) return false;
+  if (info->element) return !rules_hold(g, n, *info);
+  const ir::TensorType* self = n.args.empty() ? nullptr : tensor_of(g, n.arg(0));
+  return self != nullptr && (self->dtype == ir::DType::B8 || !ops::is_computable(self->dtype));
+}
+
+bool raises_otherwise(const ir::Graph& g, const ir::Node& n) {
+  if (n.kind != ir::NodeKind::CallOp) return false;
+  const auto is_in = [&](const auto& ops) {
+    return std::ranges::find(ops, n.target) != std::end(ops);
+  };
+  if (is_in(kChecking)) {
+    const bool* checks = n.args.back().get_if<bool>();
+    return checks != nullptr && *checks;
+  }
+  if (is_in(kDivisions))
+    return is_zero(n.arg(1)) && ir::is_integral(g.tensor_type(n.outputs[0]).dtype, false);
+  return is_in(kRaising) || may_lack_kernel(g, n);
 }
 
 // Whether eager looks at the places where there is nothing to be found, as no kernel of ours does.
@@ -197,7 +231,7 @@ bool keep_checks(ir::Graph& g, const std::vector<ir::NodeId>& in_try) {
     const bool stays = read || !is_removable(n);
     const bool is_caught = n.kind == ir::NodeKind::CallOp && !is_view(n) &&
                            std::ranges::find(in_try, n.id) != in_try.end();
-    if (stays || raises_otherwise(n) || is_caught) {
+    if (stays || raises_otherwise(g, n) || is_caught) {
       if (!stays)
         kept.emplace_back(n.id, i + 1 < order.size() ? std::optional(order[i + 1]) : std::nullopt);
       for (const Demand& d : demands.of(n)) {
