@@ -52,6 +52,25 @@ OpFacts facts_of(const c10::OperatorHandle& op) {
 
 using ops::kReadNumber;
 
+// The number in a tensor of one element that is computed of numbers alone.
+std::optional<double> constant_in(const Recording& r, const at::Tensor& t) {
+  const ir::ValueId* v = r.find(t.unsafeGetTensorImpl());
+  const auto program =
+      v ? scalar_program(r.graph, *v, [](ir::ValueId) { return std::nullopt; }) : std::nullopt;
+  if (!program || program->input) return std::nullopt;
+  return evaluate(program->steps, 0);
+}
+
+// aten::equal of such (is_scalar_tensor_true, which torch.cov asks).
+bool compare_constants(const Recording& r, torch::jit::Stack& s) {
+  const at::Tensor a = s[s.size() - 2].toTensor(), b = s.back().toTensor();
+  const auto x = constant_in(r, a), y = constant_in(r, b);
+  if (!x || !y || a.dim() != b.dim()) return false;
+  torch::jit::drop(s, 2);
+  s.emplace_back(*x == *y);
+  return true;
+}
+
 constexpr std::string_view kSparseOf = "aten._sparse_coo_tensor_with_dims_and_tensors.default";
 
 // Unsupported for an op that no graph can have.
@@ -236,6 +255,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   if (f.target == "aten.native_group_norm.default") check_group_norm(f, s[base].toTensor());
   check_observer(f, s, base);
   if (f.target == kReadNumber && read_number(s)) return;
+  if (f.target == "aten.equal.default" && compare_constants(r_, s)) return;
   if (index_by_counted_mask(op, f, s, base)) return;
   const OfDataOp of_data = of_data_op(f, s, base);
   if (of_data == OfDataOp::Number) return read_symbol(s);
@@ -519,6 +539,13 @@ void OpRecorder::resolve_marks(torch::jit::Stack& s, size_t base) {
 
 // The number in a tensor that is one.
 bool OpRecorder::read_number(torch::jit::Stack& s) const {
+  if (const auto number = constant_in(r_, s.back().toTensor())) {
+    const c10::ScalarType dtype = s.back().toTensor().scalar_type();
+    s.back() = dtype == at::kBool                 ? c10::Scalar(*number != 0)
+               : at::isIntegralType(dtype, false) ? c10::Scalar(static_cast<int64_t>(*number))
+                                                  : c10::Scalar(*number);
+    return true;
+  }
   const ir::ValueId* v = r_.find(s.back().toTensor().unsafeGetTensorImpl());
   if (!v) return false;
   if (!runtime_numbers_.contains(v->index)) return false;

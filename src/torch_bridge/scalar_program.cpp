@@ -77,9 +77,14 @@ std::optional<double> filled_with(const ir::Node& n) {
   const std::string_view target = n.target;
   if (target == "aten.full.default" || target == "aten.full_like.default")
     return number_of(n.arg(1));
+  if (target == "aten.new_full.default") return number_of(n.arg(2));
   if (target == "aten.scalar_tensor.default") return number_of(n.arg(0));
-  if (target == "aten.ones.default" || target == "aten.ones_like.default") return 1;
-  if (target == "aten.zeros.default" || target == "aten.zeros_like.default") return 0;
+  constexpr std::string_view kOnes[] = {"aten.new_ones.default", "aten.ones.default",
+                                        "aten.ones_like.default"};
+  constexpr std::string_view kZeros[] = {"aten.new_zeros.default", "aten.zeros.default",
+                                         "aten.zeros_like.default"};
+  if (std::ranges::find(kOnes, target) != std::end(kOnes)) return 1;
+  if (std::ranges::find(kZeros, target) != std::end(kZeros)) return 0;
   return std::nullopt;
 }
 

@@ -1,5 +1,7 @@
 """Numbers in the buffers of modules: read under a guard where Python asks, and never stale."""
 
+import math
+
 import pytest
 import torch
 
@@ -231,3 +233,20 @@ def test_a_constant_among_indices(name, dtype):
 
     x = torch.arange(12.0).view(3, 4)
     assert str(oxyfuel.compile(f)(x)) == str(f(x))
+
+
+@pytest.mark.parametrize("f", [torch.cov, torch.corrcoef, lambda x: torch.cov(x, correction=0)])
+@pytest.mark.parametrize("sizes", [(3, 5), (4, 1), (6,)])
+def test_numbers_of_constants_that_ops_look_at(f, sizes):
+    """cov compares the number of observations with 0."""
+
+    def step(call):
+        x = torch.linspace(0, 1, math.prod(sizes)).view(sizes).sin().requires_grad_()
+        y = call(x)
+        y.exp().sum().backward()
+        return y.detach(), x.grad
+
+    for options in {}, {"dynamic": True}:
+        found = step(oxyfuel.compile(f, **options))
+        torch.testing.assert_close(found, step(f), equal_nan=True)
+    assert oxyfuel.stats()["graph_breaks"] == 0
