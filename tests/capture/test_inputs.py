@@ -264,6 +264,11 @@ def what_it_is(x, t):
     return x + t.shape[0], t.dtype, t.device.type, t.is_meta, t.requires_grad
 
 
+def told_by_methods(x, t):
+    sizes = t.size(), t.size(0), t.size(-1), t.numel(), t.nelement(), t.dim(), t.ndimension()
+    return x * t.numel(), sizes, t.is_floating_point(), t.is_complex()
+
+
 def told_by_functions(x, t):
     return torch.numel(t), torch.is_floating_point(t), torch.is_tensor(t), t.dim()
 
@@ -281,7 +286,9 @@ def handed_on(x, t):
     return {"t": t}, x + 1
 
 
-@pytest.mark.parametrize("f", [skeleton, tied_skeleton, ensemble, what_it_is, handed_on])
+@pytest.mark.parametrize(
+    "f", [skeleton, tied_skeleton, ensemble, what_it_is, told_by_methods, handed_on]
+)
 def test_tensors_without_data_in_a_graph(f):
     check_tensors_without_data(f)
     assert oxyfuel.stats()["graph_breaks"] == 0

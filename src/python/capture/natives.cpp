@@ -230,6 +230,13 @@ py::object Calls::call_class_method(py::handle callable, const py::object& self,
   return call_real(callable, args, kwargs);
 }
 
+// Methods that say of a tensor on the device meta what its attributes do.
+static bool is_told_on_meta(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "dim", "is_complex", "is_floating_point", "ndimension", "nelement", "numel", "size"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 // A method of a container, a text, a number or an exception.
 py::object Calls::call_container_method(py::handle callable, const py::object& self,
                                         const std::string& name, Arguments args, Keywords kwargs) {
@@ -246,6 +253,10 @@ py::object Calls::call_container_method(py::handle callable, const py::object& s
     if (PyODict_Check(self.ptr()) && is_hidden_by_ordered_dict(callable.ptr()))
       throw Break(BreakId::side_effect, "dict.", name, " of an OrderedDict");
     if (auto done = effects().change_existing(self, name, args, kwargs)) return *done;
+    if (is_tensor_object(self.ptr()) && is_told_on_meta(name)) {
+      args.insert(args.begin(), self);
+      return call_own("oxyfuel.tensors_on_meta", name, args, kwargs);
+    }
     if (name == "copy" && PyDict_Check(self.ptr()) && !PyDict_CheckExact(self.ptr()) &&
         Py_TYPE(self.ptr()) != &PyODict_Type)
       throw Break(BreakId::builtin_on_existing, Py_TYPE(self.ptr())->tp_name, ".copy");
