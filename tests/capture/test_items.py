@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch._dynamo.config
@@ -233,3 +234,88 @@ def test_without_the_setting():
         compiled = oxyfuel.compile(lambda x, t: x * t.item())
         same(compiled(torch.ones(2), torch.tensor(0.5)), torch.ones(2) * 0.5)
     assert oxyfuel.stats()["graph_breaks"] == 1
+    with torch._dynamo.config.patch(capture_scalar_outputs=False):  # but where none is allowed
+        compiled = oxyfuel.compile(lambda x, t: x * t.item(), fullgraph=True)
+        same(compiled(torch.ones(2), torch.tensor(0.5)), torch.ones(2) * 0.5)
+
+
+OF_ARRAYS = {
+    "item": lambda x: x.numpy().sum().item() * x,
+    "float": lambda x: (float(x.numpy().mean()) * x, float(x.numpy()[1])),
+    "int": lambda x: int(x.numpy().astype(np.int64).sum()) + x,
+    "an index": lambda x: x[: int(x.numpy().argmax())] * 2,
+    "as results": lambda x: (x.numpy().sum().item(), float(x.numpy().max()) + 1.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_numbers_of_arrays(name):
+    f = OF_ARRAYS[name]
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for x in (torch.arange(4.0), torch.tensor([0.5, 3.0, 1.0, 2.0])):
+        same(compiled(x), f(x))
+    assert oxyfuel.stats()["recompiles"] == 0
+
+
+EXTREMES = {
+    "a number": lambda x, y: x * min(y.sum(), 1.0),
+    "numbers in front": lambda x, y: x * max(0, 2.0, y.sum()),
+    "tensors": lambda x, y: x + min(y[0], y[1], x[0, 0]),
+    "a list": lambda x, y: x / max([t.abs() for t in y]),
+    "integers": lambda x, y: x + max(y.long().sum(), 0),
+    "in turn": lambda x, y: x * min(max(y.mean(), 0.25), 0.75),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extremes(name):
+    f = EXTREMES[name]
+    compiled = oxyfuel.compile(f)
+    for y in ([1.0, -2.0], [-5.0, 3.0], [math.nan, 1.0], [1.0, math.nan], [0.5, 0.25]):
+        given = torch.ones(2, 3), torch.tensor(y)
+        same(compiled(*given), f(*given))
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["recompiles"] == 0
+
+
+def written_extreme(x, y):
+    best = max(y[0], x[0, 0])
+    best += 1
+    return x * 2, y * 2
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: max(y.sum(), 0),
+        lambda x, y: [min(y[0], y[1]), x],
+        written_extreme,
+        lambda x, y: x * min(y.sum().bfloat16(), 0.1),
+    ],
+)
+def test_extremes_that_are_seen(f):
+    """Which object was chosen: a break."""
+    compiled = oxyfuel.compile(f)
+    for y in ([1.0, -2.0], [-5.0, 3.0]):
+        with torch.no_grad():
+            expected = f(torch.ones(2, 3), torch.tensor(y))
+            assert str(compiled(torch.ones(2, 3), torch.tensor(y))) == str(expected)
+    assert oxyfuel.stats()["graph_breaks"] >= 1
+
+
+@torch.enable_grad()
+def test_gradients_of_extremes():
+    """What is not chosen has none."""
+
+    def step(call):
+        y = torch.tensor([1.0, -2.0], requires_grad=True)
+        z = torch.tensor(3.0, requires_grad=True)
+        call(lambda y, z: max(y.sum(), z) * y.exp().sum())(y, z).backward()
+        return y.grad.tolist(), z.grad.tolist()
+
+    def unused(call):
+        y, z = (torch.tensor(i, requires_grad=True) for i in (1.0, 2.0))
+        call(lambda y, z: max(y, z) * 2)(y, z).backward()
+        return y.grad, z.grad
+
+    for f in (step, unused):
+        assert f(oxyfuel.compile) == f(lambda f: f)

@@ -565,8 +565,8 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
     throw Break(BreakId::numpy, text(e.value()));  // NumPy's own takes more
   }
   if (code->co_flags & CO_GENERATOR) return iterators().make_generator(std::move(frame));
-  if (stands_for_numpy) return arrays().call_array_code(*frame);
   frames().direct = direct;
+  if (stands_for_numpy) return arrays().call_array_code(*frame);
   return frames().interpret(*frame);
 }
 

@@ -66,6 +66,8 @@ class Graphs : public Part {
   void refuse_made_leaf(py::handle tensor) const;
   py::object* gradient_kept(py::handle tensor);
   void give_data(const py::object& tensor, const py::object& value);
+  // min or max of tensors without dimensions and numbers; null where the graph cannot have it.
+  py::object extreme(const py::list& items, bool least);
   void note_custom_function(const py::object& results, bool materializes);
   void note_op(const py::object& results);
   // `handle`: what the code has of it.
@@ -245,6 +247,7 @@ class Graphs : public Part {
   void keep_retained();
   void keep_data();
   void refuse_data() const;
+  void refuse_extremes(const std::vector<at::Tensor>& outputs) const;
   py::object record_in_pieces(
       const Arguments& roots, Arguments gradients, const Arguments& by, bool frees,
       const Arguments& stops,
@@ -328,6 +331,8 @@ class Graphs : public Part {
     Place place;
   };
   std::vector<DataGiven> data_given_;
+  // In the place of one of the tensors and numbers that it was chosen of.
+  std::vector<std::pair<at::Tensor, Place>> extremes_;
   std::set<ir::NodeId> draws_;  // calls that drew random numbers
   std::unordered_map<SourceId, uint32_t> fetched_;
   std::unordered_map<const void*, StackIds> stack_ids_;  // by UserStack::id

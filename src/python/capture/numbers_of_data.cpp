@@ -23,7 +23,7 @@ bool Numbers::asks_for_item(const TracedFrame& f) const {
   if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
   const auto [callable, self] = next_callee(f, i.arg);
   if (callable.is(type_object(&PyFloat_Type)))
-    return i.arg == 1 && heap().is_tensor(f.stack.back());
+    return i.arg == 1 && (heap().is_tensor(f.stack.back()) || is_array(f.stack.back()));
   if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
   const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
   const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml;

@@ -27,6 +27,8 @@ class Objects : public Part {
   void store_generic_attr(py::handle o, py::handle name, py::handle value);
   void store_attr(py::handle o, py::handle name, py::handle value);
   bool truth(py::handle o);
+  // That of a tensor whose number is known, or a bool.
+  std::optional<bool> known_truth(py::handle o);
   bool has_torch_function(py::handle o);
   py::object type_of(py::handle o);
   PyObject* user_method(py::handle tensor, const std::string& name);

@@ -217,6 +217,13 @@ py::object Objects::type_of(py::handle o) {
   return py::type::of(k && k->original && k->value ? k->original : py::handle(o));
 }
 
+std::optional<bool> Objects::known_truth(py::handle o) {
+  if (PyBool_Check(o.ptr())) return o.ptr() == Py_True;
+  if (const auto yes = numbers().truth_of_state(o)) return yes;
+  const py::object number = numbers().use_number(o);
+  return number ? std::optional(PyObject_IsTrue(number.ptr()) == 1) : std::nullopt;
+}
+
 bool Objects::truth(py::handle o) {
   PyObject* p = o.ptr();
   auto of_c = [p] {
@@ -225,9 +232,7 @@ bool Objects::truth(py::handle o) {
     return yes == 1;
   };
   if (heap().is_tensor(o)) {
-    if (const auto yes = numbers().truth_of_state(o)) return *yes;
-    if (const py::object number = numbers().use_number(o))
-      return PyObject_IsTrue(number.ptr()) == 1;
+    if (const auto yes = known_truth(o)) return *yes;
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_symbolic(o)) return of_c();

@@ -486,6 +486,7 @@ void Graphs::finish(std::span<const py::object> values) {
   refuse_late_hooks(plan.output_tensors);
   if (!frames().left.empty() || !calls().error_on_break.value_or(fullgraph)) {
     refuse_views(plan.output_tensors);
+    refuse_extremes(plan.output_tensors);
     refuse_led_to(plan.output_tensors);
   }
   std::vector<at::Tensor> seen = plan.output_tensors;

@@ -486,9 +486,14 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   const py::object& o = args[0];
   if (c.heap.is_tensor(o)) return c.calls.call_method(o, method, {}, {});
   if (args.size() != 1) return nothing;
-  if (PyObject* own = is_array(o) ? c.objects.special_method(o, py::str(method)) : nullptr)
-    return c.calls.call(own, {o});
   const bool to_int = std::string_view(method) == "__int__";
+  if (is_array(o)) {
+    const py::object tensor = o.attr("tensor");
+    if (!to_int && o.attr("scalar").cast<bool>() &&
+        THPVariable_Unpack(tensor.ptr()).is_floating_point())
+      return c.calls.call_method(tensor, method, {}, {});
+    return c.calls.call(c.objects.special_method(o, py::str(method)), {o});
+  }
   if (PyObject* own = own_method(c, o, method)) {
     py::object made = c.calls.call(own, {o});
     if (to_int ? PyLong_CheckExact(made.ptr()) || is_symbolic_int(made)
@@ -503,8 +508,7 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   // Its value is guarded where it was found.
   if (to_int && PyLong_Check(o.ptr()) && !PyLong_CheckExact(o.ptr()) && !PyBool_Check(o.ptr()))
     return py::reinterpret_steal<py::object>(PyLong_Type.tp_as_number->nb_int(o.ptr()));
-  if (const py::object index = index_of(c, o); !index.is(o) && !is_array(o))
-    return c.calls.call(callable, {index});
+  if (const py::object index = index_of(c, o); !index.is(o)) return c.calls.call(callable, {index});
   return to_int ? rounded_size(c, callable, o, Rounding::ToZero) : float_of_size(c, callable, {o});
 }
 
@@ -657,6 +661,7 @@ Meant extreme(Capture& c, py::handle callable, const Arguments& args, const Keyw
   if (items.empty() || (key.is_none() && plain)) return c.calls.call_real(callable, {items}, {});
   if (key.is_none()) {
     if (py::object size = c.sizes.extreme(items, better == Py_LT)) return size;
+    if (py::object tensor = c.graphs.extreme(items, better == Py_LT)) return tensor;
     Arguments all;
     for (py::handle item : items) all.push_back(borrow(item));
     const char* name = better == Py_LT ? "min" : "max";
