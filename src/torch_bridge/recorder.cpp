@@ -172,6 +172,7 @@ void Recorder::set_unseen(const at::Tensor& t) {
 }
 
 void Recorder::keep_memory(const at::Tensor& input) {
+  recording_.no_second_order = "an assignment to data";
   for (RecordedSource& s : recording_.inputs)
     if (s.wrapper.defined() && s.wrapper.is_same(input) && !s.memory.defined())
       s.memory = at::Tensor(input.unsafeGetTensorImpl()->shallow_copy_and_detach(

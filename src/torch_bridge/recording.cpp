@@ -76,8 +76,11 @@ RecordedSource Recording::make_source(const at::Tensor& real, const std::string&
 
 const RecordedSource& Recording::add_input(const at::Tensor& real, const std::string& name,
                                            std::span<const DynamicDim> dynamic_dims) {
+  const auto is_by_then = [&](const RecordedSource& s) {
+    return s.memory.defined() && s.real.is_same(real);  // Graphs::read_data_late
+  };
   for (const RecordedSource& s : inputs)
-    if (s.wrapper.defined() && wrapper_of(s.came_as())->has_data_mutation() &&
+    if (s.wrapper.defined() && wrapper_of(s.came_as())->has_data_mutation() && !is_by_then(s) &&
         may_overlap(s.real, real))
       throw Unsupported("an input that shares memory with one that has changed");
   return inputs.emplace_back(make_source(real, name, true, dynamic_dims));

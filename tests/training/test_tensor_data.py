@@ -116,3 +116,85 @@ def test_an_input_is_given_other_memory(name, dynamic):
             expected = step(identity, grad, backwards)
             ours = step(lambda f: oxyfuel.compile(f, dynamic=dynamic), grad, backwards)
             torch.testing.assert_close(ours, expected)
+
+
+def read_behind(x, p):
+    p.data = x
+    return (p * p) * p.sin()
+
+
+def read_in_front(x, p):
+    y = p * p
+    p.data = x
+    return y
+
+
+def read_on_both_sides(x, p):
+    y = p * p
+    p.data = x
+    return p.sin() * y
+
+
+def given_back(x, p):
+    old = p.data
+    p.data = x
+    r = (p * p).sum()
+    p.data = old
+    return r * p
+
+
+def the_old_as_well(x, p):
+    old = p.data
+    p.data = x * 2
+    return p * old * p, x * x
+
+
+def given_twice(x, p):
+    p.data = x
+    y = p * p
+    p.data = x + 1
+    return y * p
+
+
+def read_without_gradients(x, p):
+    with torch.no_grad():
+        p.data = x
+        return p * 2
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        read_behind,
+        read_in_front,
+        read_on_both_sides,
+        given_back,
+        the_old_as_well,
+        given_twice,
+        read_without_gradients,
+    ],
+)
+def test_data_that_is_given_again_outside(f):
+    def step(call, again):
+        x, p = torch.ones(3) * 2, torch.arange(3.0) + 1
+        p.requires_grad_()
+        results = call(x, p)
+        results = results if isinstance(results, tuple) else (results,)
+        if again:
+            p.data = torch.tensor([10.0, 20.0, 30.0])
+        if results[0].requires_grad:
+            results[0].sum().backward()
+        return *results, p, p.grad
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for again in False, True, True:
+        torch.testing.assert_close(step(compiled, again), step(f, again))
+
+
+def test_second_derivatives_behind_an_assignment():
+    x, p = torch.ones(3) * 2, torch.arange(3.0).requires_grad_()
+    r = oxyfuel.compile(read_behind)(x, p)
+    (g,) = torch.autograd.grad(r.sum(), p, create_graph=True)
+    torch.testing.assert_close(g, torch.autograd.grad(read_behind(x, p).sum(), p)[0])
+    with pytest.raises(RuntimeError, match="double backward .an assignment to data"):
+        g.sum().backward()

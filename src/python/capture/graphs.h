@@ -246,6 +246,7 @@ class Graphs : public Part {
   void end_late_hooks(const Arguments& tensors);
   void keep_retained();
   void keep_data();
+  void read_data_late(const std::vector<at::Tensor>& outputs);
   void refuse_data() const;
   void refuse_extremes(const std::vector<at::Tensor>& outputs) const;
   py::object record_in_pieces(

@@ -466,6 +466,15 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   const bool of_inference = t.is_inference() && !c10::InferenceMode::is_enabled();
   if (of_inference && graphs().inner() != nullptr)
     throw Break(BreakId::input_kind, "an inference tensor outside of inference mode");
+  const py::object fake = add_input(real, source, dims);
+  if (of_inference) inference().note_input(THPVariable_Unpack(fake.ptr()));
+  fake_of_.emplace(real.ptr(), fake);
+  return fake;
+}
+
+py::object Heap::add_input(py::handle real, SourceId source,
+                           const std::vector<bridge::DynamicDim>& dims) {
+  const at::Tensor& t = THPVariable_Unpack(real.ptr());
   const std::string name = name_of_input(sources.text(source));
   py::object fake;
   try {
@@ -473,7 +482,6 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   } catch (const Unsupported& e) {
     throw Break(BreakId::input_kind, e.what());
   }
-  if (of_inference) inference().note_input(THPVariable_Unpack(fake.ptr()));
   Tracked k;
   k.source = source;
   k.original = borrow(real);
@@ -481,7 +489,6 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   k.value = graphs().ir->graph.add_input(name, ir::Type::of(type));
   tracked_[fake.ptr()] = std::move(k);
   held_.push_back(fake);
-  fake_of_.emplace(real.ptr(), fake);
   graphs().fetch.push_back(source);
   graphs().example_inputs.push_back(borrow(real));
   graphs().ir->module_state.push_back(is_module_state(source));

@@ -8,6 +8,10 @@
 #include "python/capture/part.h"
 #include "python/guards/guard.h"
 
+namespace oxy::bridge {
+struct DynamicDim;
+}
+
 namespace oxy::python {
 
 struct TracedFrame;
@@ -46,6 +50,9 @@ class Heap : public Part {
 
   py::object wrap(py::handle real, SourceId source);
   py::object wrap_tensor(py::handle real, SourceId source);
+  // One more input of the graph.
+  py::object add_input(py::handle real, SourceId source,
+                       const std::vector<bridge::DynamicDim>& dims);
   bool is_module_state(SourceId source) const;
   py::object wrap_item(py::handle real, SourceId source);
   py::object wrap_held(py::handle real);

@@ -495,6 +495,7 @@ void Graphs::finish(std::span<const py::object> values) {
   });
   refuse_copies(seen);
   restore_leaves(plan.output_tensors);
+  read_data_late(plan.output_tensors);
   numbers().make_guards();
   input_count = fetch.size();
   fetch.resize(input_count + fetched_.size());

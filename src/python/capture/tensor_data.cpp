@@ -55,6 +55,19 @@ void Graphs::keep_data() {
   }
 }
 
+// Autograd has saved such an input itself: a backward reads what it has by then, which is not what
+// the graph knows it to hold.
+void Graphs::read_data_late(const std::vector<at::Tensor>& outputs) {
+  if (std::ranges::none_of(outputs, [](const at::Tensor& t) { return t.requires_grad(); })) return;
+  for (const DataGiven& d : data_given_) {
+    const Tracked& k = *heap().tracked(d.tensor);
+    if (!k.source.valid()) continue;
+    const py::object real = k.original;
+    const py::object by_then = heap().add_input(real, k.source, {});
+    THPVariable_Unpack(d.tensor.ptr()).set_data(THPVariable_Unpack(by_then.ptr()).variable_data());
+  }
+}
+
 // Who replays the graph would not know what the inputs came with.
 void Graphs::refuse_data() const {
   if (!data_given_.empty())
