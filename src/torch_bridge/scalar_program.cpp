@@ -103,7 +103,9 @@ class Walk {
     if (dtype != ir::DType::F32 && dtype != ir::DType::F64 && dtype != ir::DType::B8 &&
         !is_integer(v))
       return std::nullopt;
-    const auto made = make(v, dtype == ir::DType::F32);
+    auto made = make(v, dtype == ir::DType::F32);
+    if (made && dtype == ir::DType::B8)
+      made = add({.op = ScalarOp::NotEqual, .left = *made, .right = constant(0)});
     if (made) known_.emplace(v.index, *made);
     return made;
   }
@@ -117,13 +119,26 @@ class Walk {
   }
   uint16_t constant(double number) { return add({.op = ScalarOp::Constant, .number = number}); }
 
+  std::optional<uint16_t> constant_of(ir::ValueId v, std::optional<double> number) {
+    if (!number || (is_integer(v) && std::abs(*number) > kLargestConstant)) return std::nullopt;
+    return constant(*number);
+  }
+
   bool is_integer(ir::ValueId v) const {
     const ir::DType dtype = g_.value(v).type.tensor.dtype;
     return dtype == ir::DType::I64 || dtype == ir::DType::I32;
   }
 
-  // Of integers: sums with constants, comparisons among each other, and what only hands them on.
-  bool is_exact(const ir::Node& n, const Row& row, bool gives_integer) const {
+  // Of integers: sums with constants, comparisons among each other, and what only hands them on. In
+  // 32 bits sums and casts may wrap.
+  bool is_exact(const ir::Node& n, const Row& row, ir::ValueId result) const {
+    const bool gives_integer = is_integer(result);
+    const auto has = [&](ir::ValueId v, ir::DType dtype) {
+      return g_.value(v).type.is_tensor() && g_.value(v).type.tensor.dtype == dtype;
+    };
+    if (has(result, ir::DType::I32) &&
+        (row.op != ScalarOp::Copy || has(n.arg(0).value(), ir::DType::I64)))
+      return false;
     size_t integers = 0, others = 0;
     for (size_t i = 0; i < row.operands; ++i) {
       const ir::Arg& a = n.arg(i);
@@ -148,11 +163,8 @@ class Walk {
       out.input = at;
       return add({.op = ScalarOp::Input});
     }
-    if (n.kind == ir::NodeKind::Attribute) {
-      const auto number = constants_(v);
-      return number ? std::optional(constant(*number)) : std::nullopt;
-    }
-    if (const auto number = filled_with(n)) return constant(*number);
+    if (n.kind == ir::NodeKind::Attribute) return constant_of(v, constants_(v));
+    if (const auto number = filled_with(n)) return constant_of(v, number);
     if (n.target == "aten.copy.default") return operand(n.arg(1));
     const Row* row = row_of(n.target);
     if (!row || n.kind != ir::NodeKind::CallOp || n.outputs.size() != 1) return std::nullopt;
@@ -160,7 +172,7 @@ class Walk {
         is_integer(v) || std::ranges::any_of(n.args, [this](const ir::Arg& a) {
           return a.is_value() && g_.value(a.value()).type.is_tensor() && is_integer(a.value());
         });
-    if (of_integers && !is_exact(n, *row, is_integer(v))) return std::nullopt;
+    if (of_integers && !is_exact(n, *row, v)) return std::nullopt;
     if (n.args.size() > row->operands && row->op != ScalarOp::Copy && !plain(n))
       return std::nullopt;
     const bool narrow = is_narrow(n);

@@ -147,6 +147,27 @@ def test_numbers_are_compared_in_the_precision_of_their_tensor(question, dtype):
         assert torch.equal(compiled(x), module(x))
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda one: one + one == one,
+        lambda one: one + one == 1,
+        lambda one: (one + one) * 2.5 == 2.5,
+        lambda one: torch.tensor(0.5).bool() == one,
+        lambda one: torch.full((1,), 2**31 - 1, dtype=torch.int32) + 1 < 0,
+        lambda one: torch.tensor(2**63 - 1) + 1 < 0,
+        lambda one: torch.tensor(2**32 + 1).to(torch.int32) == 1,
+        lambda one: torch.tensor(2**53 + 1) == torch.tensor(2**53),
+    ],
+)
+def test_truths_of_constants_are_those_of_their_dtypes(question):
+    def f(x):
+        return x * 2 if question(torch.tensor([True])) else x * 3
+
+    x = torch.randn(3)
+    assert torch.equal(oxyfuel.compile(f)(x), f(x))
+
+
 def test_a_count_against_a_bound_is_two_graphs():
     class Warming(Counting):
         def forward(self, x):
