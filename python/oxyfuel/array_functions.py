@@ -55,7 +55,7 @@ def total_type(dtype: torch.dtype) -> torch.dtype:
 def mean_type(dtype: torch.dtype) -> torch.dtype:
     if dtype == torch.float16:
         raise Unsupported("a mean of float16")
-    return dtype if dtype.is_floating_point else torch.float64
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.float64
 
 
 def dims_of(t: Any, axis: Any) -> tuple[int, ...]:
@@ -247,7 +247,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> An
     t = x.tensor.to(mean_type(x.tensor.dtype))
     if isinstance(axis, tuple) and len(axis) != 2:
         raise Unsupported("a norm over more than two axes")
-    return reduced((t * t).sum(dims_of(t, axis), keepdim=keeps(keepdims)).sqrt(), keepdims)
+    squares = t.real * t.real + t.imag * t.imag if t.is_complex() else t * t
+    return reduced(squares.sum(dims_of(t, axis), keepdim=keeps(keepdims)).sqrt(), keepdims)
 
 
 # ---- shapes

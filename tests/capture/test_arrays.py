@@ -630,3 +630,15 @@ def test_computed_scalars_elsewhere(f):
     for scale in (1, 2):
         a = np.arange(3.0) * scale
         same(compiled(torch.arange(3.0), a), f(torch.arange(3.0), a))
+
+
+def test_norms_and_means_of_complex_numbers():
+    def f(x):
+        a = x.numpy()
+        norms = [np.linalg.norm(a), np.linalg.norm(a, axis=1)]
+        return [*norms, a.mean(), np.mean(a, axis=0), a.var(), np.std(a, axis=1)]
+
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    for result, expected in zip(oxyfuel.compile(f)(x), f(x), strict=True):
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
