@@ -81,12 +81,18 @@ Scalar logical_not(Element& e) { return e.op(LoopOp::Not, e.operand(0, DType::B8
 template <bool Minus, bool Swapped = false>
 Scalar add(Element& e) {
   const DType d = e.result(), compute = opmath(d);
-  if (d == DType::B8) return logical<LoopOp::Or>(e);
+  const std::optional<double> alpha = e.args.number(2, 1.0);
+  if (d == DType::B8) {
+    if (alpha == 1.0) return logical<LoopOp::Or>(e);
+    const Scalar scaled = e.op(LoopOp::And, e.operand(1, d), e.operand(2, d));
+    return e.op(LoopOp::Or, e.operand(0, d), scaled);
+  }
   Scalar x = e.operand(0, compute, d), y = e.operand(1, compute, d);
   if (Swapped) std::swap(x, y);
-  if (e.args.number(2, 1.0) == 1.0) return e.finish(Minus ? e.sub(x, y) : e.add(x, y));
+  if (alpha == 1.0) return e.finish(Minus ? e.sub(x, y) : e.add(x, y));
   Scalar scale = e.operand(2, compute, d);
-  if (Minus) scale = e.op(LoopOp::Neg, scale);
+  const bool negated_as_integer = alpha == 0.0 && e.args.number_kind(2) == NumberKind::Int;
+  if (Minus && !negated_as_integer) scale = e.op(LoopOp::Neg, scale);
   return e.finish(ir::is_floating(d) ? e.fma(y, scale, x) : e.add(x, e.mul(y, scale)));
 }
 

@@ -213,3 +213,14 @@ def test_choices(width):
     a, b = (torch.randint(-(2**31), 2**31 - 1, (12, width), dtype=torch.int32) for _ in range(2))
     ours, eager = oxyfuel.compile(by_masks)(a, b), by_masks(a, b)
     assert all(map(torch.equal, ours, eager))
+
+
+@pytest.mark.parametrize("alpha", [False, True, 0, 3])
+def test_sums_of_masks_scaled(alpha):
+    x, y = torch.tensor([True, False, True, False]), torch.tensor([True, True, False, False])
+    check(lambda x, y: (torch.add(x, y, alpha=alpha), x.clone().add_(y, alpha=alpha)), x, y)
+
+
+def test_differences_scaled_by_0_keep_signs():
+    x = torch.tensor([-0.0, 0.0, 1.0])
+    check(lambda x: [y.signbit() for y in (torch.sub(x, x, alpha=0), torch.rsub(x, x, alpha=0))], x)
