@@ -133,7 +133,8 @@ bool decompose_celu(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return give(out, r.call("aten.elu.default", {n.arg(0), *alpha, 1.0, 1.0 / *alpha}));
 }
 
-// self * 2 ** other; eager's power is row-major.
+// self * 2 ** other; with integers in one step, where the power does not overflow. Eager's power is
+// row-major.
 bool shape_ldexp(const Args& a, Types& out) {
   const ir::TensorType *x = a.tensor(0), *y = a.tensor(1);
   if (!x || !y || x->dtype != y->dtype || !ir::is_floating(x->dtype)) return false;
@@ -150,6 +151,7 @@ bool shape_ldexp(const Args& a, Types& out) {
 bool decompose_ldexp(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const DType self = r.type(n.arg(0).value()).dtype, other = r.type(n.arg(1).value()).dtype;
   if (!is_computable(self) || !is_computable(other)) return false;
+  if (ir::is_floating(self) && !ir::is_floating(other)) return false;
   const ValueId power = r.call("aten.pow.Scalar", {2.0, n.arg(1)});
   return give(out, r.mul(n.arg(0).value(), power));
 }

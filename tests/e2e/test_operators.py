@@ -224,3 +224,11 @@ def test_sums_of_masks_scaled(alpha):
 def test_differences_scaled_by_0_keep_signs():
     x = torch.tensor([-0.0, 0.0, 1.0])
     check(lambda x: [y.signbit() for y in (torch.sub(x, x, alpha=0), torch.rsub(x, x, alpha=0))], x)
+
+
+@pytest.mark.parametrize("exponents", [torch.int8, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_ldexp_overflows_in_no_power(dtype, exponents):
+    x, n = torch.tensor([2.0**-14, 0.0, -1.0, 1.5]), torch.tensor([28, 127, -20, 3])
+    check(torch.ldexp, x.to(dtype), n.to(exponents))
+    check(torch.ldexp, torch.full((2, 3), 1e-30), torch.tensor(120).to(exponents))
