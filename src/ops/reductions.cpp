@@ -264,7 +264,7 @@ bool decompose_mean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType t = *a.tensor(0);
   auto dims = folded_dims(a, t, DimAt);
-  if (!dims || !is_computable(t.dtype)) return false;
+  if (!dims || !is_computable(t.dtype) || !is_computable(result.dtype)) return false;
   if (dims->empty()) return fold_of_scalar(r, n, out);
   const bool keepdim = *a.boolean(KeepAt, false);
   const ValueId x = r.widen(r.cast(n.arg(0).value(), result.dtype));

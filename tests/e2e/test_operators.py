@@ -232,3 +232,19 @@ def test_ldexp_overflows_in_no_power(dtype, exponents):
     x, n = torch.tensor([2.0**-14, 0.0, -1.0, 1.5]), torch.tensor([28, 127, -20, 3])
     check(torch.ldexp, x.to(dtype), n.to(exponents))
     check(torch.ldexp, torch.full((2, 3), 1e-30), torch.tensor(120).to(exponents))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums_over_an_empty_list_of_dimensions(keepdim):
+    def f(x):
+        y = x / x
+        return y.nansum((), keepdim), y.nanmean([], keepdim), y.nansum(0)
+
+    check(f, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    check(lambda x: x.nansum((), keepdim), torch.arange(6).view(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.bool])
+def test_means_in_complex_numbers(dtype):
+    x = torch.ones(2, 3, dtype=dtype)
+    check(lambda x: (x.mean(0, dtype=torch.complex64), x.mean(dtype=torch.complex128)), x)
