@@ -214,8 +214,11 @@ ScatterUpdate index_put_at(Element& e) {
 bool decompose_masked_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   if (!puts_one_value(a) || !is_computable(a.tensor(0)->dtype)) return false;
+  // Eager converts the value, and refuses one that does not fit integers.
+  const DType given = a.tensor(2)->dtype, dtype = a.tensor(0)->dtype;
+  if (given != dtype && !(ir::is_floating(given) && ir::is_floating(dtype))) return false;
   const Mask mask = *only_mask(a);
-  const ValueId one = r.view(n.arg(2).value(), {});
+  const ValueId one = r.cast(r.view(n.arg(2).value(), {}), dtype);
   const ValueId holds = r.view(mask.value, mask.sizes);
   return give(out, r.call("aten.where.self", {holds, one, n.arg(0)}));
 }

@@ -248,3 +248,14 @@ def test_sums_over_an_empty_list_of_dimensions(keepdim):
 def test_means_in_complex_numbers(dtype):
     x = torch.ones(2, 3, dtype=dtype)
     check(lambda x: (x.mean(0, dtype=torch.complex64), x.mean(dtype=torch.complex128)), x)
+
+
+@pytest.mark.parametrize("value", [True, 3, 2.5, 2 + 0j])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16, torch.float32])
+def test_a_mask_takes_a_value_of_another_dtype(dtype, value):
+    def f(x, v):
+        y, z = x.clone(), x.clone()
+        y[y == 1] = v
+        return y, z.index_put_((x == 1,), v[None])
+
+    check(f, torch.tensor([0, 1, 2, 1]).to(dtype), torch.tensor(value))
