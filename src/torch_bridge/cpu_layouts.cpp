@@ -1,6 +1,7 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
 #include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
 
@@ -213,6 +214,12 @@ void like_product(ir::TensorType& t, Args args) {
   if (auto strides = ops::elementwise_strides(t.sizes, operands, false)) t.strides = *strides;
 }
 
+void like_operands(ir::TensorType& t, Args args) {
+  const ir::TensorType x = type_of(args[0].toTensor()), y = type_of(args[1].toTensor());
+  const ir::TensorType* operands[] = {&x, &y};
+  if (auto strides = ops::elementwise_strides(t.sizes, operands, false)) t.strides = *strides;
+}
+
 // Elementwise of a matrix, a column and a row; torch's rule forgets a matrix that is multiplied by
 // 0.
 void like_outer(ir::TensorType& t, Args args) {
@@ -378,6 +385,11 @@ constexpr Correction kCorrections[] = {
     {"aten._embedding_bag.default", 2, bag_sizes},
     {"aten._embedding_bag.default", 3, bag_maxima},
     {"aten.addr.default", 0, like_outer},
+    {"aten.any.dims", 0, row_major},
+    {"aten.all.dims", 0, row_major},
+    {"aten.logical_and.default", 0, like_operands},
+    {"aten.logical_or.default", 0, like_operands},
+    {"aten.logical_xor.default", 0, like_operands},
     {"aten.convolution.default", 0, convolution},
     {"aten.convolution_backward.default", 0, convolution_input},
     {"aten.convolution_backward.default", 1, convolution_weight},
@@ -405,6 +417,16 @@ constexpr Correction kCorrections[] = {
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
 };
 
+// Where torch's own rules promote otherwise than its kernels.
+std::optional<at::ScalarType> dtype_by_kernel(std::string_view target, Args args) {
+  if (target == "aten.huber_loss.default") return args[0].toTensor().scalar_type();
+  if (target == "aten.block_diag.default") return at::native::result_type(args[0].toTensorVector());
+  if (target != "aten.addr.default") return std::nullopt;
+  // The matrix is expanded first: whatever its rank, it has a say.
+  const auto products = at::native::result_type(args[1].toTensor(), args[2].toTensor());
+  return c10::promoteTypes(args[0].toTensor().scalar_type(), products);
+}
+
 // Without the symbols that facts have made numbers.
 at::Tensor with_facts(const at::Tensor& t) {
   if (!t.defined() || !is_symbolic(t)) return t;
@@ -427,6 +449,8 @@ void correct_cpu_layouts(const c10::OperatorHandle& op, Args args,
   if (target == "aten._native_multi_head_attention.default" &&
       (!args[10].toBool() || args[0].toTensor().sym_numel() == 0))
     returns[1].tensors[0].defined = false;
+  if (const auto dtype = dtype_by_kernel(target, args))
+    returns[0].tensors[0].type.dtype = static_cast<ir::DType>(*dtype);
   std::vector<c10::IValue> settled;
   for (const Correction& c : kCorrections) {
     if (target != c.target || c.ret >= returns.size()) continue;

@@ -2,6 +2,7 @@
 once."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -259,3 +260,18 @@ def test_a_mask_takes_a_value_of_another_dtype(dtype, value):
         return y, z.index_put_((x == 1,), v[None])
 
     check(f, torch.tensor([0, 1, 2, 1]).to(dtype), torch.tensor(value))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex64])
+def test_truths_over_no_dimension_are_row_major(dtype):
+    x = torch.ones(3, 2).to(dtype).t()
+    check(lambda x: (x.any(()), x.all(()), x.any((), keepdim=True)), x)
+    check(lambda x, y: (torch.logical_and(y, x), torch.logical_xor(x, x)), x, torch.ones(3))
+
+
+def test_dtypes_of_kernels_that_promote_in_their_own_way():
+    half, wide = torch.randn(4).bfloat16(), torch.randn(3, 1)
+    for reduction in ("none", "mean"):
+        check(partial(F.huber_loss, reduction=reduction), half.expand(3, 4), wide)
+    check(torch.block_diag, half, torch.tensor(2.0))
+    check(lambda a, b, c: torch.addr(a, b, c, beta=2), torch.tensor(1.0), torch.arange(3), half)
