@@ -304,7 +304,9 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   const ir::Arg divisor =
       count.is_const() ? ir::Arg(std::max(static_cast<double>(count.value()) - *correction, 0.0))
                        : ir::Arg(sym::max(count - whole, 0));
-  const ValueId x = r.widen(n.arg(0).value());
+  // Squares of what f32 holds leave its range, in eager's f64 they do not.
+  const ValueId x =
+      t.dtype == DType::F16 ? r.widen(n.arg(0).value()) : r.cast(n.arg(0).value(), DType::F64);
   const ValueId mean = r.div(r.sum(x, *dims, true), count);
   const ValueId centered = r.sub(x, mean);
   const ValueId rest = r.sum(centered, *dims, keepdim), shift = r.div(rest, count);

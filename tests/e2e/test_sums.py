@@ -165,3 +165,14 @@ def test_many_strided_columns():
     for n in (2, 16, 100, 1000):
         x = torch.randn(n, 13)
         torch.testing.assert_close(compiled(x), fn(x), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e4, 1e20, 1e30])
+def test_spreads_whose_squares_leave_the_range(scale, dtype):
+    torch.manual_seed(0)
+    x = (torch.randn(7, 300) * scale).to(dtype)
+    for dim in (0, 1, None):
+        for f in (torch.std, torch.var, torch.std_mean, torch.var_mean):
+            found, wanted = oxyfuel.compile(lambda x, f=f, d=dim: f(x, d))(x), f(x, dim)
+            torch.testing.assert_close(found, wanted, equal_nan=True, atol=0, rtol=1e-2)
