@@ -327,6 +327,14 @@ class Evaluator : public LoopBuilder {
       r.integer = std::bit_cast<int32_t>(static_cast<float>(number(v).real));
     } else if (v.dtype == DType::I32 && dtype == DType::F32) {
       r.real = std::bit_cast<float>(static_cast<int32_t>(number(v).integer));
+    } else if (v.dtype == DType::F16 && dtype == DType::I16) {
+      r.integer = std::bit_cast<int16_t>(static_cast<_Float16>(number(v).real));
+    } else if (v.dtype == DType::I16 && dtype == DType::F16) {
+      r.real = std::bit_cast<_Float16>(static_cast<int16_t>(number(v).integer));
+    } else if (v.dtype == DType::BF16 && dtype == DType::I16) {
+      r.integer = std::bit_cast<int32_t>(static_cast<float>(number(v).real)) >> 16;
+    } else if (v.dtype == DType::I16 && dtype == DType::BF16) {
+      r.real = std::bit_cast<float>(static_cast<int32_t>(number(v).integer << 16));
     } else {
       throw Unsupported("evaluation of this bitcast");
     }
