@@ -588,9 +588,9 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
   self->shapes.static_module_ints = chosen_setting("allow_unspec_int_on_nn_module") == false;
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
-  self->shapes.of_data = {
-      self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
-      self->fullgraph || dynamo_setting("capture_dynamic_output_shape_ops", false)};
+  self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
+                          dynamo_setting("capture_dynamic_output_shape_ops", false)};
+  self->shapes.lists = self->fullgraph;
   if (self->failures >= kMostFailures) {
     raised.what = *self->failure;
     return nullptr;

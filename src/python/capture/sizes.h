@@ -46,10 +46,10 @@ struct DynamicShapes {
   // has changed, and so is an int.
   std::optional<bool> static_state;
   bool static_module_ints = false;
-  bool marked = false;   // a tensor with marks was met
-  bool refused = false;  // a capture with symbols could not be had
-  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed.
-  bridge::OfData of_data;
+  bool marked = false;        // a tensor with marks was met
+  bool refused = false;       // a capture with symbols could not be had
+  bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
+  bool lists = false;         // what tolist() gives may be symbols: no break is allowed
   bool met_data = false;      // a size or number depends on data
   bool data_refused = false;  // a capture with such symbols could not be had
 
@@ -84,6 +84,7 @@ class Sizes : public Part {
   bool may_be_symbolic() const { return policy_ != nullptr && !policy_->off(); }
   // What of data may be symbols, where the code asks for it, and in a recording.
   bridge::OfData of_data() const;
+  bridge::OfData recorded_of_data() const;
   // Whether a number of data may be one that is only checked.
   bool takes_checks() const { return policy_ != nullptr && policy_->takes_data(); }
   // What of a tensor from before the call is symbols.
@@ -117,6 +118,7 @@ class Sizes : public Part {
   // gives, and an index, which fullgraph=True makes one too. Those of a tensor, as tolist() gives
   // them, are like indices. Null where they are none.
   py::object number_in(const py::object& tensor);
+  py::object index_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
@@ -158,6 +160,7 @@ class Sizes : public Part {
   };
   // range(*args) of sizes; nothing where it is another one.
   std::optional<Range> range_of(const Arguments& args);
+  py::object recorded_item(const py::object& tensor);  // null where it holds no integers
   // A number of each call becomes an input of the graph.
   py::object add_number(py::handle real, SourceId source, std::string what);
 
