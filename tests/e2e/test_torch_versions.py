@@ -134,6 +134,14 @@ LAYOUTS = {
     "aten.isin.Tensor_Tensor": each(lambda x: torch.isin(x, x), images()),
     "aten.isin.Tensor_Scalar": each(lambda x: torch.isin(x, 1.0), images()),
     "aten.convolution.default": list(convolutions()),
+    "aten.any.dims": each(given(torch.any, dim=(1, 2)), images()),
+    "aten.all.dims": each(given(torch.all, dim=(1, 2)), images()),
+    **{
+        f"aten.{f.__name__}.default": [
+            (f, x.to(torch.complex64), y) for x in images()[:-1] for y in images()[:-1]
+        ]
+        for f in (torch.logical_and, torch.logical_or, torch.logical_xor)
+    },
     "aten.roll.default": [
         (given(torch.roll, shifts=s, dims=d), x)
         for x in [*images(), *volumes()]
