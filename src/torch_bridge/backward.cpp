@@ -30,6 +30,9 @@ namespace {
 // So many sets of gradients are compiled; others that are asked for are computed op by op.
 constexpr ptrdiff_t kMostPlans = 16;
 
+// So many combinations of layouts that gradients arrive in, beside those of the results.
+constexpr ptrdiff_t kMostLayouts = 4;
+
 // A gradient that vmap has batched last: torch.func's, or the older one of `is_grads_batched`.
 struct Batch {
   bool func = false;
@@ -89,11 +92,10 @@ bool has_hooks(torch_autograd::Node& leaf) {
          !leaf.pre_hooks().empty() || !leaf.post_hooks().empty();
 }
 
-// A gradient as the plan expects it: in the layout of the result that it is by.
-at::Tensor laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
-  const at::Tensor plain = t.layout() == c10::kStrided ? t : t.to_dense();
-  if (plain.strides() == strides && !plain.is_conj() && !plain.is_neg()) return plain;
-  return at::empty_strided(plain.sizes(), strides, plain.options()).copy_(plain);
+bool is_laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
+  for (size_t d = 0; d < strides.size(); d++)
+    if (t.sizes()[d] != 1 && t.strides()[d] != strides[d]) return t.numel() == 0;
+  return true;
 }
 
 }  // namespace
@@ -355,6 +357,8 @@ Backward::Which Backward::which(Range pieces, const Tensors& tangents,
 ir::Graph Backward::graph_for(const Which& which, const autograd::Piece& of) const {
   const size_t gradients = backward_.outputs.size();
   ir::Graph out = autograd::without_tangents(of.graph, of.tangents, which.defined, gradients);
+  for (size_t i = 0; i < which.layouts.size(); i++)
+    which.layouts[i].give_to(out, out.inputs().size() - which.layouts.size() + i, gradients);
   if (which.asked.empty()) return out;
   for (size_t p = 0; p < gradients; p++)
     if (!which.asked[p]) out.outputs[p] = {.kind = ir::OutputSpec::Kind::None};
@@ -436,6 +440,50 @@ bool Backward::is_one_of_many(const Which& which) {
          }) >= kMostPlans;
 }
 
+std::vector<autograd::TangentLayout> Backward::layouts_of(const Which& which, Tensors& tangents,
+                                                          std::span<const Strides> strides) {
+  const size_t carried = tangents.size() - strides.size();
+  std::vector<size_t> others;  // which lie otherwise
+  for (size_t i = carried; i < tangents.size(); i++) {
+    at::Tensor& t = tangents[i];
+    if (!t.defined()) continue;
+    if (t.layout() != c10::kStrided) t = t.to_dense();
+    t = t.resolve_conj().resolve_neg();
+    if (!is_laid_out(t, strides[i - carried])) others.push_back(i);
+  }
+  if (others.empty()) return {};
+  const auto lay_out = [&](size_t i) {
+    at::Tensor& t = tangents[i];
+    t = at::empty_strided(t.sizes(), strides[i - carried], t.options()).copy_(t);
+  };
+  const autograd::Piece& of = piece(which.pieces);
+  const auto is_free = [&](size_t i) {
+    const ir::ValueId input = of.graph.inputs()[of.saved.size() + i];
+    return autograd::TangentLayout::is_free(of.graph.tensor_type(input));
+  };
+  for (const size_t i : others)
+    if (!is_free(i)) lay_out(i);
+  std::erase_if(others, [&](size_t i) { return !is_free(i); });
+  if (others.empty()) return {};
+  std::vector<autograd::TangentLayout> by_tangent(tangents.size());
+  for (const size_t i : others) by_tangent[i] = {tangents[i].sizes(), tangents[i].strides()};
+  Which as = which;
+  for (size_t i = 0; i < tangents.size(); i++)
+    if (tangents[i].defined()) as.layouts.push_back(std::move(by_tangent[i]));
+  const auto is_like = [&](const auto& p) {
+    const auto& [other, plan] = p;
+    return plan.executable && !other.layouts.empty() && other.pieces == which.pieces &&
+           other.defined == which.defined && other.asked == which.asked;
+  };
+  const auto has_plan = [&] {
+    const std::lock_guard lock(mutex_);
+    return plans_.contains(as) || std::ranges::count_if(plans_, is_like) < kMostLayouts;
+  };
+  if (has_plan()) return std::move(as.layouts);
+  for (const size_t i : others) lay_out(i);
+  return {};
+}
+
 void Backward::note_run(const Which& which) {
   const std::lock_guard lock(mutex_);
   plans_[which].has_run = true;
@@ -488,9 +536,8 @@ bool is_internal(const std::exception_ptr& thrown) {
 Backward::Tensors Backward::run(const Which& which, Given given) {
   auto& [saved, numbers, tangents, strides] = given;
   if (last_batch(tangents)) return run_batch(which, given);
-  const size_t carried = tangents.size() - strides.size();
-  for (size_t i = 0; i < strides.size(); i++)
-    if (at::Tensor& t = tangents[carried + i]; t.defined()) t = laid_out(t, strides[i]);
+  Which chosen = which;
+  chosen.layouts = layouts_of(which, tangents, strides);
   const autograd::Piece& of = piece(which.pieces);
   std::vector<Input> inputs;
   std::vector<at::Tensor*> given_up;
@@ -508,8 +555,7 @@ Backward::Tensors Backward::run(const Which& which, Given given) {
   }
   for (at::Tensor& t : tangents)
     if (t.defined()) add(t);
-  Which chosen = which;
-  chosen.by_ops = is_one_of_many(which);
+  chosen.by_ops = is_one_of_many(chosen);
   // What a plan that has never run needs is kept, for the other one.
   const Runnable plan = plan_for(chosen, inputs);
   if (!plan.has_run) given_up.clear();

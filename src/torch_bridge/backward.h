@@ -21,6 +21,7 @@
 
 #include "autograd/cut_backward.h"
 #include "autograd/partition.h"
+#include "autograd/tangent_layout.h"
 #include "torch_bridge/backward_nodes.h"
 #include "torch_bridge/execute.h"
 #include "torch_bridge/gradient_function.h"
@@ -82,6 +83,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
     Range pieces;
     std::vector<bool> defined;     // by tangent
     std::vector<bool> asked = {};  // by primal: whether its gradient is; empty: all are
+    // By tangent that is defined; empty: all lie as their results do.
+    std::vector<autograd::TangentLayout> layouts = {};
     bool by_ops = false;
     auto operator<=>(const Which&) const = default;
   };
@@ -113,6 +116,9 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<std::vector<bool>>& reads_by_result();
   Runnable plan_for(const Which& which, std::span<const Input> inputs);
   bool is_one_of_many(const Which& which);
+  // Which::layouts of these; those that no plan is made for are laid out as their results.
+  std::vector<autograd::TangentLayout> layouts_of(const Which& which, Tensors& tangents,
+                                                  std::span<const Strides> strides);
   void note_run(const Which& which);
   std::shared_ptr<std::recursive_mutex> graphs();
 

@@ -1,5 +1,7 @@
 """Training steps do what they do in eager: aliases and layouts of inputs, outputs and gradients."""
 
+import itertools
+
 import pytest
 import torch
 from backward_check import both, compare, compare_modules, leaf
@@ -294,14 +296,62 @@ def test_expanded_tangent():
     compare(step, lambda x: x.t().exp())
 
 
-@pytest.mark.parametrize("lay", [lambda g: g.t().contiguous().t(), lambda g: g[:, :1].expand(3, 4)])
-def test_layouts_of_tangents(lay):
-    def step(f):
-        x = leaf(3, 4)
-        f(x).backward(lay(torch.randn(3, 4)))
-        return x.grad
+TANGENTS = {
+    "as_the_result": lambda g: g.clone(),
+    "transposed": lambda g: g.mT.contiguous().mT,
+    "of_one_column": lambda g: g[..., :1].expand(g.shape),
+    "of_one_row": lambda g: g[:1].expand(g.shape),
+    "of_one_number": lambda g: g.sum().expand(g.shape),
+    "of_more_columns": lambda g: torch.cat([g, g], -1)[..., 1 : 1 + g.shape[-1]],
+    "of_every_other": lambda g: torch.stack([g, -g], -1)[..., 1],
+    "of_more_rows": lambda g: torch.cat([g, g])[1 : 1 + len(g)],
+    "conjugated": lambda g: torch.complex(g, g).conj().imag,
+}
+OF_A_TANGENT = {
+    "element": lambda x: x.sin(),
+    "permuted": lambda x: x.mT.exp(),
+    "row": lambda x: x.softmax(-1) * x.sum(0),
+    "gemm": lambda x: x @ x.mT @ x,
+    "two_readers": lambda x: (x * 2).cumsum(0) + x.mT.flip(0).mT,
+    "handed_on": lambda x: x + x.mean(),
+    "view": lambda x: x.view(-1).view(x.shape),
+}
 
-    compare(step, lambda x: x.sin())
+
+@pytest.mark.parametrize(
+    ("dynamic", "shapes"), [(None, [(3, 4), (0, 4)]), (True, [(3, 4), (5, 2), (1, 3)])]
+)
+@pytest.mark.parametrize("fn", OF_A_TANGENT)
+@pytest.mark.parametrize("lay", TANGENTS)
+def test_layouts_of_tangents(lay, fn, dynamic, shapes):
+    fn, lay = OF_A_TANGENT[fn], TANGENTS[lay]
+    compiled = oxyfuel.compile(fn, dynamic=dynamic)
+    for shape in shapes:
+        x = leaf(*shape)
+        y = x.detach().clone().requires_grad_()
+        expected = fn(x)
+        tangent = lay(torch.randn_like(expected))
+        expected.backward(tangent)
+        compiled(y).backward(tangent)
+        torch.testing.assert_close(y.grad, x.grad)
+        assert y.grad.stride() == x.grad.stride()
+
+
+def test_more_layouts_of_tangents_than_are_compiled():
+    """The two results' gradients lie in every combination of layouts."""
+
+    def fn(x):
+        return x.sin(), x.cos()
+
+    compiled = oxyfuel.compile(fn)
+    torch.manual_seed(0)
+    for first, second in itertools.product(TANGENTS.values(), repeat=2):
+        x = leaf(3, 4)
+        y = x.detach().clone().requires_grad_()
+        tangents = [first(torch.randn(3, 4)), second(torch.randn(3, 4))]
+        torch.autograd.backward(fn(x), tangents)
+        torch.autograd.backward(compiled(y), tangents)
+        torch.testing.assert_close(y.grad, x.grad)
 
 
 def test_channels_last():
