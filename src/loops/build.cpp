@@ -75,11 +75,13 @@ class ProgramBuilder final : public ValueHome {
   std::optional<Buffer> strided_alias(ir::ValueId v);
   BufferId copy(ir::ValueId v, Buffer::Kind kind);
   void may_alias(const ir::Node& n);
+  bool add_parts(const ir::Node& n);
 
   const ir::Graph& graph_;
   BuildOptions options_;
   std::vector<uint32_t> uses_;
   std::vector<bool> virtual_;
+  std::vector<bool> recast_;        // see add_parts
   std::vector<bool> escapes_;       // is a Value output of the graph
   std::vector<bool> keeps_layout_;  // is that, or an extern op reads it or a view of it
   Program program_;
@@ -128,6 +130,7 @@ bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const 
 
 void ProgramBuilder::classify_values() {
   virtual_.assign(graph_.value_count(), false);
+  recast_.assign(graph_.value_count(), false);
   escapes_.assign(graph_.value_count(), false);
   for (const ir::OutputSpec& o : graph_.outputs) {
     if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) escapes_[o.value.index] = true;
@@ -392,6 +395,32 @@ BufferId ProgramBuilder::result(ir::ValueId v) {
   return in_memory(v);
 }
 
+// Complex numbers and their parts lie in the same memory. The caller gets numbers that are views of
+// memory of ours; other views as other dtypes that escape are torch's.
+bool ProgramBuilder::add_parts(const ir::Node& n) {
+  const bool to_parts = n.target == "aten.view_as_real.default";
+  if (!options_.kernels || (!to_parts && n.target != "aten.view_as_complex.default")) return false;
+  const ir::ValueId from = n.arg(0).value(), v = n.outputs[0];
+  const BufferId whole = in_memory(from);
+  const BufferId base = memory_of(program_, whole);
+  const Buffer::Kind kind = program_.buffers[base].kind;
+  const bool ours = kind == Buffer::Kind::Temp || kind == Buffer::Kind::Output;
+  if (to_parts ? escapes_[v.index] : !ours) return false;
+  Buffer view{.name = cat("view", next_buffer_++),
+              .kind = Buffer::Kind::View,
+              .type = graph_.tensor_type(v),
+              .base = base,
+              .value = v};
+  view.type.offset = 0;
+  if (whole != base) {
+    const Expr offset = program_.buffers[whole].type.offset;
+    view.type.offset = to_parts ? offset * Expr(2) : sym::floordiv(offset, 2);
+  }
+  program_.buffer_of[v] = program_.buffers.add(std::move(view));
+  recast_[v.index] = true;
+  return true;
+}
+
 // Those that are met for the first time.
 void ProgramBuilder::note_symbols(const ir::Node& n) {
   std::vector<Expr> symbols;
@@ -410,7 +439,7 @@ void ProgramBuilder::add_node(const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
   note_symbols(n);
   if (n.target == ops::kNumber) return;
-  if (add_contraction(n)) return;
+  if (add_parts(n) || add_contraction(n)) return;
   if (!has_loop(n, info)) return add_extern(n);
   if (info->has(ops::View)) return;
   if (info->reduction) return info->has(ops::Scan) ? add_scan(n) : add_reduction(n);
@@ -427,7 +456,8 @@ void ProgramBuilder::finish_outputs() {
   std::unordered_set<BufferId> taken;
   const auto is_virtual_result = [&](const ir::OutputSpec& o, bool wanted) {
     return o.kind == ir::OutputSpec::Kind::Value && o.value.valid() &&
-           graph_.value(o.value).type.is_tensor() && virtual_[o.value.index] == wanted;
+           graph_.value(o.value).type.is_tensor() &&
+           (virtual_[o.value.index] || recast_[o.value.index]) == wanted;
   };
   for (const ir::OutputSpec& o : graph_.outputs)
     if (is_virtual_result(o, false)) taken.insert(memory_of(program_, buffer(o.value)));

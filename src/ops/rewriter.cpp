@@ -58,21 +58,25 @@ std::vector<ir::ValueId> Rewriter::call_multi(std::string_view op, std::vector<i
   if (!info->shape(Args(graph_, args), types))
     throw UnknownShape(cat("the shape rule does not know the result of ", op,
                            " in a decomposition, of ", types_text(graph_, args)));
-  return insert(op, *info, std::move(args), std::move(types));
+  const auto count = static_cast<int32_t>(types.size());
+  ir::Node& n = insert(op, std::move(args), std::move(types));
+  if (returns_list(*info)) n.returns = {count};
+  return n.outputs;
 }
 
-std::vector<ir::ValueId> Rewriter::insert(std::string_view op, const OpInfo& info,
-                                          std::vector<ir::Arg> args, Types types) {
+ir::Node& Rewriter::insert(std::string_view op, std::vector<ir::Arg> args, Types types) {
   // insert_call can move the nodes, so what is needed of the replaced one is read first.
   const ir::StackId stack = graph_.node(at_).stack;
   const ir::NodeId parent = graph_.node(at_).parent;
-  const auto count = static_cast<int32_t>(types.size());
   ir::Node& n = graph_.insert_call(at_, ir::NodeKind::CallOp, std::string(op), std::move(args),
                                    std::move(types));
   n.stack = stack;
   n.parent = parent;
-  if (returns_list(info)) n.returns = {count};
-  return n.outputs;
+  return n;
+}
+
+ir::ValueId Rewriter::call(std::string_view op, std::vector<ir::Arg> args, ir::TensorType type) {
+  return insert(op, std::move(args), {ir::Type::of(std::move(type))}).outputs[0];
 }
 
 ir::ValueId Rewriter::call(std::string_view op, std::vector<ir::Arg> args) {
@@ -108,8 +112,7 @@ ir::ValueId Rewriter::amax(ir::ValueId v, const std::vector<int64_t>& dims, bool
   if (!empty || !ir::is_floating(type(v).dtype) ||
       !find("aten.sum.dim_IntList")->shape(Args(graph_, args), types))
     return call("aten.amax.default", std::move(args));
-  return insert("aten.amax.default", *find("aten.amax.default"), std::move(args),
-                std::move(types))[0];
+  return insert("aten.amax.default", std::move(args), std::move(types)).outputs[0];
 }
 
 ir::ValueId Rewriter::row_major(ir::ValueId v) {
@@ -119,6 +122,16 @@ ir::ValueId Rewriter::row_major(ir::ValueId v) {
 ir::ValueId Rewriter::full(const std::vector<Expr>& sizes, ir::Arg number, DType d,
                            ir::Device device) {
   return call("aten.full.default", {list_of(sizes), std::move(number), d, ir::Arg(), device});
+}
+
+ir::ValueId Rewriter::copy(ir::ValueId v, const std::vector<Expr>& strides) {
+  ir::TensorType made = type(v);
+  made.strides = strides;
+  made.offset = 0;
+  made.requires_grad = false;
+  const ir::ValueId memory =
+      call("aten.new_empty_strided.default", {v, list_of(made.sizes), list_of(strides)}, made);
+  return call("aten.copy.default", {memory, v}, made);
 }
 
 ir::ValueId Rewriter::view(ir::ValueId v, const std::vector<Expr>& sizes) {

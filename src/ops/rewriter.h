@@ -22,6 +22,8 @@ class Rewriter {
   // One output; its type comes from the op's shape rule, which must know it.
   ir::ValueId call(std::string_view op, std::vector<ir::Arg> args);
   std::vector<ir::ValueId> call_multi(std::string_view op, std::vector<ir::Arg> args);
+  // Of an op without a shape rule: the caller knows what it gives.
+  ir::ValueId call(std::string_view op, std::vector<ir::Arg> args, ir::TensorType type);
   const ir::TensorType& type(ir::ValueId v) const { return graph_.tensor_type(v); }
 
   // Short names for the ops that decompositions write.
@@ -46,10 +48,11 @@ class Rewriter {
   // The value itself where it is row-major.
   ir::ValueId row_major(ir::ValueId v);
   ir::ValueId full(const std::vector<Expr>& sizes, ir::Arg number, DType d, ir::Device device);
+  // A copy of the value in memory of its own, with these strides.
+  ir::ValueId copy(ir::ValueId v, const std::vector<Expr>& strides);
 
  private:
-  std::vector<ir::ValueId> insert(std::string_view op, const OpInfo& info,
-                                  std::vector<ir::Arg> args, Types types);
+  ir::Node& insert(std::string_view op, std::vector<ir::Arg> args, Types types);
 
   ir::Graph& graph_;
   ir::NodeId at_;

@@ -30,6 +30,7 @@ constexpr Pass kAll[] = {
     {"keep_checks", plain<keep_checks>, "what dead calls would raise for"},
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
+    {"split_complex", plain<split_complex>, "complex numbers as pairs of reals"},
     {"thin_gemms", thin_gemms, "gemms with one row as loops, with few columns transposed"},
     {"widen_convolutions", widen_convolutions, "half precision in f32 where it has no kernels"},
 };
@@ -42,6 +43,7 @@ constexpr Pass kStandard[] = {
     {"expand_attention", expand_attention, "before its parts are taken apart"},
     {"widen_convolutions", widen_convolutions, "while a gradient is one call"},
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
+    {"split_complex", plain<split_complex>, "before reals are taken apart"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
     {"thin_gemms", thin_gemms, "once layers are gemms, while their views are plain"},
     {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},

@@ -48,6 +48,11 @@ bool expand_attention(ir::Graph& g, const Machine& machine);
 // Stands in front of decompose, which takes some gradients of f32 apart, and of choose_layouts.
 bool widen_convolutions(ir::Graph& g, const Machine& machine);
 
+// Arithmetic on complex numbers as arithmetic on their parts, and so as loops, which fuse; numbers
+// are put together where an op without such a rule, or the caller, reads them.
+// Stands behind canonicalize, and in front of decompose, which knows the reals that it writes.
+bool split_complex(ir::Graph& g);
+
 // Writes ops in terms of simpler ones, by the decompositions of the op table, until none applies.
 // Stands after canonicalize and remove_noops, so that nothing is taken apart that goes away, and
 // before the passes that find what the parts have in common. Results keep their layouts: where a

@@ -104,7 +104,9 @@ class Assembler final : PlanWriter {
       if (b.kind == Buffer::Kind::View) {
         p.source = b.base.index;
         // From the start of the storage, as torch counts.
-        type.offset += program_.buffers[b.base].type.offset;
+        const ir::TensorType& base = program_.buffers[b.base].type;
+        type.offset +=
+            sym::floordiv(base.offset * ir::byte_size(base.dtype), ir::byte_size(type.dtype));
       }
       p.meta = tensor(type);
       p.bytes = span_bytes(p.meta);

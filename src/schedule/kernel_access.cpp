@@ -117,8 +117,9 @@ int32_t entry_of(const Kernel& k, BufferId b) {
 
 KernelBuffer make_entry(const loops::Program& p, BufferId b, KernelBuffer::Kind kind) {
   const ir::TensorType& type = p.buffers[b].type;
-  const Expr elements = sym::floordiv(loops::byte_extent(type), ir::byte_size(type.dtype));
-  return {p.buffers[b].name, kind, type.dtype, elements, b};
+  const DType dtype = part_of(type.dtype);
+  const Expr elements = sym::floordiv(loops::byte_extent(type), ir::byte_size(dtype));
+  return {p.buffers[b].name, kind, dtype, elements, b};
 }
 
 int store_count(const Kernel& k, uint32_t entry) {

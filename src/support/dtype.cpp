@@ -102,6 +102,11 @@ bool is_floating(DType d) {
 
 bool is_complex(DType d) { return d == DType::C32 || d == DType::C64 || d == DType::C128; }
 
+DType part_of(DType d) {
+  using enum DType;
+  return d == C128 ? F64 : d == C64 ? F32 : d == C32 ? F16 : d;
+}
+
 bool is_integral(DType d, bool include_bool) {
   using enum DType;
   const bool is_unsigned = d == U8 || d == U16 || d == U32 || d == U64;

@@ -28,6 +28,7 @@ bool is_dtype(int8_t number);                              // that of an enumera
 int byte_size(DType d);
 bool is_floating(DType d);  // f16 bf16 f32 f64 and the f8 kinds
 bool is_complex(DType d);
+DType part_of(DType d);  // what a complex number is two of; of others themselves
 bool is_integral(DType d, bool include_bool);
 inline bool is_reduced_float(DType d) { return d == DType::F16 || d == DType::BF16; }
 

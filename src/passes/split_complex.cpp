@@ -1,0 +1,549 @@
+// Complex numbers as pairs of real values.
+//
+// A value that was computed is kept as its parts, and becomes numbers in memory (stacked, and seen
+// as complex) only for what reads those: the caller, and ops without a rule here. What reads them
+// of memory reads two strided views of it. So a chain of complex ops is one kernel, whose vectors
+// take interleaved parts apart and put them together.
+//
+// Each rule is ATen's formula, with its infinities and zeros: a real operand has an imaginary part
+// of 0 that is multiplied as any other (inf * 0 is NaN), and a sum multiplies by alpha.
+#include "passes/pass_list.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+#include "passes/rewrite.h"
+
+namespace oxy::passes {
+namespace {
+
+using ir::Arg;
+using ir::DType;
+using ir::Expr;
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::TensorType;
+using ir::ValueId;
+
+// Each a value, or a number.
+struct Parts {
+  Arg re, im;
+};
+
+bool has_parts(DType d) { return d == DType::C64 || d == DType::C128; }
+
+// Arithmetic on values and numbers of one dtype.
+class Reals {
+ public:
+  Reals(ops::Rewriter& r, DType dtype, ir::Device device) : r_(r), dtype_(dtype), device_(device) {}
+
+  Arg mul(const Arg& a, const Arg& b) {
+    if (const auto n = folded(a, b, std::multiplies<>())) return *n;
+    return a.is_value() ? call("aten.mul.Tensor", {a, b}) : call("aten.mul.Tensor", {b, a});
+  }
+  Arg add(const Arg& a, const Arg& b) {
+    if (const auto n = folded(a, b, std::plus<>())) return *n;
+    return a.is_value() ? call("aten.add.Tensor", {a, b, 1}) : call("aten.add.Tensor", {b, a, 1});
+  }
+  Arg sub(const Arg& a, const Arg& b) {
+    if (const auto n = folded(a, b, std::minus<>())) return *n;
+    return call("aten.sub.Tensor", {value(a), b, 1});
+  }
+  Arg div(const Arg& a, const Arg& b) { return call("aten.div.Tensor", {value(a), value(b)}); }
+  Arg unary(std::string_view op, const Arg& a) { return call(op, {value(a)}); }
+  Arg binary(std::string_view op, const Arg& a, const Arg& b) {
+    return call(op, {value(a), value(b)});
+  }
+  Arg where(const Arg& condition, const Arg& a, const Arg& b) {
+    return call("aten.where.self", {condition, value(a), value(b)});
+  }
+
+  // A number as a tensor without dimensions.
+  ValueId value(const Arg& a) { return a.is_value() ? a.value() : r_.full({}, a, dtype_, device_); }
+
+ private:
+  Arg call(std::string_view op, std::vector<Arg> args) { return r_.call(op, std::move(args)); }
+  template <class Op>
+  std::optional<Arg> folded(const Arg& a, const Arg& b, const Op& op) const {
+    const double *x = a.get_if<double>(), *y = b.get_if<double>();
+    if (!x || !y) return std::nullopt;
+    const double out = op(*x, *y);
+    return Arg(dtype_ == DType::F32 ? static_cast<double>(static_cast<float>(out)) : out);
+  }
+
+  ops::Rewriter& r_;
+  DType dtype_;
+  ir::Device device_;
+};
+
+Parts multiplied(Reals& r, const Parts& a, const Parts& b) {
+  return {r.sub(r.mul(a.re, b.re), r.mul(a.im, b.im)), r.add(r.mul(a.re, b.im), r.mul(a.im, b.re))};
+}
+
+// Smith, Algorithm 116: Complex division, Communications of the ACM 5 (1962).
+Parts divided(Reals& r, const Parts& a, const Parts& b) {
+  const Arg c = r.unary("aten.abs.default", b.re), d = r.unary("aten.abs.default", b.im);
+  const Arg wide = r.binary("aten.ge.Tensor", c, d);
+  const Arg large = r.where(wide, b.re, b.im), small = r.where(wide, b.im, b.re);
+  const Arg ratio = r.div(small, large);
+  const Arg scale = r.div(1.0, r.add(large, r.mul(small, ratio)));
+  const Arg first = r.where(wide, a.re, a.im), second = r.where(wide, a.im, a.re);
+  const Arg re = r.mul(r.add(first, r.mul(second, ratio)), scale);
+  const Arg turned = r.mul(r.sub(second, r.mul(first, ratio)), scale);
+  const Arg im = r.where(wide, turned, r.sub(0.0, turned));
+  const Arg by_zero = r.binary("aten.eq.Tensor", r.binary("aten.maximum.default", c, d), 0.0);
+  return {r.where(by_zero, r.div(a.re, c), re), r.where(by_zero, r.div(a.im, d), im)};
+}
+
+// As C's cexp: where e^re leaves the range of floats, its product with a sine need not.
+Parts exponential(Reals& r, const Parts& a, DType dtype) {
+  const double most = dtype == DType::F32 ? 80 : 700, step = dtype == DType::F32 ? 32 : 64;
+  const Arg far = r.binary("aten.gt.Tensor", a.re, most);
+  const Arg scale = r.where(far, std::exp(step), 1.0);
+  const Arg size = r.unary("aten.exp.default", r.where(far, r.sub(a.re, step), a.re));
+  // 0 and infinity times what an angle that is no number gives are 0 and infinity.
+  const double inf = std::numeric_limits<double>::infinity();
+  const Arg ends = r.binary("aten.eq.Tensor", r.unary("aten.abs.default", a.re), inf);
+  const Arg finite = r.binary("aten.eq.Tensor", r.sub(a.im, a.im), 0.0);
+  const Arg angle = r.where(ends, r.where(finite, a.im, 0.0), a.im);
+  const auto part = [&](std::string_view op) {
+    return r.mul(r.mul(size, r.unary(op, angle)), scale);
+  };
+  const Arg real = r.binary("aten.eq.Tensor", a.im, 0.0);
+  return {part("aten.cos.default"), r.where(real, a.im, part("aten.sin.default"))};
+}
+
+class Splitter {
+ public:
+  explicit Splitter(Graph& g) : g_(g), escapes_(g) {}
+
+  bool run() {
+    bool changed = false;
+    note_readers();
+    const std::vector<NodeId> order = g_.order();
+    for (NodeId id : order) {
+      if (g_.node(id).dead) continue;
+      at_ = id;
+      const bool split = where_shapes_are_known(g_, [&] { return rewrites(g_.node(id)); });
+      changed |= split;
+      if (split)
+        g_.kill(id);
+      else
+        read_numbers(g_.node(id));
+    }
+    for (ir::OutputSpec& o : g_.outputs)
+      if (o.kind == ir::OutputSpec::Kind::Value) o.value = in_memory(o.value);
+    for (ir::Mutation& m : g_.mutations) m.value = in_memory(m.value);
+    g_.replace_uses([&](ValueId v) {
+      const auto it = reals_.find(v.index);
+      return it == reals_.end() ? v : it->second;
+    });
+    g_.compact();
+    return changed;
+  }
+
+ private:
+  using Rule = bool (Splitter::*)(const Node&);
+
+  ops::Rewriter rewriter() { return {g_, at_}; }
+
+  bool is_complex(ValueId v) const {
+    const ir::Type& t = g_.value(v).type;
+    return t.is_tensor() && has_parts(t.tensor.dtype) && t.tensor.device.is_cpu();
+  }
+  bool is_split(ValueId v) const { return split_.contains(v.index); }
+
+  // ---- between numbers and parts ----
+
+  TensorType type_of_parts(const TensorType& t) const {
+    TensorType out = t;
+    out.dtype = part_of(t.dtype);
+    out.requires_grad = false;
+    for (Expr& s : out.strides) s = s * Expr(2);
+    out.offset = t.offset * Expr(2);
+    out.sizes.push_back(2);
+    out.strides.push_back(1);
+    return out;
+  }
+
+  Parts parts(ValueId v) {
+    if (const auto it = split_.find(v.index); it != split_.end()) return it->second;
+    if (const auto it = read_.find(v.index); it != read_.end()) return it->second;
+    const TensorType pairs = type_of_parts(g_.tensor_type(v));
+    return read_of_pairs(v, rewriter().call("aten.view_as_real.default", {v}, pairs));
+  }
+  const Parts& read_of_pairs(ValueId v, ValueId pairs) {
+    ops::Rewriter r = rewriter();
+    const int64_t last = r.type(pairs).dim() - 1;
+    const ValueId re = r.call("aten.select.int", {pairs, last, 0});
+    const ValueId im = r.call("aten.select.int", {pairs, last, 1});
+    return read_.emplace(v.index, Parts{re, im}).first->second;
+  }
+
+  // The value for who reads numbers; made where it was computed.
+  ValueId in_memory(ValueId v) {
+    if (!is_split(v)) return v;
+    if (const auto it = numbers_.find(v.index); it != numbers_.end()) return it->second;
+    ops::Rewriter r(g_, g_.def(v).id);
+    const TensorType type = g_.tensor_type(v), pairs = type_of_parts(type);
+    Reals reals(r, pairs.dtype, pairs.device);
+    const auto part = [&](const Arg& a) { return expanded(r, reals.value(a), type.sizes); };
+    const Parts of = split_.at(v.index);
+    ValueId out = r.call("aten.stack.default", {ir::List{{part(of.re), part(of.im)}}, type.dim()});
+    if (r.type(out).strides != pairs.strides) out = r.copy(out, pairs.strides);
+    TensorType made = type;
+    made.offset = 0;
+    out = r.call("aten.view_as_complex.default", {out}, made);
+    return numbers_.emplace(v.index, out).first->second;
+  }
+
+  void read_numbers(Node& n) {
+    const auto f = [&](ValueId v) { return in_memory(v); };
+    for (Arg& a : n.args) a = map_values(a, f);
+    for (auto& [key, a] : n.kwargs) a = map_values(a, f);
+  }
+
+  // ---- operands and results ----
+
+  std::optional<Parts> operand(const Arg& a, DType part) {
+    if (a.is_value()) {
+      const ValueId v = a.value();
+      const ir::Type& t = g_.value(v).type;
+      if (!t.is_tensor() || !t.tensor.device.is_cpu()) return std::nullopt;
+      ops::Rewriter r = rewriter();
+      if (is_complex(v)) {
+        const Parts of = parts(v);
+        const auto cast = [&](const Arg& x) {
+          return x.is_value() ? Arg(r.cast(x.value(), part)) : x;
+        };
+        return Parts{cast(of.re), cast(of.im)};
+      }
+      if (!ops::is_computable(t.tensor.dtype)) return std::nullopt;
+      return Parts{r.cast(v, part), 0.0};
+    }
+    if (const auto* b = a.get_if<bool>()) return Parts{*b ? 1.0 : 0.0, 0.0};
+    if (const auto* d = a.get_if<double>()) return Parts{*d, 0.0};
+    if (const auto* c = a.get_if<std::complex<double>>()) return Parts{c->real(), c->imag()};
+    if (const auto i = integer(a)) return Parts{static_cast<double>(*i), 0.0};
+    return std::nullopt;
+  }
+
+  bool give(const Node& n, const Parts& parts) {
+    split_.emplace(n.outputs[0].index, parts);
+    return true;
+  }
+
+  bool give_real(const Node& n, const Arg& value) {
+    const ValueId from = n.outputs[0];
+    const TensorType& want = g_.tensor_type(from);
+    ops::Rewriter r = rewriter();
+    ValueId v = value.value();
+    if (r.type(v).sizes != want.sizes || r.type(v).dtype != want.dtype) return false;
+    if (r.type(v).strides != want.strides) v = r.copy(v, want.strides);
+    reals_.emplace(from.index, v);
+    return true;
+  }
+
+  // ---- rules ----
+
+  struct Row {
+    std::string_view op;
+    Rule rule;
+  };
+
+  static const Row* row_of(const Node& n);
+  bool rewrites(const Node& n);
+  void note_readers();
+
+  // The result of a rule on the parts of all operands of an elementwise op.
+  template <class F>
+  bool elementwise(const Node& n, size_t operands, const F& f) {
+    const DType d = g_.tensor_type(n.outputs[0]).dtype;
+    return has_parts(d) && elementwise(n, operands, part_of(d), f);
+  }
+  template <class F>
+  bool elementwise(const Node& n, size_t operands, DType part, const F& f) {
+    std::vector<Parts> of;
+    for (size_t i = 0; i < operands; i++) {
+      const auto found = operand(n.arg(i), part);
+      if (!found) return false;
+      of.push_back(*found);
+    }
+    ops::Rewriter r = rewriter();
+    Reals reals(r, part, g_.tensor_type(n.outputs[0]).device);
+    return f(reals, of);
+  }
+
+  // a + alpha b
+  bool sum(const Node& n, double sign) {
+    const bool has_alpha = n.args.size() > 2 && !n.args[2].is_none();
+    return elementwise(n, has_alpha ? 3 : 2, [&](Reals& r, const std::vector<Parts>& of) {
+      Parts alpha = has_alpha ? of[2] : Parts{1.0, 0.0};
+      if (sign < 0) alpha = {r.sub(0.0, alpha.re), r.sub(0.0, alpha.im)};
+      const Parts b = multiplied(r, of[1], alpha);
+      return give(n, {r.add(of[0].re, b.re), r.add(of[0].im, b.im)});
+    });
+  }
+  bool add(const Node& n) { return sum(n, 1); }
+  bool sub(const Node& n) { return sum(n, -1); }
+
+  bool mul(const Node& n) {
+    return elementwise(n, 2, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, multiplied(r, of[0], of[1]));
+    });
+  }
+  bool div(const Node& n) {
+    if (n.args.size() > 2) return false;
+    return elementwise(n, 2, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, divided(r, of[0], of[1]));
+    });
+  }
+  bool power(const Node& n) {
+    if (integer(n.arg(1)) != 2) return false;
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, multiplied(r, of[0], of[0]));
+    });
+  }
+  bool neg(const Node& n) {
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, {r.sub(0.0, of[0].re), r.sub(0.0, of[0].im)});
+    });
+  }
+  bool conj(const Node& n) {
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, {of[0].re, r.unary("aten.neg.default", of[0].im)});
+    });
+  }
+  bool exp(const Node& n) {
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, exponential(r, of[0], part_of(g_.tensor_type(n.outputs[0]).dtype)));
+    });
+  }
+  bool sgn(const Node& n) {
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      const Arg size = r.binary("aten.hypot.default", of[0].re, of[0].im);
+      const Arg none = r.binary("aten.eq.Tensor", size, 0.0);
+      const auto part = [&](const Arg& x) { return r.where(none, 0.0, r.div(x, size)); };
+      return give(n, {part(of[0].re), part(of[0].im)});
+    });
+  }
+  bool same(const Node& n) {
+    return moves(n) &&
+           elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
+  }
+  bool to_copy(const Node& n) {
+    return elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
+  }
+  bool where(const Node& n) {
+    if (!is_complex(n.outputs[0])) return false;
+    const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
+    const auto a = operand(n.arg(1), part), b = operand(n.arg(2), part);
+    if (!a || !b) return false;
+    ops::Rewriter r = rewriter();
+    Reals reals(r, part, g_.tensor_type(n.outputs[0]).device);
+    return give(n, {reals.where(n.arg(0), a->re, b->re), reals.where(n.arg(0), a->im, b->im)});
+  }
+
+  // Of two reals.
+  bool complex(const Node& n) {
+    return elementwise(
+        n, 2, [&](Reals&, const std::vector<Parts>& of) { return give(n, {of[0].re, of[1].re}); });
+  }
+  bool polar(const Node& n) {
+    return elementwise(n, 2, [&](Reals& r, const std::vector<Parts>& of) {
+      const auto part = [&](std::string_view op) { return r.mul(of[0].re, r.unary(op, of[1].re)); };
+      return give(n, {part("aten.cos.default"), part("aten.sin.default")});
+    });
+  }
+
+  // To reals.
+  bool to_real(const Node& n, std::string_view op, bool imaginary_first) {
+    if (!is_complex(n.arg(0).value())) return false;
+    const DType part = part_of(g_.tensor_type(n.arg(0).value()).dtype);
+    return elementwise(n, 1, part, [&](Reals& r, const std::vector<Parts>& of) {
+      const Parts& a = of[0];
+      return give_real(n, imaginary_first ? r.binary(op, a.im, a.re) : r.binary(op, a.re, a.im));
+    });
+  }
+  bool abs(const Node& n) { return to_real(n, "aten.hypot.default", false); }
+  bool angle(const Node& n) { return to_real(n, "aten.atan2.default", true); }
+
+  bool compare(const Node& n, std::string_view op, std::string_view both) {
+    DType part = DType::F32;
+    for (size_t i = 0; i < 2; i++) {
+      const TensorType* t = tensor_of(g_, n.arg(i));
+      if (t && (t->dtype == DType::C128 || t->dtype == DType::F64)) part = DType::F64;
+    }
+    return elementwise(n, 2, part, [&](Reals& r, const std::vector<Parts>& of) {
+      return give_real(
+          n, r.binary(both, r.binary(op, of[0].re, of[1].re), r.binary(op, of[0].im, of[1].im)));
+    });
+  }
+  bool eq(const Node& n) { return compare(n, "aten.eq.Tensor", "aten.bitwise_and.Tensor"); }
+  bool ne(const Node& n) { return compare(n, "aten.ne.Tensor", "aten.bitwise_or.Tensor"); }
+
+  // Views of the parts as reals. What escapes is a view of the numbers.
+  bool view_as_real(const Node& n) {
+    const ValueId v = n.arg(0).value();
+    if (!is_split(v) || escapes_.escapes(n.outputs[0])) return false;
+    ops::Rewriter r = rewriter();
+    Reals reals(r, part_of(g_.tensor_type(v).dtype), g_.tensor_type(v).device);
+    pairs_.emplace(n.outputs[0].index, v);
+    const TensorType& want = g_.tensor_type(n.outputs[0]);
+    const ValueId numbers = in_memory(v);
+    reals_.emplace(n.outputs[0].index, r.call("aten.view_as_real.default", {numbers}, want));
+    return true;
+  }
+  bool select(const Node& n) {
+    const auto of = n.arg(0).is_value() ? pairs_.find(n.arg(0).value().index) : pairs_.end();
+    if (of == pairs_.end() || escapes_.escapes(n.outputs[0])) return per_part(n);
+    const auto dim = integer(n.arg(1)), index = integer(n.arg(2));
+    if (!dim || !index || *dim != g_.tensor_type(n.arg(0).value()).dim() - 1) return false;
+    const Parts& parts = split_.at(of->second.index);
+    ops::Rewriter r = rewriter();
+    const TensorType& want = g_.tensor_type(n.outputs[0]);
+    Reals reals(r, want.dtype, want.device);
+    return give_real(n, reals.value(*index == 0 ? parts.re : parts.im));
+  }
+  bool view_as_complex(const Node& n) {
+    const ValueId pairs = n.arg(0).value();
+    const Node& def = g_.def(pairs);
+    const auto* of = def.target == "aten.stack.default" ? def.arg(0).items() : nullptr;
+    if (of && of->size() == 2 && integer(def.arg(1)) == g_.tensor_type(n.outputs[0]).dim())
+      read_.emplace(n.outputs[0].index, Parts{(*of)[0], (*of)[1]});
+    else
+      read_of_pairs(n.outputs[0], pairs);
+    return false;
+  }
+
+  // An op that does to each part what it does to numbers: it moves them, or adds them up.
+  bool per_part(const Node& n) {
+    const ops::OpInfo* info = ops::find(n);
+    if (!info || !info->shape || n.outputs.size() != 1 || !is_complex(n.outputs[0])) return false;
+    const auto is_dtype = [](const Arg& a) { return a.get_if<DType>() != nullptr; };
+    if (!moves(n) || std::ranges::any_of(n.args, is_dtype)) return false;
+    ops::Rewriter r = rewriter();
+    const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
+    Reals reals(r, part, g_.tensor_type(n.outputs[0]).device);
+    const auto made = [&](Arg Parts::* which) {
+      std::vector<Arg> args;
+      for (const Arg& a : n.args)
+        args.push_back(map_values(a, [&](ValueId v) {
+          if (!is_complex(v)) return v;
+          return expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
+        }));
+      return Arg(r.call(n.target, std::move(args)));
+    };
+    const Arg re = made(&Parts::re);
+    return give(n, {re, made(&Parts::im)});
+  }
+  // What only moves numbers that are in memory, for who reads numbers, stays what it is.
+  bool moves(const Node& n) const {
+    bool any = false;
+    for (const Arg& a : n.args) for_each_value(a, [&](ValueId v) { any |= is_split(v); });
+    const ops::OpInfo* info = ops::find(n);
+    return any || (!is_read_[n.outputs[0].index] && !(info && info->has(ops::View)));
+  }
+  ValueId expanded(ops::Rewriter& r, ValueId v, const std::vector<Expr>& sizes) {
+    return r.type(v).sizes == sizes ? v : r.call("aten.expand.default", {v, list_of(sizes)});
+  }
+
+  static constexpr Row kRows[] = {
+      {"aten._conj.default", &Splitter::conj},
+      {"aten._conj_physical.default", &Splitter::conj},
+      {"aten._to_copy.default", &Splitter::to_copy},
+      {"aten.abs.default", &Splitter::abs},
+      {"aten.add.Scalar", &Splitter::add},
+      {"aten.add.Tensor", &Splitter::add},
+      {"aten.alias.default", &Splitter::per_part},
+      {"aten.angle.default", &Splitter::angle},
+      {"aten.cat.default", &Splitter::per_part},
+      {"aten.clone.default", &Splitter::same},
+      {"aten.complex.default", &Splitter::complex},
+      {"aten.conj_physical.default", &Splitter::conj},
+      {"aten.diagonal.default", &Splitter::per_part},
+      {"aten.div.Scalar", &Splitter::div},
+      {"aten.div.Tensor", &Splitter::div},
+      {"aten.eq.Scalar", &Splitter::eq},
+      {"aten.eq.Tensor", &Splitter::eq},
+      {"aten.exp.default", &Splitter::exp},
+      {"aten.expand.default", &Splitter::per_part},
+      {"aten.flip.default", &Splitter::per_part},
+      {"aten.gather.default", &Splitter::per_part},
+      {"aten.index.Tensor", &Splitter::per_part},
+      {"aten.index_select.default", &Splitter::per_part},
+      {"aten.mean.dim", &Splitter::per_part},
+      {"aten.mul.Scalar", &Splitter::mul},
+      {"aten.mul.Tensor", &Splitter::mul},
+      {"aten.ne.Scalar", &Splitter::ne},
+      {"aten.ne.Tensor", &Splitter::ne},
+      {"aten.neg.default", &Splitter::neg},
+      {"aten.permute.default", &Splitter::per_part},
+      {"aten.polar.default", &Splitter::polar},
+      {"aten.pow.Tensor_Scalar", &Splitter::power},
+      {"aten.repeat.default", &Splitter::per_part},
+      {"aten.roll.default", &Splitter::per_part},
+      {"aten.select.int", &Splitter::select},
+      {"aten.sgn.default", &Splitter::sgn},
+      {"aten.slice.Tensor", &Splitter::per_part},
+      {"aten.squeeze.dims", &Splitter::per_part},
+      {"aten.stack.default", &Splitter::per_part},
+      {"aten.sub.Scalar", &Splitter::sub},
+      {"aten.sub.Tensor", &Splitter::sub},
+      {"aten.sum.dim_IntList", &Splitter::per_part},
+      {"aten.tril.default", &Splitter::per_part},
+      {"aten.triu.default", &Splitter::per_part},
+      {"aten.unsqueeze.default", &Splitter::per_part},
+      {"aten.view.default", &Splitter::per_part},
+      {"aten.view_as_complex.default", &Splitter::view_as_complex},
+      {"aten.view_as_real.default", &Splitter::view_as_real},
+      {"aten.where.self", &Splitter::where},
+  };
+  static_assert(std::ranges::is_sorted(kRows, {}, &Row::op));
+
+  Graph& g_;
+  Replacements escapes_;
+  NodeId at_;
+  std::vector<bool> is_read_;  // by value: as numbers, by the caller or an op without a rule
+  // By value.
+  std::unordered_map<uint32_t, Parts> split_, read_;
+  std::unordered_map<uint32_t, ValueId> numbers_;  // of those in split_, in memory
+  std::unordered_map<uint32_t, ValueId> reals_;    // what takes the place of a real one
+  std::unordered_map<uint32_t, ValueId> pairs_;    // of which split value it is the parts
+};
+
+const Splitter::Row* Splitter::row_of(const Node& n) {
+  const auto row = std::ranges::lower_bound(kRows, n.target, {}, &Row::op);
+  return row == std::end(kRows) || row->op != n.target ? nullptr : row;
+}
+
+bool Splitter::rewrites(const Node& n) {
+  if (n.kind != ir::NodeKind::CallOp || n.outputs.size() != 1) return false;
+  const Row* row = row_of(n);
+  if (!row) return false;
+  bool any = is_complex(n.outputs[0]);
+  for (const Arg& a : n.args)
+    for_each_value(a, [&](ValueId v) { any |= is_complex(v) || pairs_.contains(v.index); });
+  if (!any || !g_.value(n.outputs[0]).type.is_tensor()) return false;
+  const Node call = n;  // inserting nodes can move the graph's own
+  return (this->*row->rule)(call);
+}
+
+void Splitter::note_readers() {
+  is_read_.resize(g_.value_count());
+  for (NodeId id : g_.order()) {
+    const Node& n = g_.node(id);
+    if (n.dead || row_of(n)) continue;
+    for_each_value(n, [&](ValueId v) { is_read_[v.index] = true; });
+  }
+  for (uint32_t v = 0; v < is_read_.size(); v++)
+    if (escapes_.escapes(ValueId(v))) is_read_[v] = true;
+}
+
+}  // namespace
+
+bool split_complex(Graph& g) { return Splitter(g).run(); }
+
+}  // namespace oxy::passes
