@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "autograd/hand_on_views.h"
 #include "passes/pass_list.h"
 #include "torch_bridge/backward_call.h"
 
@@ -359,10 +360,10 @@ ir::Graph Backward::graph_for(const Which& which, const autograd::Piece& of) con
   ir::Graph out = autograd::without_tangents(of.graph, of.tangents, which.defined, gradients);
   for (size_t i = 0; i < which.layouts.size(); i++)
     which.layouts[i].give_to(out, out.inputs().size() - which.layouts.size() + i, gradients);
-  if (which.asked.empty()) return out;
-  for (size_t p = 0; p < gradients; p++)
+  for (size_t p = 0; p < gradients && !which.asked.empty(); p++)
     if (!which.asked[p]) out.outputs[p] = {.kind = ir::OutputSpec::Kind::None};
-  passes::dce(out);
+  if (!which.asked.empty()) passes::dce(out);
+  if (!which.by_ops) autograd::hand_on_views(out, of.saved.size(), gradients);
   return out;
 }
 

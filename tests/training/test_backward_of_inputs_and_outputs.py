@@ -354,6 +354,41 @@ def test_more_layouts_of_tangents_than_are_compiled():
         torch.testing.assert_close(y.grad, x.grad)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: torch.cat([x, y]),
+        lambda x, y: torch.cat([x, y], 1),
+        lambda x, y: torch.cat([x.view(-1), y.view(-1)]),
+        lambda x, y: torch.stack([x, y]),
+        lambda x, y: x.view(-1) + y.view(-1),
+        lambda x, y: x.view(-1) + y.sum(),
+        lambda x, y: (x.clone().view(2, 6), y.mT.contiguous().view(-1)),
+        lambda x, y: torch.cat([x, y.sin()]).unsqueeze(0),
+        lambda x, y: torch.cat([x, y, x]),
+    ],
+)
+def test_gradients_that_are_parts_of_a_tangent(fn, dynamic):
+    """They are not each other's memory, as some are in eager: what is added to one stays in it."""
+    compiled = oxyfuel.compile(fn, dynamic=dynamic)
+    for _ in range(2):
+        x, y = leaf(3, 4), leaf(3, 4)
+        expected = [torch.zeros(3, 4), torch.zeros(3, 4)]
+        for _ in range(3):
+            results = []
+            for f in (fn, compiled):
+                out = f(x, y)
+                results.append(out if isinstance(out, tuple) else (out,))
+            tangents = [torch.randn_like(o) for o in results[0]]
+            for total, g in zip(
+                expected, torch.autograd.grad(results[0], [x, y], tangents), strict=True
+            ):
+                total += g
+            torch.autograd.backward(results[1], [t.clone() for t in tangents])
+        torch.testing.assert_close([x.grad, y.grad], expected)
+
+
 def test_channels_last():
     def make():
         module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())

@@ -1,0 +1,85 @@
+// Gradients that are views of what arrives.
+#include "autograd/hand_on_views.h"
+
+#include <algorithm>
+
+#include "ops/op_table.h"
+#include "passes/pass_list.h"
+
+namespace oxy::autograd {
+namespace {
+
+using ir::Graph;
+using ir::OutputSpec;
+using ir::ValueId;
+
+// What a chain of views is of.
+ValueId memory_of(const Graph& g, ValueId v) {
+  for (;;) {
+    const ir::Node& def = g.def(v);
+    const ops::OpInfo* info = ops::find(def);
+    if (!info || !info->has(ops::View) || !def.arg(0).is_value()) return v;
+    v = def.args[0].value();
+  }
+}
+
+struct Part {
+  size_t output;
+  int64_t begin, end;  // elements
+};
+
+std::optional<Part> part_of(const Graph& g, size_t output) {
+  const ir::TensorType& t = g.tensor_type(g.outputs[output].value);
+  if (!t.offset.is_const()) return std::nullopt;
+  int64_t size = 1;
+  for (const ir::Expr s : t.sizes) {
+    if (!s.is_const()) return std::nullopt;
+    size *= s.value();
+  }
+  return Part{output, t.offset.value(), t.offset.value() + size};
+}
+
+bool lie_apart(const Graph& g, const std::vector<size_t>& outputs) {
+  if (outputs.size() == 1) return true;
+  std::vector<Part> parts;
+  for (const size_t o : outputs) {
+    const auto part = part_of(g, o);
+    if (!part) return false;
+    parts.push_back(*part);
+  }
+  std::ranges::sort(parts, {}, &Part::begin);
+  for (size_t i = 1; i < parts.size(); i++)
+    if (parts[i].begin < parts[i - 1].end) return false;
+  return true;
+}
+
+}  // namespace
+
+void hand_on_views(Graph& g, size_t first, size_t gradients) {
+  bool any = false;
+  for (size_t i = first; i < g.inputs().size(); i++) {
+    const ValueId tangent = g.inputs()[i];
+    std::vector<size_t> views;
+    bool is_own = true;
+    for (size_t o = 0; o < g.outputs.size(); o++) {
+      const OutputSpec& out = g.outputs[o];
+      const bool is_view =
+          out.kind == OutputSpec::Kind::Value && memory_of(g, out.value) == tangent;
+      if (is_view) views.push_back(o);
+      is_own &= !(out.kind == OutputSpec::Kind::Input && out.index == i);
+      // Others are read in their layouts, and what has gaps is copied by who accumulates it.
+      if (is_view) is_own &= o < gradients && g.tensor_type(out.value).is_dense();
+    }
+    if (!is_own || views.empty() || !lie_apart(g, views)) continue;
+    any = true;
+    for (const size_t o : views) {
+      OutputSpec& out = g.outputs[o];
+      out = {.kind = OutputSpec::Kind::ViewOfInput,
+             .index = static_cast<uint32_t>(i),
+             .type = g.tensor_type(out.value)};
+    }
+  }
+  if (any) passes::dce(g);
+}
+
+}  // namespace oxy::autograd
