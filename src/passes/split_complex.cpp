@@ -91,28 +91,80 @@ Parts divided(Reals& r, const Parts& a, const Parts& b) {
   const Arg scale = r.div(1.0, r.add(large, r.mul(small, ratio)));
   const Arg first = r.where(wide, a.re, a.im), second = r.where(wide, a.im, a.re);
   const Arg re = r.mul(r.add(first, r.mul(second, ratio)), scale);
-  const Arg turned = r.mul(r.sub(second, r.mul(first, ratio)), scale);
-  const Arg im = r.where(wide, turned, r.sub(0.0, turned));
+  const Arg part = r.mul(first, ratio);
+  const Arg im = r.mul(r.where(wide, r.sub(second, part), r.sub(part, second)), scale);
   const Arg by_zero = r.binary("aten.eq.Tensor", r.binary("aten.maximum.default", c, d), 0.0);
   return {r.where(by_zero, r.div(a.re, c), re), r.where(by_zero, r.div(a.im, d), im)};
 }
 
+// Exponents from which on a power of e is computed as two factors.
+double far_exponent(DType dtype) { return dtype == DType::F32 ? 80 : 700; }
+constexpr double kFarStep = 32;
+
 // As C's cexp: where e^re leaves the range of floats, its product with a sine need not.
 Parts exponential(Reals& r, const Parts& a, DType dtype) {
-  const double most = dtype == DType::F32 ? 80 : 700, step = dtype == DType::F32 ? 32 : 64;
-  const Arg far = r.binary("aten.gt.Tensor", a.re, most);
-  const Arg scale = r.where(far, std::exp(step), 1.0);
-  const Arg size = r.unary("aten.exp.default", r.where(far, r.sub(a.re, step), a.re));
+  const Arg far = r.binary("aten.gt.Tensor", a.re, far_exponent(dtype));
+  const Arg scale = r.where(far, std::exp(kFarStep), 1.0);
+  const Arg size = r.unary("aten.exp.default", r.where(far, r.sub(a.re, kFarStep), a.re));
   // 0 and infinity times what an angle that is no number gives are 0 and infinity.
   const double inf = std::numeric_limits<double>::infinity();
   const Arg ends = r.binary("aten.eq.Tensor", r.unary("aten.abs.default", a.re), inf);
   const Arg finite = r.binary("aten.eq.Tensor", r.sub(a.im, a.im), 0.0);
-  const Arg angle = r.where(ends, r.where(finite, a.im, 0.0), a.im);
+  const Arg zero = r.binary("aten.copysign.Tensor", 0.0, a.im);
+  const Arg angle = r.where(ends, r.where(finite, a.im, zero), a.im);
   const auto part = [&](std::string_view op) {
     return r.mul(r.mul(size, r.unary(op, angle)), scale);
   };
   const Arg real = r.binary("aten.eq.Tensor", a.im, 0.0);
   return {part("aten.cos.default"), r.where(real, a.im, part("aten.sin.default"))};
+}
+
+// As C's csqrt, but where |z| leaves the range of floats.
+Parts root(Reals& r, const Parts& a, DType /*dtype*/) {
+  const Arg size = r.binary("aten.hypot.default", a.re, a.im);
+  const Arg re = r.unary("aten.abs.default", a.re), im = r.unary("aten.abs.default", a.im);
+  const Arg endless = r.binary("aten.eq.Tensor", im, std::numeric_limits<double>::infinity());
+  const Arg half = r.add(r.mul(size, 0.5), r.mul(re, 0.5));
+  const Arg large = r.where(endless, im, r.unary("aten.sqrt.default", half));
+  const Arg none = r.binary("aten.eq.Tensor", large, 0.0);
+  const Arg quotient = r.where(none, 0.0, r.div(r.mul(im, 0.5), large));
+  const Arg small = r.where(endless, im, quotient);
+  const Arg right = r.binary("aten.ge.Tensor", a.re, 0.0);
+  const Arg signed_im = r.binary("aten.copysign.Tensor", r.where(right, small, large), a.im);
+  return {r.where(right, large, small), signed_im};
+}
+
+// cosh and sinh, over `scale`: their products with a sine need not leave the range of floats where
+// they do.
+struct Hyperbolic {
+  Arg cosh, sinh, scale;
+};
+
+Hyperbolic hyperbolic(Reals& r, const Arg& x, DType dtype) {
+  const Arg size = r.unary("aten.abs.default", x);
+  const Arg far = r.binary("aten.gt.Tensor", size, far_exponent(dtype));
+  const Arg half = r.mul(r.unary("aten.exp.default", r.sub(size, kFarStep)), 0.5);
+  return {r.where(far, half, r.unary("aten.cosh.default", x)),
+          r.where(far, r.binary("aten.copysign.Tensor", half, x), r.unary("aten.sinh.default", x)),
+          r.where(far, std::exp(kFarStep), 1.0)};
+}
+
+// sin(x + iy) = sin x cosh y + i cos x sinh y
+Parts sine(Reals& r, const Parts& a, DType dtype) {
+  const Hyperbolic h = hyperbolic(r, a.im, dtype);
+  const Arg re = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.cosh), h.scale);
+  const Arg im = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.sinh), h.scale);
+  return {r.where(r.binary("aten.eq.Tensor", a.re, 0.0), a.re, re), im};
+}
+
+// cos(x + iy) = cos x cosh y - i sin x sinh y
+Parts cosine(Reals& r, const Parts& a, DType dtype) {
+  const Hyperbolic h = hyperbolic(r, a.im, dtype);
+  const Arg re = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.cosh), h.scale);
+  const Arg im = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.sinh), h.scale);
+  const Arg zero = r.mul(a.re, r.binary("aten.copysign.Tensor", 1.0, a.im));
+  const Arg real = r.binary("aten.eq.Tensor", a.re, 0.0);
+  return {re, r.unary("aten.neg.default", r.where(real, zero, im))};
 }
 
 class Splitter {
@@ -188,6 +240,13 @@ class Splitter {
     if (const auto it = numbers_.find(v.index); it != numbers_.end()) return it->second;
     ops::Rewriter r(g_, g_.def(v).id);
     const TensorType type = g_.tensor_type(v), pairs = type_of_parts(type);
+    const Node def = g_.def(v);
+    if (is_view(def)) {
+      std::vector<Arg> args;
+      for (const Arg& a : def.args)
+        args.push_back(map_values(a, [&](ValueId of) { return in_memory(of); }));
+      return numbers_.emplace(v.index, r.call(def.target, std::move(args), type)).first->second;
+    }
     Reals reals(r, pairs.dtype, pairs.device);
     const auto part = [&](const Arg& a) { return expanded(r, reals.value(a), type.sizes); };
     const Parts of = split_.at(v.index);
@@ -316,9 +375,27 @@ class Splitter {
       return give(n, {of[0].re, r.unary("aten.neg.default", of[0].im)});
     });
   }
-  bool exp(const Node& n) {
+  bool reciprocal(const Node& n) {
     return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
-      return give(n, exponential(r, of[0], part_of(g_.tensor_type(n.outputs[0]).dtype)));
+      return give(n, divided(r, {1.0, 0.0}, of[0]));
+    });
+  }
+  template <Parts (*f)(Reals&, const Parts&, DType)>
+  bool function(const Node& n) {
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      return give(n, f(r, of[0], part_of(g_.tensor_type(n.outputs[0]).dtype)));
+    });
+  }
+  // In double precision: near 1 a logarithm of |z| is what rounding |z| has lost.
+  bool log(const Node& n) {
+    if (g_.tensor_type(n.outputs[0]).dtype != DType::C64) return false;
+    return elementwise(n, 1, [&](Reals& r, const std::vector<Parts>& of) {
+      ops::Rewriter rewrite = rewriter();
+      const auto wide = [&](const Arg& a) { return rewrite.cast(r.value(a), DType::F64); };
+      const ValueId size = rewrite.call("aten.hypot.default", {wide(of[0].re), wide(of[0].im)});
+      const ValueId log = rewrite.unary("aten.log.default", size);
+      return give(
+          n, {rewrite.cast(log, DType::F32), r.binary("aten.atan2.default", of[0].im, of[0].re)});
     });
   }
   bool sgn(const Node& n) {
@@ -436,8 +513,12 @@ class Splitter {
         }));
       return Arg(r.call(n.target, std::move(args)));
     };
-    const Arg re = made(&Parts::re);
-    return give(n, {re, made(&Parts::im)});
+    try {
+      const Arg re = made(&Parts::re);
+      return give(n, {re, made(&Parts::im)});
+    } catch (const ops::UnknownShape&) {
+      return false;  // parts may lie otherwise than the numbers: not every view is one of theirs
+    }
   }
   // What only moves numbers that are in memory, for who reads numbers, stays what it is.
   bool moves(const Node& n) const {
@@ -463,17 +544,19 @@ class Splitter {
       {"aten.clone.default", &Splitter::same},
       {"aten.complex.default", &Splitter::complex},
       {"aten.conj_physical.default", &Splitter::conj},
+      {"aten.cos.default", &Splitter::function<cosine>},
       {"aten.diagonal.default", &Splitter::per_part},
       {"aten.div.Scalar", &Splitter::div},
       {"aten.div.Tensor", &Splitter::div},
       {"aten.eq.Scalar", &Splitter::eq},
       {"aten.eq.Tensor", &Splitter::eq},
-      {"aten.exp.default", &Splitter::exp},
+      {"aten.exp.default", &Splitter::function<exponential>},
       {"aten.expand.default", &Splitter::per_part},
       {"aten.flip.default", &Splitter::per_part},
       {"aten.gather.default", &Splitter::per_part},
       {"aten.index.Tensor", &Splitter::per_part},
       {"aten.index_select.default", &Splitter::per_part},
+      {"aten.log.default", &Splitter::log},
       {"aten.mean.dim", &Splitter::per_part},
       {"aten.mul.Scalar", &Splitter::mul},
       {"aten.mul.Tensor", &Splitter::mul},
@@ -483,11 +566,14 @@ class Splitter {
       {"aten.permute.default", &Splitter::per_part},
       {"aten.polar.default", &Splitter::polar},
       {"aten.pow.Tensor_Scalar", &Splitter::power},
+      {"aten.reciprocal.default", &Splitter::reciprocal},
       {"aten.repeat.default", &Splitter::per_part},
       {"aten.roll.default", &Splitter::per_part},
       {"aten.select.int", &Splitter::select},
       {"aten.sgn.default", &Splitter::sgn},
+      {"aten.sin.default", &Splitter::function<sine>},
       {"aten.slice.Tensor", &Splitter::per_part},
+      {"aten.sqrt.default", &Splitter::function<root>},
       {"aten.squeeze.dims", &Splitter::per_part},
       {"aten.stack.default", &Splitter::per_part},
       {"aten.sub.Scalar", &Splitter::sub},

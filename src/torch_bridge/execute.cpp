@@ -626,6 +626,8 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
   const TensorMeta& predicted = c.sizes.buffers[b].meta;
   OXY_CHECK(t.defined(), call.name(), " returned an undefined tensor");
   if (t.is_sparse()) return checked_sparse(c, call, std::move(t), predicted);
+  // Some ops give lazily conjugated results, which only torch can read (linalg.lu_solve).
+  if ((t.is_conj() || t.is_neg()) && is_read_by_kernels(b)) t = t.resolve_conj().resolve_neg();
   // Ops have many ways to choose strides where a size is 0 or 1, and nobody steps by those.
   if (!same_places(t, predicted)) [[unlikely]] {
     std::string text =
@@ -638,6 +640,14 @@ at::Tensor Executable::checked(const Call& c, const BoundCall& call, at::Tensor 
   for (uint32_t r : call.reads())
     if (is_reused(r) && same_storage(t, c.lease.tensors[r])) return copy_as(t, predicted);
   return t;
+}
+
+bool Executable::is_read_by_kernels(uint32_t b) const {
+  for (uint32_t v = 0; v < plan_.buffers.size(); v++)
+    if (v != b && root(v) == b) return true;  // by a view
+  return std::ranges::any_of(launches_, [&](const runtime::BoundLaunch& l) {
+    return std::ranges::find(l.memory, b) != l.memory.end();
+  });
 }
 
 // A gradient, which only leaves the plan.

@@ -174,6 +174,7 @@ class Executable {
   void make_scratch(Call& c) const;
   void run_region(Call& c, BoundRegion& region);
   at::Tensor checked(const Call& c, const BoundCall& call, at::Tensor t, uint32_t b);
+  bool is_read_by_kernels(uint32_t b) const;
   at::Tensor checked_sparse(const Call& c, const BoundCall& call, at::Tensor t,
                             const runtime::TensorMeta& predicted);
   void make_view(Lease& lease, uint32_t b) const;
