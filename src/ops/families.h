@@ -20,6 +20,7 @@ FamilyRows indexing_ops();
 FamilyRows scatter_ops();
 FamilyRows contraction_ops();
 FamilyRows contraction_gradient_ops();
+FamilyRows ordering_ops();
 FamilyRows special_ops();
 FamilyRows approximation_ops();
 FamilyRows loss_ops();

@@ -34,6 +34,7 @@ struct Table {
                               scatter_ops(),
                               contraction_ops(),
                               contraction_gradient_ops(),
+                              ordering_ops(),
                               special_ops(),
                               approximation_ops(),
                               loss_ops(),

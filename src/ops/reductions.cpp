@@ -509,17 +509,6 @@ bool shape_histogramdd_of_edges(const Args& a, Types& out) {
   return give(out, fresh(*t, bins));
 }
 
-template <size_t Dim>
-bool shape_sort(const Args& a, Types& out) {
-  const TensorType* t = a.tensor(0);
-  const auto dim = a.integer(Dim, -1);
-  const auto strides = t ? preserved_strides(*t) : std::nullopt;
-  if (!strides || !dim || !wrap_dim(*dim, t->dim()) || ir::is_complex(t->dtype)) return false;
-  TensorType values = fresh(*t, t->sizes), places = row_major(DType::I64, t->device, t->sizes);
-  values.strides = places.strides = *strides;
-  return give(out, std::move(values)) && give(out, std::move(places));
-}
-
 bool shape_logcumsumexp(const Args& a, Types& out) {
   if (!scanned_dim(a) || !ir::is_floating(a.tensor(0)->dtype)) return false;
   return give(out, fresh(*a.tensor(0), a.tensor(0)->sizes));

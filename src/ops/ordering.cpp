@@ -1,0 +1,142 @@
+// Sorting, and places in what is sorted. Of few elements both are counts: how many stand in front.
+// No branch is mispredicted, and vectors count for many at once.
+#include "ops/families.h"
+#include "ops/rewriter.h"
+
+namespace oxy::ops {
+namespace {
+
+using ir::TensorType;
+using ir::ValueId;
+
+template <size_t Dim>
+bool shape_sort(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto dim = a.integer(Dim, -1);
+  const auto strides = t ? preserved_strides(*t) : std::nullopt;
+  if (!strides || !dim || !wrap_dim(*dim, t->dim()) || ir::is_complex(t->dtype)) return false;
+  TensorType values = fresh(*t, t->sizes), places = row_major(DType::I64, t->device, t->sizes);
+  values.strides = places.strides = *strides;
+  return give(out, std::move(values)) && give(out, std::move(places));
+}
+
+// Rows up to which eager's sort is stable without being asked: it inserts.
+constexpr int64_t kInserted = 16;
+// Elements up to which counting, of all pairs, beats sorting.
+constexpr int64_t kCounted = 32;
+// Boundaries up to which comparing with all of them beats halving.
+constexpr int64_t kCompared = 64;
+
+bool is_ordered(const TensorType& t) { return is_computable(t.dtype) && t.dtype != DType::B8; }
+
+// 0, 1, ... along a dimension of so many.
+ValueId counted(Rewriter& r, int64_t count, int64_t dim, int64_t dims, ir::Device device) {
+  std::vector<Expr> sizes(static_cast<size_t>(dims), Expr(1));
+  sizes[static_cast<size_t>(dim)] = count;
+  const ir::Arg none;
+  const ValueId row =
+      r.call("aten.arange.start_step", {0, count, 1, DType::I64, none, device, none});
+  return r.view(row, sizes);
+}
+
+// Whether b stands in front of a, of which the latter comes later if they are equal and `later`.
+// NaN is larger than all numbers, and equal to NaN.
+ValueId in_front(Rewriter& r, ValueId b, ValueId a, ValueId later, bool descending) {
+  const auto both = [&](ValueId x, ValueId y) { return r.call("aten.bitwise_and.Tensor", {x, y}); };
+  const auto any = [&](ValueId x, ValueId y) { return r.call("aten.bitwise_or.Tensor", {x, y}); };
+  const auto compare = [&](std::string_view op, ValueId x, ValueId y) {
+    return r.call(op, {x, y});
+  };
+  ValueId less = compare(descending ? "aten.gt.Tensor" : "aten.lt.Tensor", b, a);
+  ValueId equal = compare("aten.eq.Tensor", b, a);
+  if (ir::is_floating(r.type(a).dtype)) {
+    const ValueId larger = descending ? b : a, smaller = descending ? a : b;
+    const ValueId nan = compare("aten.ne.Tensor", larger, larger);
+    less = any(less, both(nan, compare("aten.eq.Tensor", smaller, smaller)));
+    equal = any(equal, both(nan, compare("aten.ne.Tensor", smaller, smaller)));
+  }
+  return any(less, both(equal, later));
+}
+
+template <size_t Dim>
+bool decompose_sort(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = r.type(n.arg(0).value());
+  const auto along = a.integer(Dim, -1);
+  const auto descending = a.boolean(Dim + 1, false);
+  const auto stable = Dim == 2 ? a.boolean(1, false) : false;
+  const auto dim = along && t.dim() > 0 ? wrap_dim(*along, t.dim()) : std::nullopt;
+  if (!dim || !descending || !stable || !is_ordered(t)) return false;
+  const auto d = static_cast<int64_t>(*dim);
+  const Expr size = t.sizes[*dim];
+  if (!size.is_const() || size.value() < 2 || size.value() > (*stable ? kCounted : kInserted))
+    return false;
+  const int64_t count = size.value();
+  const ValueId self = n.arg(0).value();
+  const ValueId at = r.call("aten.unsqueeze.default", {self, d + 1});
+  const ValueId other = r.call("aten.unsqueeze.default", {self, d});
+  const ValueId later = r.call("aten.lt.Tensor", {counted(r, count, d + 1, t.dim() + 1, t.device),
+                                                  counted(r, count, d, t.dim() + 1, t.device)});
+  const ValueId place = r.sum(in_front(r, other, at, later, *descending), {d + 1}, false);
+  const auto placed = [&](ValueId v) {
+    const ValueId begin = r.full(t.sizes, 0, r.type(v).dtype, t.device);
+    return r.call("aten.scatter.src", {begin, d, place, v});
+  };
+  const ValueId index =
+      r.call("aten.expand.default", {counted(r, count, d, t.dim(), t.device), list_of(t.sizes)});
+  return give(out, placed(self)) && give(out, placed(index));
+}
+
+// Row-major, with the sizes of what is looked for.
+template <size_t Of>
+bool shape_places(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(Of), *in = a.tensor(1 - Of);
+  const auto narrow = a.boolean(2, false);
+  if (!t || !in || !narrow) return false;
+  return give(out, row_major(*narrow ? DType::I32 : DType::I64, t->device, t->sizes));
+}
+
+// How many of a row of `in` stand in front of each element: those below, or those up to it.
+bool count_places(Rewriter& r, const ir::Node& n, ValueId in, ValueId of, bool right,
+                  std::vector<ValueId>& out) {
+  const TensorType rows = r.type(in), t = r.type(of);
+  const auto narrow = Args(r.graph(), n).boolean(2, false);
+  const Expr count = rows.dim() > 0 ? rows.sizes.back() : Expr(0);
+  if (!narrow || rows.dtype != t.dtype || !is_ordered(t) || !count.is_const() ||
+      count.value() < 1 || count.value() > kCompared)
+    return false;
+  if (rows.dim() > 1) {
+    if (rows.dim() != t.dim()) return false;
+    in = r.call("aten.unsqueeze.default", {in, rows.dim() - 1});
+  }
+  const ValueId at = r.call("aten.unsqueeze.default", {of, t.dim()});
+  const ValueId behind = r.call(right ? "aten.gt.Tensor" : "aten.ge.Tensor", {in, at});
+  const ValueId in_front = r.call("aten.bitwise_not.default", {behind});
+  ValueId places = r.sum(in_front, {t.dim()}, false);
+  if (*narrow) places = r.cast(places, DType::I32);
+  return give(out, places);
+}
+
+bool decompose_bucketize(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const auto right = Args(r.graph(), n).boolean(3, false);
+  return right && r.type(n.arg(1).value()).dim() == 1 &&
+         count_places(r, n, n.arg(1).value(), n.arg(0).value(), *right, out);
+}
+
+bool decompose_searchsorted(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const auto right = a.boolean(3, false);
+  const auto side = a.string(4, right.value_or(false) ? "right" : "left");
+  if (!right || !side || !n.arg(5).is_none()) return false;
+  return count_places(r, n, n.arg(0).value(), n.arg(1).value(), *side == "right", out);
+}
+
+constexpr OpInfo kOrderingOps[] = {
+#include "ops/ordering.def"
+};
+
+}  // namespace
+
+std::span<const OpInfo> ordering_ops() { return kOrderingOps; }
+
+}  // namespace oxy::ops
