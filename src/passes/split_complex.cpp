@@ -413,6 +413,16 @@ class Splitter {
   bool to_copy(const Node& n) {
     return elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
   }
+  bool copy(const Node& n) {
+    if (!is_complex(n.outputs[0]) || !moves(n)) return false;
+    const TensorType& t = g_.tensor_type(n.outputs[0]);
+    const auto of = operand(n.arg(1), part_of(t.dtype));
+    if (!of) return false;
+    ops::Rewriter r = rewriter();
+    Reals reals(r, part_of(t.dtype), t.device);
+    const auto part = [&](const Arg& a) { return expanded(r, reals.value(a), t.sizes); };
+    return give(n, {part(of->re), part(of->im)});
+  }
   bool where(const Node& n) {
     if (!is_complex(n.outputs[0])) return false;
     const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
@@ -544,6 +554,7 @@ class Splitter {
       {"aten.clone.default", &Splitter::same},
       {"aten.complex.default", &Splitter::complex},
       {"aten.conj_physical.default", &Splitter::conj},
+      {"aten.copy.default", &Splitter::copy},
       {"aten.cos.default", &Splitter::function<cosine>},
       {"aten.diagonal.default", &Splitter::per_part},
       {"aten.div.Scalar", &Splitter::div},
