@@ -95,7 +95,8 @@ def tensor_difference(
 def tolerance(expected: torch.Tensor, close: Closeness) -> tuple[float, float]:
     """Relative and absolute tolerance; the absolute one follows the largest value, which sums may
     cancel."""
-    if close.roundings == 0 or not (expected.is_floating_point() or expected.is_complex()):
+    rounds = expected.is_floating_point() or expected.is_complex()
+    if close.roundings == 0 or not rounds or expected.layout != torch.strided:
         return 0.0, 0.0
     epsilon = torch.finfo(expected.dtype).eps * (1 if expected.itemsize == 2 else close.roundings)
     sizes = expected.abs()
@@ -110,7 +111,7 @@ def check(op: OpInfo, sample: Sample, setup: Setup) -> Outcome:
     close = None
     expanded = setup.layout == "expanded" and op.name in UNDEFINED_EXPANDED
     if op.name not in UNDEFINED_VALUES and not expanded:
-        close = closeness_of(full_name(op), setup.kernels)
+        close = closeness_of(full_name(op), setup.kernels, setup.dtype)
     undefined = f"{full_name(op)} {sample.label}" in UNDEFINED_AFTER_ERROR
     close_inputs = None if undefined else close
     oxyfuel.reset()
