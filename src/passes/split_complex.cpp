@@ -60,6 +60,9 @@ class Reals {
     return call("aten.where.self", {condition, value(a), value(b)});
   }
 
+  static double rounded(double x, DType dtype) {
+    return dtype == DType::F32 ? static_cast<double>(static_cast<float>(x)) : x;
+  }
   // A number as a tensor without dimensions.
   ValueId value(const Arg& a) { return a.is_value() ? a.value() : r_.full({}, a, dtype_, device_); }
 
@@ -69,8 +72,7 @@ class Reals {
   std::optional<Arg> folded(const Arg& a, const Arg& b, const Op& op) const {
     const double *x = a.get_if<double>(), *y = b.get_if<double>();
     if (!x || !y) return std::nullopt;
-    const double out = op(*x, *y);
-    return Arg(dtype_ == DType::F32 ? static_cast<double>(static_cast<float>(out)) : out);
+    return Arg(rounded(op(*x, *y), dtype_));
   }
 
   ops::Rewriter& r_;
@@ -282,10 +284,12 @@ class Splitter {
       if (!ops::is_computable(t.tensor.dtype)) return std::nullopt;
       return Parts{r.cast(v, part), 0.0};
     }
+    const auto rounded = [&](double x) { return Arg(Reals::rounded(x, part)); };
     if (const auto* b = a.get_if<bool>()) return Parts{*b ? 1.0 : 0.0, 0.0};
-    if (const auto* d = a.get_if<double>()) return Parts{*d, 0.0};
-    if (const auto* c = a.get_if<std::complex<double>>()) return Parts{c->real(), c->imag()};
-    if (const auto i = integer(a)) return Parts{static_cast<double>(*i), 0.0};
+    if (const auto* d = a.get_if<double>()) return Parts{rounded(*d), 0.0};
+    if (const auto* c = a.get_if<std::complex<double>>())
+      return Parts{rounded(c->real()), rounded(c->imag())};
+    if (const auto i = integer(a)) return Parts{rounded(static_cast<double>(*i)), 0.0};
     return std::nullopt;
   }
 
@@ -346,7 +350,13 @@ class Splitter {
     });
   }
   bool add(const Node& n) { return sum(n, 1); }
-  bool sub(const Node& n) { return sum(n, -1); }
+  bool sub(const Node& n) {
+    const auto is_bool = [&](const Arg& a) {
+      const TensorType* t = tensor_of(g_, a);
+      return a.get_if<bool>() != nullptr || (t && t->dtype == DType::B8);
+    };
+    return !is_bool(n.arg(0)) && !is_bool(n.arg(1)) && sum(n, -1);  // eager refuses bools
+  }
 
   bool mul(const Node& n) {
     return elementwise(n, 2, [&](Reals& r, const std::vector<Parts>& of) {
