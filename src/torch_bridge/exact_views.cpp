@@ -17,6 +17,7 @@
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/masked_writes.h"
 #include "torch_bridge/op_recorder.h"
+#include "torch_bridge/recorder.h"
 #include "torch_bridge/symbolic_composites.h"
 
 namespace oxy::bridge {
@@ -496,6 +497,17 @@ class KeptHistory {
   std::vector<std::pair<at::Tensor, ir::ValueId>> before_;
 };
 
+// Where torch's code takes a tensor for a subclass it may give its result back and leave `outs` as
+// they are (linalg.matrix_rank).
+void write_results(torch::jit::Stack& stack, c10::ArrayRef<at::Tensor> outs) {
+  for (size_t k = 0; k < outs.size(); k++) {
+    c10::IValue& result = stack[stack.size() - outs.size() + k];
+    if (result.toTensor().is_same(outs[k])) continue;
+    outs[k].copy_(result.toTensor());
+    result = outs[k];
+  }
+}
+
 void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const size_t n = op.schema().arguments().size();
   const bool copies = may_write_copies(op);
@@ -504,6 +516,8 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   bool meets = false;
   std::vector<Written> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> outs;  // with the sizes before
+  std::vector<at::Tensor> results;                                // of out=, which it gives back
+  bool in_rows = true;
   const size_t recorded = recording().graph.order().size();
   const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - n, n);
   std::unordered_map<const c10::StorageImpl*, size_t> having;  // arguments, by their memory
@@ -520,13 +534,21 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     at::Tensor base = memory_of(t).base();
     if (auto* split = unsafe_split_of(base); split && !*split) *split = recorded;
     if (may_resize && !is_symbolic(t)) outs.emplace_back(t, t.sizes().vec());
+    if (op.schema().arguments()[argument.position].is_out()) {
+      results.push_back(t);
+      in_rows &= t.is_contiguous();
+    }
     if (!keeps_layout(t)) written.push_back({t, std::move(base)});
   });
+  const size_t draws = heard().draws;
   {
     const InsideWrite inside;
     op.redispatchBoxed(keys & kBelow, stack);
+    if (op.schema().returns().size() == results.size()) write_results(*stack, results);
   }
   // Behind what raises in eager too.
+  if (!in_rows && heard().draws != draws)
+    recording().give_up("random numbers for out= that is not row-major");
   if (meets) recording().give_up("a write to what another argument has as well");
   for (size_t k = 0; k < outs.size(); k++)
     check_out(op, recorded, k, outs[k].first, outs[k].second);
@@ -653,6 +675,13 @@ void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
   op.redispatchBoxed(keys & (views ? kBelowOfViews : kBelow), stack);
 }
 
+// One that changes nothing leaves the strides as well.
+const at::Tensor& resize_(c10::DispatchKeySet keys, const at::Tensor& self,
+                          c10::SymIntArrayRef size, std::optional<at::MemoryFormat> format) {
+  if (current && !format && self.sym_sizes() == size) return self;
+  return at::_ops::resize_::redispatch(keys & kBelow, self, size, format);
+}
+
 void put_by_index(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   constexpr size_t kArguments = 4;
@@ -680,6 +709,7 @@ void register_kernels() {
     library->impl("as_strided", TORCH_FN(as_strided));
     library->impl("expand", TORCH_FN(expand));
     library->impl("unfold", TORCH_FN(unfold));
+    library->impl("resize_", TORCH_FN(resize_));
     library->impl("tensor_split.tensor_indices_or_sections", TORCH_FN(tensor_split));
     library->impl(
         "unsafe_split.Tensor",

@@ -248,6 +248,12 @@ at::Tensor ctc_loss(c10::DispatchKeySet keys, const at::Tensor& log_probs,
   return by_sequence.div(at::lift_fresh(lengths).clamp_min(1)).mean();
 }
 
+// Functionalisation takes the two results for each other.
+at::Tensor& rrelu_out(c10::DispatchKeySet, const at::Tensor&, at::Tensor&, const at::Scalar&,
+                      const at::Scalar&, bool, std::optional<at::Generator>, at::Tensor&) {
+  throw Unsupported("rrelu_with_noise with out=");
+}
+
 // The places of a dimension's elements between -1 and 1, as torch has them in its grids.
 at::Tensor places_between(const c10::SymInt& count, bool corners,
                           const at::TensorOptions& options) {
@@ -325,6 +331,7 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("native_channel_shuffle", TORCH_FN(native_channel_shuffle));
   aten.impl("stft", TORCH_FN(stft));
   aten.impl("affine_grid_generator_backward", TORCH_FN(affine_grid_backward));
+  aten.impl("rrelu_with_noise.out", TORCH_FN(rrelu_out));
   aten.impl("quantile", TORCH_FN(quantile<aten::quantile>));
   aten.impl("nanquantile", TORCH_FN(quantile<aten::nanquantile>));
   aten.impl("vander", torch::CppFunction::makeFromBoxedFunction<&vander>());
