@@ -240,13 +240,29 @@ at::Tensor covered(const at::Tensor& base, int64_t dim, int64_t size, int64_t st
   return inside.view(shape);
 }
 
+// With so many zeros behind the elements along `dim`, or without the last ones.
+at::Tensor padded(const at::Tensor& t, int64_t dim, const c10::SymInt& zeros) {
+  if (zeros == 0) return t;
+  std::vector<c10::SymInt> pads(static_cast<size_t>(2 * (t.dim() - dim)), 0);
+  pads.back() = zeros;
+  return at::constant_pad_nd_symint(t, pads);
+}
+
+// The windows side by side, where torch adds them to zeros, which -0.0 does not survive.
+at::Tensor laid_out(const at::Tensor& base, const at::Tensor& view, int64_t dim, int64_t size,
+                    int64_t step) {
+  const at::Tensor windows = padded(view.movedim(-1, dim + 1), dim + 1, step - size);
+  return padded(windows.flatten(dim, dim + 1), dim, base.sym_size(dim) - view.sym_size(dim) * step);
+}
+
 at::Tensor without_windows(ViewMeta& original, const at::Tensor& base, const at::Tensor& view,
                            int64_t dim, int64_t size, int64_t step) {
   if (view.sym_numel() == 0) return base;
   if (base.dim() == 0) return view.select(0, 0);
   dim = dim < 0 ? dim + base.dim() : dim;
-  const at::Tensor written = original.reverse(base, view);  // refuses windows that overlap
-  if (step < size || (step == size && base.sym_size(dim) % step == 0)) return written;
+  if (step < size) return original.reverse(base, view);  // refuses windows that overlap
+  const at::Tensor written = laid_out(base, view, dim, size, step);
+  if (step == size && base.sym_size(dim) % step == 0) return written;
   return at::where(covered(base, dim, size, step), written, base);
 }
 

@@ -288,3 +288,15 @@ def test_a_kernel_that_fails_when_an_input_has_been_written(make, monkeypatch, t
         warnings.simplefilter("ignore")
         run = make(reads, options={"compiler": "external", "cxx": str(script)})
         assert run(x, y) == 1000 and oxyfuel.stats()["fallbacks"] == 1
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("size", "step"), [(1, 1), (1, 2), (2, 2), (2, 3)])
+def test_windows_keep_the_sign_of_zero(dim, size, step):
+    def f(x):
+        x.unfold(dim, size, step).mul_(2)
+        return x
+
+    x = torch.tensor([[-0.0, 1, -0.0, 3, -0.0], [1, -0.0, 2, 4, 5]])
+    expected, got = f(x.clone()), oxyfuel.compile(f)(x.clone())
+    assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit())
