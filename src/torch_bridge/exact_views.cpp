@@ -710,6 +710,16 @@ void put_by_index(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   stack->emplace_back(std::move(out));
 }
 
+// The functional op's result lies as its operand.
+void rrelu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  hear_op(op, keys, stack);
+  const at::Tensor out = stack->back().toTensor();
+  const bool in_rows = is_symbolic(out)
+                           ? out.is_contiguous()
+                           : out.strides().equals(c10::contiguous_strides(out.sizes()));
+  if (!in_rows) stack->back() = out.clone(at::MemoryFormat::Contiguous);
+}
+
 // At the first recording: until then other libraries find the key as torch has it.
 void register_kernels() {
   using torch::Library;
@@ -735,6 +745,7 @@ void register_kernels() {
                                          c10::SymIntArrayRef>)));
     for (const char* name : {"index_put", "index_put_"})
       library->impl(name, torch::CppFunction::makeFromBoxedFunction<&put_by_index>());
+    library->impl("rrelu_with_noise", torch::CppFunction::makeFromBoxedFunction<&rrelu>());
     register_symbolic_composites(*library, kBelow);
     return library;
   }();

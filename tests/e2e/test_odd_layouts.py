@@ -284,3 +284,18 @@ def test_max_pool1d_with_gradients_is_a_pool_of_images(gradients, dynamic):
     found, wanted = oxyfuel.compile(fn, dynamic=dynamic)(x), fn(x)
     torch.testing.assert_close(found, wanted)
     assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_results_of_rrelu_are_row_major(training):
+    rrelu = torch.nn.functional.rrelu
+
+    def call(x):
+        return rrelu(x, training=training), rrelu(x * 1, training=training, inplace=True)
+
+    for x in (torch.randn(3, 4).t(), torch.randn(2, 3, 4).permute(1, 2, 0), torch.randn(3, 4)):
+        torch.manual_seed(0)
+        expected = call(x)
+        torch.manual_seed(0)
+        for got, wanted in zip(oxyfuel.compile(call)(x), expected, strict=True):
+            assert torch.equal(got, wanted) and got.stride() == wanted.stride()
