@@ -74,7 +74,7 @@ bool shape_soft_margin_backward(const Args& a, Types& out) {
   if (!t || !negated || !meets(Needs::SameFloating, a, kOperands, t->dtype) || !reduction_of(a, 3))
     return false;
   const TensorType* grad = a.tensor(0);
-  if (!grad || grad->dtype != t->dtype) return false;
+  if (!grad || grad->dtype != t->dtype || a.tensor(1)->dtype != t->dtype) return false;
   // Of target * exp(-target * self).
   const TensorType* const product[] = {&*negated, a.tensor(1)};
   const auto inner = elementwise_strides(t->sizes, product, /*has_number=*/false);
@@ -95,9 +95,12 @@ bool decompose_soft_margin_backward(Rewriter& r, const ir::Node& n, std::vector<
   const Args a(r.graph(), n);
   const auto reduction = reduction_of(a, 3);
   const Expr count = a.tensor(1)->numel();
+  Types types;
+  if (!shape_soft_margin_backward(a, types)) return false;
   if (!reduction || (*reduction == MeanLoss && !count.is_const()) || count.is_const(0))
     return false;
-  const double norm = *reduction == MeanLoss ? -1.0 / static_cast<double>(count.value()) : -1.0;
+  const double mean = *reduction == MeanLoss ? -1.0 / static_cast<double>(count.value()) : -1.0;
+  const double norm = round_to(mean, r.type(n.arg(1).value()).dtype);
   const ValueId target = n.arg(2).value();
   const ValueId product = r.mul(r.unary("aten.neg.default", target), n.arg(1).value());
   const ValueId z = r.unary("aten.exp.default", product);

@@ -162,7 +162,7 @@ bool shape_bce(const Args& a, Types& out) {
 // In eager these are computed in place of -self.
 bool shape_soft_margin(const Args& a, Types& out) {
   constexpr size_t kSelf[] = {0};
-  if (!shape_of_losses<2>(a, out)) return false;
+  if (!shape_of_losses<2>(a, out) || out[0].tensor.dtype != a.tensor(0)->dtype) return false;
   if (a.integer(2, MeanLoss) != EachLoss) return true;
   auto t = elementwise_type(a, kSelf, Promoted);
   if (!t || !known_same(t->sizes, out[0].tensor.sizes)) return false;

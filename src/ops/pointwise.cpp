@@ -197,11 +197,11 @@ Scalar skip_nan(Element& e) {
 }
 
 Scalar xlogy(Element& e) {
-  const DType d = e.compute();
+  const DType d = e.result();
   const Scalar x = e.operand(0, d), y = e.operand(1, d);
   const Scalar product = e.mul(x, e.op(LoopOp::Log, y));
   const Scalar zero_or = e.where(e.op(LoopOp::Eq, x, e.c(0, d)), e.c(0, d), product);
-  return e.finish(e.where(e.op(LoopOp::IsNan, y), y, zero_or));
+  return e.where(e.op(LoopOp::IsNan, y), y, zero_or);
 }
 
 Scalar heaviside(Element& e) {
@@ -213,7 +213,7 @@ Scalar heaviside(Element& e) {
 
 Scalar logaddexp(Element& e) {
   const DType d = e.compute();
-  const Scalar x = e.operand(0, d), y = e.operand(1, d);
+  const Scalar x = e.operand(0, d, e.result()), y = e.operand(1, d, e.result());
   const Scalar gap = e.op(LoopOp::Neg, e.op(LoopOp::Abs, e.sub(x, y)));
   const Scalar sum = e.add(e.op(LoopOp::Max, x, y), e.op(LoopOp::Log1p, e.op(LoopOp::Exp, gap)));
   const Scalar same_infinity = e.op(LoopOp::And, e.op(LoopOp::IsInf, x), e.op(LoopOp::Eq, x, y));
@@ -499,33 +499,36 @@ Scalar bound(Element& e) {
   return e.op(O, e.operand(0, d), e.operand(1, d));
 }
 
-// ---- addcmul, addcdiv, lerp ----
+// ---- addcmul, addcdiv, lerp: operands of other dtypes are rounded to the result's first ----
 
 Scalar addcmul(Element& e) {
-  const DType d = e.compute();
-  const Scalar self = e.operand(0, d), x = e.operand(1, d), y = e.operand(2, d);
+  const DType d = e.compute(), result = e.result();
+  const Scalar self = e.operand(0, d, result);
+  const Scalar x = e.operand(1, d, result), y = e.operand(2, d, result);
   const Scalar scaled = e.args.number(3, 1.0) == 1.0 ? x : e.mul(e.number(3, d, 1.0), x);
   return e.finish(ir::is_floating(d) ? e.fma(scaled, y, self) : e.add(self, e.mul(scaled, y)));
 }
 
 Scalar addcdiv(Element& e) {
-  const DType d = e.compute();
-  const Scalar x = e.mul(e.number(3, d, 1.0), e.operand(1, d));
-  return e.finish(e.add(e.operand(0, d), e.div(x, e.operand(2, d))));
+  const DType d = e.compute(), result = e.result();
+  const Scalar x = e.mul(e.number(3, d, 1.0), e.operand(1, d, result));
+  return e.finish(e.add(e.operand(0, d, result), e.div(x, e.operand(2, d, result))));
 }
 
 // From the nearer end, so that weights 0 and 1 give the ends exactly.
 Scalar lerp(Element& e) {
   const DType d = e.compute();
-  const Scalar start = e.operand(0, d), end = e.operand(1, d), weight = e.operand(2, d);
+  const bool by_number = e.node.target == "aten.lerp.Scalar";
+  const Scalar start = e.operand(0, d), end = e.operand(1, d);
+  const Scalar weight = e.operand(2, d, by_number ? d : e.result());
   const Scalar gap = e.sub(end, start);
   auto from_start = [&] { return e.fma(weight, gap, start); };
   auto from_end = [&] { return e.fma(e.op(LoopOp::Neg, gap), e.sub(e.c(1, d), weight), end); };
   if (auto w = e.args.number(2))
     return e.finish(std::abs(static_cast<float>(*w)) < 0.5f ? from_start() : from_end());
   // A weight that is a number is compared as one of f32.
-  const DType compared = e.node.target == "aten.lerp.Scalar" ? DType::F32 : d;
-  const Scalar size = e.op(LoopOp::Abs, e.operand(2, compared));
+  const DType compared = by_number ? DType::F32 : d;
+  const Scalar size = e.op(LoopOp::Abs, by_number ? e.operand(2, compared) : weight);
   const Scalar near_start = e.op(LoopOp::Lt, size, e.c(0.5, compared));
   return e.finish(e.where(near_start, from_start(), from_end()));
 }

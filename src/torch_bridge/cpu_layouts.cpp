@@ -419,8 +419,16 @@ constexpr Correction kCorrections[] = {
 
 // Where torch's own rules promote otherwise than its kernels.
 std::optional<at::ScalarType> dtype_by_kernel(std::string_view target, Args args) {
-  if (target == "aten.huber_loss.default") return args[0].toTensor().scalar_type();
+  constexpr std::string_view kAsFirst[] = {"aten.huber_loss.default", "aten.normal.Tensor_Tensor",
+                                           "aten.soft_margin_loss.default"};
+  if (std::ranges::find(kAsFirst, target) != std::end(kAsFirst))
+    return args[0].toTensor().scalar_type();
+  if (target == "aten.soft_margin_loss_backward.default") return args[1].toTensor().scalar_type();
   if (target == "aten.block_diag.default") return at::native::result_type(args[0].toTensorVector());
+  if (target == "aten.ldexp.Tensor") {
+    const auto common = at::native::result_type(args[0].toTensor(), args[1].toTensor());
+    return c10::isIntegralType(common, true) ? at::get_default_dtype_as_scalartype() : common;
+  }
   if (target != "aten.addr.default") return std::nullopt;
   // The matrix is expanded first: whatever its rank, it has a say.
   const auto products = at::native::result_type(args[1].toTensor(), args[2].toTensor());
