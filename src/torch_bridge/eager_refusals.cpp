@@ -65,9 +65,15 @@ constexpr std::string_view kOfFloats[] = {"aten.std.correction", "aten.std_mean.
                                           "aten.var.correction", "aten.var_mean.correction"};
 
 // Kernels of these ask for operands of one dtype.
-constexpr std::string_view kOfOneDtype[] = {
-    "aten.mm.default",     "aten.addmm.default",  "aten.mv.default",         "aten.addmv.default",
-    "aten.linear.default", "aten.addbmm.default", "aten.convolution.default"};
+constexpr std::string_view kOfOneDtype[] = {"aten._softmax_backward_data.default",
+                                            "aten._log_softmax_backward_data.default",
+                                            "aten.mm.default",
+                                            "aten.addmm.default",
+                                            "aten.mv.default",
+                                            "aten.addmv.default",
+                                            "aten.linear.default",
+                                            "aten.addbmm.default",
+                                            "aten.convolution.default"};
 
 bool differ_in_dtype(c10::ArrayRef<c10::IValue> args) {
   std::optional<at::ScalarType> first;
@@ -76,6 +82,40 @@ bool differ_in_dtype(c10::ArrayRef<c10::IValue> args) {
     if (!first) first = a.toTensor().scalar_type();
     return a.toTensor().scalar_type() != *first;
   });
+}
+
+// Norms, and where their parameters begin.
+struct Norm {
+  std::string_view op;
+  size_t first, end;
+};
+constexpr Norm kNorms[] = {
+    {"aten.native_layer_norm.default", 2, 4},
+    {"aten.native_group_norm.default", 1, 3},
+    {"aten.native_batch_norm.default", 1, 5},
+    {"aten._native_batch_norm_legit.no_stats", 1, 3},
+    {"aten._native_batch_norm_legit_functional.default", 1, 5},
+    {"aten._native_batch_norm_legit_no_training.default", 1, 5},
+};
+
+// Eager leaves the dimensions of 1 in a result that is to have none.
+bool is_sum_of_all(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+  return target == "aten.logsumexp.default" && args[1].toIntVector().empty() && !args[2].toBool() &&
+         args[0].toTensor().dim() > 0 && args[0].toTensor().is_floating_point();
+}
+
+// Parameters have the input's dtype, or all f32 where that is a half.
+bool takes_parameters(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+  const auto norm = std::ranges::find(kNorms, target, &Norm::op);
+  if (norm == std::end(kNorms)) return true;
+  const at::ScalarType input = args[0].toTensor().scalar_type();
+  const auto all = [&](at::ScalarType dtype) {
+    return std::ranges::all_of(
+        args.slice(norm->first, norm->end - norm->first), [&](const c10::IValue& a) {
+          return !a.isTensor() || !a.toTensor().defined() || a.toTensor().scalar_type() == dtype;
+        });
+  };
+  return all(input) || (at::isReducedFloatingType(input) && all(at::kFloat));
 }
 
 template <class T>
@@ -164,6 +204,9 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of integers"));
   if (std::ranges::find(kOfOneDtype, target) != std::end(kOfOneDtype) && differ_in_dtype(args))
     throw Unsupported(cat(target, " of two dtypes"));
+  if (is_sum_of_all(target, args)) throw Unsupported(cat(target, " over no dimension"));
+  if (!takes_parameters(target, args))
+    throw Unsupported(cat(target, " with parameters of another dtype"));
   const auto dtype = static_cast<at::ScalarType>(result.dtype);
   if (!takes_number(target, args, dtype)) throw Unsupported(cat(target, " of this number"));
   const bool half = at::isReducedFloatingType(dtype);

@@ -334,3 +334,37 @@ def test_a_refused_number_where_nothing_reads_the_result(name):
         for number in [-1, 3.7, True, 1 + 0j, 1 + 1j]:
             compiled = oxyfuel.compile(lambda x, number=number: call(x, number))
             assert compiled(values(dtype))[1] == call(values(dtype), number)[1], (dtype, number)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "batch_norm", "instance_norm"])
+def test_parameters_of_norms_of_another_dtype(name):
+    functions = {
+        "layer_norm": lambda x, w, b: F.layer_norm(x, (4,), w, b),
+        "group_norm": lambda x, w, b: F.group_norm(x, 2, w, b),
+        "batch_norm": lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True),
+        "instance_norm": lambda x, w, b: F.instance_norm(x, None, None, w, b),
+    }
+    call = functions[name]
+    dtypes = [torch.float16, torch.float32, torch.float64]
+    shape = (3, 4, 4) if name == "instance_norm" else (3, 4)
+    for of_input in dtypes:
+        for of_weight in dtypes:
+            for of_bias in dtypes:
+                args = (
+                    torch.arange(float(torch.Size(shape).numel())).view(shape).to(of_input),
+                    torch.ones(4, dtype=of_weight),
+                    torch.ones(4, dtype=of_bias),
+                )
+                expected = outcome(call, *args)
+                if expected[0] is RuntimeError:
+                    assert outcome(oxyfuel.compile(call), *args) == expected
+
+
+def test_logsumexp_over_no_dimension():
+    for keepdim in (False, True):
+
+        def call(x, keepdim=keepdim):
+            return torch.logsumexp(x, (), keepdim)
+
+        for x in (torch.ones(2, 3), torch.ones(()), torch.ones(2, 3, dtype=torch.int64)):
+            assert outcome(oxyfuel.compile(call), x) == outcome(call, x)
