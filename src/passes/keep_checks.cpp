@@ -94,10 +94,12 @@ bool is_zero(const ir::Arg& a) {
 // do not know the first operand says it.
 bool may_lack_kernel(const ir::Graph& g, const ir::Node& n) {
   const ops::OpInfo* info = ops::find(n);
-  if (info == nullptr || info->decomposition || is_view(n)) return false;
-  if (info->element) return !rules_hold(g, n, *info);
+  if (info == nullptr ? !n.target.starts_with("aten.") : is_view(n)) return false;
+  if (info != nullptr && info->element) return !rules_hold(g, n, *info);
   const ir::TensorType* self = n.args.empty() ? nullptr : tensor_of(g, n.arg(0));
-  return self != nullptr && (self->dtype == ir::DType::B8 || !ops::is_computable(self->dtype));
+  if (self == nullptr) return false;
+  const bool has_rule = info != nullptr && info->decomposition;
+  return !ops::is_computable(self->dtype) || (self->dtype == ir::DType::B8 && !has_rule);
 }
 
 bool raises_otherwise(const ir::Graph& g, const ir::Node& n) {

@@ -42,6 +42,9 @@ RAISING = {
     "no kernel for complex numbers": lambda x: torch.erfinv(x.to(torch.complex64)),
     "no kernel for bools": lambda x: x.bool() @ x.bool().t(),
     "no kernel for floats": lambda x: torch.gcd(x, x),
+    "no median of bools": lambda x: x.bool().median(),
+    "no mode of complex numbers": lambda x: x.to(torch.complex64).mode(),
+    "no sums of 8 bits": lambda x: x.to(torch.float8_e5m2).cumsum(0),
     "empty rows": lambda x: x[:, :0].index_select(0, PLACE),
 }
 
