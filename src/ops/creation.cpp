@@ -140,10 +140,19 @@ std::optional<Expr> whole(const Args& a, const ir::Arg& x, int64_t parts = 1) {
   return Expr(static_cast<int64_t>(units));
 }
 
+// Whether a bound is an integer that a double rounds: eager counts and computes floats in doubles.
+bool has_rounded_bound(const Args& a, const Range& r, DType d) {
+  const auto is_rounded = [&](const ir::Arg& bound) {
+    const auto e = a.expr(bound);
+    return e && e->is_const() && std::abs(static_cast<double>(e->value())) >= 0x1p53;
+  };
+  return ir::is_floating(d) && (is_rounded(r.start) || is_rounded(r.end));
+}
+
 // Numbers of few binary digits divide as whole numbers do.
-std::optional<Expr> range_length(const Args& a, const Range& r) {
+std::optional<Expr> range_length(const Args& a, const Range& r, DType d) {
   constexpr int64_t kMostParts = 1024;
-  for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
+  for (int64_t parts = 1; parts <= kMostParts && !has_rounded_bound(a, r, d); parts *= 2) {
     auto start = whole(a, r.start, parts), end = whole(a, r.end, parts);
     auto step = whole(a, r.step, parts);
     if (!start || !end || !step) continue;
@@ -152,18 +161,18 @@ std::optional<Expr> range_length(const Args& a, const Range& r) {
     if (sym::known_less(span, 0).value_or(true)) return std::nullopt;
     return sym::ceildiv(span, Expr(std::abs(step->value())));
   }
-  auto s = as_double(r.start), e = as_double(r.end), d = as_double(r.step);
-  if (!s || !e || !d || *d == 0 || !((*e - *s) / *d >= 0)) return std::nullopt;
-  return Expr(static_cast<int64_t>(std::ceil((*e - *s) / *d)));
+  auto s = as_double(r.start), e = as_double(r.end), by = as_double(r.step);
+  if (!s || !e || !by || *by == 0 || !((*e - *s) / *by >= 0)) return std::nullopt;
+  return Expr(static_cast<int64_t>(std::ceil((*e - *s) / *by)));
 }
 
 template <size_t Bounds>
 bool shape_arange(const Args& a, Types& out) {
   const Range r = range_of_args<Bounds>(a);
-  auto length = range_length(a, r);
   const bool integers = a.expr(r.start) && a.expr(r.end) && a.expr(r.step);
   const bool all_whole = whole(a, r.start) && whole(a, r.end) && whole(a, r.step);
   auto o = options(a, Bounds, integers ? DType::I64 : DType::F32, {});
+  auto length = o ? range_length(a, r, o->dtype) : std::nullopt;
   if (!length || !o || (!all_whole && !ir::is_floating(o->dtype))) return false;
   return give_new(out, o, {*length});
 }
@@ -172,7 +181,8 @@ template <size_t Bounds>
 Scalar arange(Element& e) {
   const Range r = range_of_args<Bounds>(e.args);
   auto start = whole(e.args, r.start), step = whole(e.args, r.step);
-  if (start && step) return e.finish(e.b.index(*start + e.index[0] * *step));
+  if (start && step && !has_rounded_bound(e.args, r, e.result()))
+    return e.finish(e.b.index(*start + e.index[0] * *step));
   const Scalar i = e.cast(e.b.index(e.index[0]), DType::F64);
   const Scalar offset = e.mul(i, e.c(*as_double(r.step), DType::F64));
   const auto from = as_double(r.start);

@@ -101,3 +101,18 @@ def test_places_beside_numbers_that_i32_has_not(dtype, vector_bytes):
         x = torch.randn(len(numbers), columns).to(dtype)
         for a, b in zip(f(x, numbers), masks(x, numbers), strict=True):
             assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float32])
+@pytest.mark.parametrize("start", [2**62 - 3, 2**62, 2**53 + 1, -(2**53) - 3, 2**53 - 2])
+def test_ranges(start, dtype):
+    """Eager counts the elements of floats in doubles."""
+    for count in (0, 1, 3):
+        for step in (1, 2):
+
+            def f(x, count=count, step=step):
+                return torch.arange(start, start + count, step, dtype=dtype) + x
+
+            x = torch.zeros((), dtype=dtype)
+            expected, got = f(x), oxyfuel.compile(f)(x)
+            assert torch.equal(got, expected) and got.dtype == expected.dtype
