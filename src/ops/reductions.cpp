@@ -301,6 +301,10 @@ bool decompose_spread(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out)
   const Expr count = fold_count(t, *dims);
   const auto whole = static_cast<int64_t>(*correction);
   if (!count.is_const() && *correction != static_cast<double>(whole)) return false;
+  // Eager warns of a divisor that is none.
+  if (t.numel().is_const(0) ||
+      (count.is_const() && static_cast<double>(count.value()) <= *correction))
+    return false;
   const ir::Arg divisor =
       count.is_const() ? ir::Arg(std::max(static_cast<double>(count.value()) - *correction, 0.0))
                        : ir::Arg(sym::max(count - whole, 0));

@@ -278,6 +278,33 @@ PyMemberDef graph_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(NativeHead, vectorcall), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
+// What torch warns of while a plan runs: Python's warnings behind it, as in eager.
+class RunWarnings : public c10::WarningHandler {
+ public:
+  RunWarnings() : before_(c10::WarningUtils::get_warning_handler()) {
+    c10::WarningUtils::set_warning_handler(this);
+  }
+  ~RunWarnings() override { c10::WarningUtils::set_warning_handler(before_); }
+  C10_DISABLE_COPY_AND_ASSIGN(RunWarnings);
+
+  void process(const c10::Warning& warning) override { kept_.push_back(warning); }
+
+  void show() const {
+    if (kept_.empty()) return;
+    try {
+      const torch::PyWarningHandler python;
+      for (const c10::Warning& warning : kept_) c10::warn(warning);
+    } catch (python_error& e) {  // where filters make errors of them
+      e.restore();
+      throw py::error_already_set();
+    }
+  }
+
+ private:
+  c10::WarningHandler* const before_;
+  std::vector<c10::Warning> kept_;
+};
+
 }  // namespace
 
 py::object wrap_output(std::span<PyObject* const> inputs, const bridge::Executable& executable,
@@ -292,6 +319,7 @@ bool run_executable(bridge::Executable& executable, std::span<const bridge::Inpu
                     bridge::Outputs& outputs, std::string& reason, bool released) {
   bool ok = false;
   std::exception_ptr thrown;
+  const RunWarnings warnings;
   PyThreadState* thread = released ? PyEval_SaveThread() : nullptr;
   try {
     ok = executable.run(inputs, outputs, reason);
@@ -301,6 +329,7 @@ bool run_executable(bridge::Executable& executable, std::span<const bridge::Inpu
     thrown = std::current_exception();
   }
   if (thread != nullptr) PyEval_RestoreThread(thread);
+  if (ok) warnings.show();  // else eager gives them
   if (!thrown) return ok;
   try {
     try {

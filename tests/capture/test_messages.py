@@ -347,3 +347,30 @@ def test_a_cached_method_of_a_logger_that_is_made_inside():
 
     x = torch.randn(3)
     assert torch.equal(oxyfuel.compile(f)(x, "inside"), x + 1)
+
+
+@pytest.mark.parametrize("filters", ["always", "error"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.std(),
+        lambda x: x.expand(2, 1).var(1) + 1,
+        lambda x: torch.var_mean(x, 0, correction=3),
+        lambda x: torch.autograd.grad(x.sum() * 2, x)[0].std(),
+        lambda x: x.detach().random_(-(2**25), 2**25),
+    ],
+)
+def test_warnings_of_kernels(function, filters):
+    """Every call has them, as Python's warnings."""
+    compiled = oxyfuel.compile(function)
+    for call in (function, compiled, compiled):
+        x = torch.ones(1, requires_grad=True)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter(filters)
+            if filters == "error":
+                with pytest.raises(UserWarning, match="freedom|bounds"):
+                    call(x)
+                continue
+            call(x)
+        assert found, call
+        assert all("freedom" in str(w.message) or "bounds" in str(w.message) for w in found)
