@@ -90,11 +90,11 @@ MATHS = names("""
     nn.functional.mish nn.functional.gelu nn.functional.elu nn.functional.celu nn.functional.selu
     nn.functional.logsigmoid nn.functional.softplus special.erfcx special.ndtr special.log_ndtr
     special.ndtri special.xlog1py xlogy special.entr logaddexp logaddexp2 ldexp hypot sinc angle
-    nn.functional.glu nn.functional.tanhshrink erfinv polar logspace signal.windows.kaiser i0 special.i0e
+    nn.functional.glu nn.functional.tanhshrink erfinv logspace signal.windows.kaiser i0 special.i0e
     special.i1 special.i1e special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
     special.spherical_bessel_j0 special.modified_bessel_i0 special.modified_bessel_i1
     special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0
-    special.scaled_modified_bessel_k1
+    special.scaled_modified_bessel_k1 polar
 """)
 
 # Sums that kernels take in another order.
