@@ -240,7 +240,7 @@ bool split_value_and_position(Rewriter& r, const ir::Node& n, std::vector<ValueI
   const TensorType* t = a.tensor(0);
   if (!t || t->dim() == 0 || !is_computable(t->dtype) || t->dtype == DType::B8) return false;
   const auto given = a.dim(1, t->dim());
-  if (!given) return false;  // ATen raises
+  if (!given || folds_nothing(*t, {*given})) return false;  // ATen raises
   const int64_t dim = *given;
   const bool keepdim = *a.boolean(2, false), max = K == Max;
   out.push_back(r.call(max ? "aten.amax.default" : "aten.amin.default",

@@ -471,10 +471,28 @@ def test_a_mark_that_the_code_breaks():
 
 
 def test_a_mark_of_a_size_of_one():
-    x = torch.randn(1, 4)
-    oxyfuel.mark_dynamic(x, 0)
-    with pytest.raises(oxyfuel.ConstraintViolationError, match="0 or 1"):
-        oxyfuel.compile(lambda x: x + 1)(x)
+    """It is captured for itself, as in torch.compile."""
+    compiled = oxyfuel.compile(lambda x: x + 1)
+    for n in (1, 5, 7, 9, 0):
+        x = torch.randn(n, 4)
+        oxyfuel.mark_dynamic(x, 0)
+        same(compiled(x), x + 1)
+    assert recompiles() == 2
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax", "argmin"])
+def test_extremes_of_nothing(name):
+    def fn(x):
+        return getattr(x, name)(0)
+
+    compiled = oxyfuel.compile(fn, dynamic=True)
+    same(compiled(torch.ones(5, 3)), fn(torch.ones(5, 3)))
+    for shape in ((0, 3), (0, 0)):
+        with pytest.raises(IndexError) as expected:
+            fn(torch.ones(shape))
+        with pytest.raises(IndexError) as found:
+            compiled(torch.ones(shape))
+        assert str(found.value) == str(expected.value)
 
 
 def test_mark_static():

@@ -286,15 +286,12 @@ std::string Sizes::violations() const {
   std::string out;
   for (const Marked& m : marked_) {
     const auto& facts = *graphs().recorder().facts();
-    if (!facts.simplify(m.size).is_const()) continue;
-    cat_to(out, out.empty() ? "" : "\n", "  - You marked ", m.name,
-           " as dynamic but your code specialized it to be a constant (", m.hint, "). ");
     std::vector<sym::Expr> symbols;
     sym::collect_symbols(m.size, symbols);
-    if (symbols.empty()) {
-      out += "A size of 0 or 1 is captured for itself: call it with another one first.";
-      continue;
-    }
+    // A size of 0 or 1 has none.
+    if (symbols.empty() || !facts.simplify(m.size).is_const()) continue;
+    cat_to(out, out.empty() ? "" : "\n", "  - You marked ", m.name,
+           " as dynamic but your code specialized it to be a constant (", m.hint, "). ");
     out += "Remove the mark or use maybe_mark_dynamic. It was specialized here:";
     for (const auto& f : facts.facts())
       if (sym::equates(f.condition, symbols))
