@@ -262,6 +262,11 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
+        if (b.id == BreakId::undecided && capture->sizes.met_argument &&
+            !std::exchange(self->shapes.reads_arguments, true)) {
+          begin_anew();
+          continue;
+        }
         if (!self->shapes.wanted() || found_with_symbols || b.id == BreakId::undecided) throw;
         found_with_symbols = !runs_without_symbols(capture, end);
         if (found_with_symbols) throw;

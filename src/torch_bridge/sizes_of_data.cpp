@@ -140,6 +140,7 @@ Expr OpRecorder::count_in(const at::Tensor& mask) {
   auto [known, is_new] = counts_.try_emplace(v.index);
   if (is_new) {
     const Expr elements = r_.graph.tensor_type(v).numel();
+    if (elements.is_const(0)) return known->second = 0;
     known->second = r_.shapes->size_of_data(sym::hint(elements) / 2);
     if (!elements.is_const() || elements.value() >= sym::hint(known->second))
       r_.shapes->facts()->assume(sym::at_most(known->second, elements));

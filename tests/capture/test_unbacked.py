@@ -493,7 +493,7 @@ def test_equal_numbers():
 def test_decisions_break():
     def fn(x, t):
         y = x + 1
-        n = t.item()
+        n = (t + 0).item()
         if n > 3:
             return y * 2
         return y - n
@@ -506,7 +506,7 @@ def test_decisions_break():
 
 def test_decisions_in_a_full_graph():
     def fn(x, t):
-        n = t.item()
+        n = (t + 0).item()
         if n > 3:
             return x * 2
         return x
@@ -517,22 +517,75 @@ def test_decisions_in_a_full_graph():
     assert "Could not guard on data-dependent expression u0 > 3 (unhinted: u0 > 3)" in text
     assert "torch._check" in text and "test_unbacked.py" in text and "in fn" in text
     with pytest.raises(oxyfuel.GraphBreak, match="Could not extract specialized integer"):
-        oxyfuel.compile(lambda x, t: [x] * t.item(), fullgraph=True)(torch.ones(2), torch.tensor(5))
+        oxyfuel.compile(lambda x, t: [x] * (t + 0).item(), fullgraph=True)(
+            torch.ones(2), torch.tensor(5)
+        )
 
 
-@pytest.mark.parametrize("name", ["range", "index", "key", "text", "float"])
-def test_code_that_needs_the_number_breaks(name):
-    fns = {
-        "range": lambda x, t: sum(x * i for i in range(t.item())) + x,
-        "index": lambda x, t: x * [1, 2, 3, 4, 5][t.item()],
-        "key": lambda x, t: {t.item(): x + 1},
-        "text": lambda x, t: (x + 1, f"{t.item():>3}"),
-        "float": lambda x, t: x * (t.item() / 2),
-    }
-    fn = fns[name]
+DECIDES = {
+    "branch": lambda x, n: x * 2 if n > 2 else x,
+    "truth": lambda x, n: x[:n] if n else x - 1,
+    "range": lambda x, n: sum(x * i for i in range(n)) + x,
+    "index": lambda x, n: x * [1, 2, 3, 4, 5][n],
+    "key": lambda x, n: {n: x + 1},
+    "text": lambda x, n: (x + 1, f"{n:>3}"),
+    "float": lambda x, n: x * (n / 2),
+}
+
+
+@pytest.mark.parametrize("name", DECIDES)
+def test_code_that_needs_a_number_of_data_breaks(name):
+    def fn(x, t):
+        return DECIDES[name](x, (t + 0).item())
+
     compiled = oxyfuel.compile(fn)
     for n in (3, 0, 1, 4):
-        same(compiled(torch.ones(2), torch.tensor(n)), fn(torch.ones(2), torch.tensor(n)))
+        same(compiled(torch.ones(5), torch.tensor(n)), fn(torch.ones(5), torch.tensor(n)))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("name", DECIDES)
+def test_code_may_decide_by_a_number_in_an_argument(name, dtype):
+    def fn(x, t):
+        return DECIDES[name](x, t.item())
+
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for n in (3, 0, 1, 4, 2, 3):
+        t = torch.tensor(n, dtype=dtype)
+        same(compiled(torch.ones(5), t), fn(torch.ones(5), t))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["unmet_checks"] == stats["static_captures"] == 0
+
+
+def test_a_number_that_the_code_has_written_is_one_of_data():
+    def fn(x, t):
+        t.add_(1)
+        return x * 2 if t.item() > 3 else x
+
+    compiled = oxyfuel.compile(fn)
+    for n in (5, 1, 3, 2):
+        a, b = torch.tensor(n), torch.tensor(n)
+        same((compiled(torch.ones(2), a), a), (fn(torch.ones(2), b), b))
+
+
+def test_a_number_that_the_code_writes_behind_it():
+    def fn(x, t):
+        n = t.item()
+        t.add_(1)
+        return x * n if n > 2 else x - n
+
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for n in (5, 1, 3, 2):
+        a, b = torch.tensor(n), torch.tensor(n)
+        same((compiled(torch.ones(2), a), a), (fn(torch.ones(2), b), b))
+
+
+@pytest.mark.parametrize("fn", [lambda x: x[x[:, 0] > 0] * 2, lambda x: (x > 0).nonzero() + 1])
+def test_masks_without_elements(fn):
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for n in (5, 8, 1, 0, 3, 0):
+        x = torch.randn(n, 4)
+        same(compiled(x), fn(x))
 
 
 # ---- settings

@@ -99,6 +99,8 @@ class Numbers : public Part, private FloatOwner {
   bool takes_runtime_numbers(std::string_view target, std::span<const py::object> args,
                              std::span<const std::pair<py::object, py::object>> kwargs);
   py::object compare(const py::object& a, const py::object& b, int operation);
+  // Of a tensor without dimensions that was there before: whether code has left its memory alone.
+  bool is_unwritten(py::handle tensor);
   py::object use_number(py::handle tensor);
   std::optional<bool> truth_of_state(py::handle tensor);
   // Takes the truth of a tensor for granted: each call checks it, and runs in eager where it is not
@@ -196,7 +198,6 @@ class Numbers : public Part, private FloatOwner {
                                const Keywords& kwargs);
   py::object with_constant_sizes(const py::object& o);
   bool is_unwritten_state(py::handle tensor);
-  bool is_unwritten(py::handle tensor);
   py::object graph_float(const py::object& tensor);
   bool in_optimizer() const;
   bool in_batch_norm() const;

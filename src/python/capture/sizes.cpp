@@ -103,7 +103,23 @@ bridge::OfData Sizes::recorded_of_data() const {
 }
 
 py::object Sizes::number_in(const py::object& tensor) {
-  return of_data().numbers ? recorded_item(tensor) : py::object();
+  if (!of_data().numbers) return {};
+  if (const py::object number = number_in_argument(tensor)) return number;
+  return recorded_item(tensor);
+}
+
+// Of a tensor without dimensions to which captured code has not written.
+py::object Sizes::number_in_argument(const py::object& tensor) {
+  if (policy_->off() || graphs().inner() != nullptr || !numbers().is_unwritten(tensor)) return {};
+  const Tracked& k = *heap().tracked(tensor);
+  const py::object value = python::number_in(k.original.ptr());
+  if (!value || !PyLong_CheckExact(value.ptr())) return {};
+  met_argument = true;
+  if (!policy_->reads_arguments) return {};
+  const SourceId source = heap().sources.number_in(k.source);
+  auto [known, is_new] = in_arguments_.try_emplace(source);
+  if (is_new) known->second = add_number(value, source, heap().sources.text(source));
+  return known->second;
 }
 
 py::object Sizes::index_in(const py::object& tensor) {

@@ -52,13 +52,15 @@ struct DynamicShapes {
   bool lists = false;         // what tolist() gives may be symbols: no break is allowed
   bool met_data = false;      // a size or number depends on data
   bool data_refused = false;  // a capture with such symbols could not be had
+  // Code decides by a number in an argument: such numbers are read in front of the graph.
+  bool reads_arguments = false;
 
   bool off() const { return mode == Mode::Never || mode == Mode::Barred || refused; }
   bool all() const { return mode == Mode::Always || (mode == Mode::Automatic && assumed); }
   bool wanted() const {
     if (has_data()) return true;
-    return !off() &&
-           (all() || marked || !changed.empty() || !changed_strides.empty() || !numbers.empty());
+    return !off() && (all() || marked || reads_arguments || !changed.empty() ||
+                      !changed_strides.empty() || !numbers.empty());
   }
   bool takes_data() const { return mode != Mode::Barred && !refused && !data_refused; }
   bool has_data() const { return takes_data() && met_data; }
@@ -120,6 +122,8 @@ class Sizes : public Part {
   py::object number_in(const py::object& tensor);
   py::object index_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
+  // Whether a number of data was one in an argument, which could be read in front of the graph.
+  bool met_argument = false;
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
   py::object with_index_tensors(const py::object& key);
@@ -160,7 +164,8 @@ class Sizes : public Part {
   };
   // range(*args) of sizes; nothing where it is another one.
   std::optional<Range> range_of(const Arguments& args);
-  py::object recorded_item(const py::object& tensor);  // null where it holds no integers
+  py::object number_in_argument(const py::object& tensor);  // null where it is none
+  py::object recorded_item(const py::object& tensor);       // null where it holds no integers
   // A number of each call becomes an input of the graph.
   py::object add_number(py::handle real, SourceId source, std::string what);
 
@@ -175,6 +180,7 @@ class Sizes : public Part {
   void limit(py::handle tensor, const ir::TensorType& type);
 
   std::vector<Marked> marked_;
+  std::map<SourceId, py::object> in_arguments_;  // symbols, by source
   std::vector<ShapeGuards::Input> inputs_;
   std::vector<ShapeGuards::Computed> computed_;
   std::vector<std::pair<py::object, py::object>> computed_symbols_;  // the float, the symbol

@@ -438,6 +438,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       return kept(tensor_of_array(base), made);
     case SourceKind::PlainValue:
       return kept(plain_value(base), made);
+    case SourceKind::NumberIn:
+      return kept(number_in(base), made);
     case SourceKind::CachedResult:
       return cached_result(base);
   }
