@@ -169,6 +169,8 @@ def rehearse_forward(function: Any, *args: Any, **kwargs: Any) -> Any:
     ctx = Context(len(args))
     ctx.needs_input_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
     with torch.no_grad():
+        if _marks_dirty(function):  # what it writes to are copies
+            args = tuple([a.clone() if isinstance(a, torch.Tensor) else a for a in args])
         if with_setup:
             out = function.forward(*args)
             function.setup_context(ctx, args, out)
@@ -208,6 +210,12 @@ def _batch_of(arg: Any, place: int | None, batch_size: int) -> Any:
 def _with_defaults(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     missing = function.__code__.co_argcount - len(args)
     return args + function.__defaults__[-missing:] if missing > 0 else args
+
+
+def _marks_dirty(function: Any) -> bool:
+    return any(
+        "mark_dirty" in f.__code__.co_names for f in (function.forward, function.setup_context)
+    )
 
 
 def _is_among(a: Any, out: Any) -> bool:

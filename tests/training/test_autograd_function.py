@@ -174,9 +174,36 @@ class InPlace(Function):
 
 def test_a_dirty_argument():
     def f(x):
-        return InPlace.apply(x + 1)
+        y = x + 1
+        return InPlace.apply(y).sin() * y
 
-    compare(f, leaf(3), fullgraph=False)
+    compare(f, leaf(3))
+
+
+def test_a_dirty_argument_from_before_the_call():
+    def step(f):
+        x = torch.ones(3, requires_grad=True)
+        y = x * 1
+        out = f(y)
+        (out.sin() + y).sum().backward()
+        return x.grad, y.detach(), out is y
+
+    def f(y):
+        return InPlace.apply(y)
+
+    expected, found = step(f), step(oxyfuel.compile(f, fullgraph=True))
+    torch.testing.assert_close(found[:2], expected[:2])
+    assert found[2] and expected[2]
+
+
+@pytest.mark.parametrize("part", [lambda y: y, lambda y: y[0], lambda y: y.t()])
+def test_a_dirty_view(part):
+    def f(x):
+        y = x * 1
+        z = InPlace.apply(part(y))
+        return (y.sin() + z.sum()) * 2
+
+    compare(f, leaf(3, 3))
 
 
 class DirtyAndSaved(Function):

@@ -499,7 +499,12 @@ py::object Calls::call_differentiable(py::handle type, const Arguments& args,
   } else {
     static const py::object& with_numbers = *new py::object(autograd_member("apply_with_numbers"));
     given.insert(given.begin(), {apply, py::tuple(places)});
-    out = graphs().record(ir::NodeKind::CallFunction, "", with_numbers, given, kwargs);
+    try {
+      out = graphs().record(ir::NodeKind::CallFunction, "", with_numbers, given, kwargs);
+    } catch (const py::error_already_set& e) {  // what operators do not compute
+      if (!e.matches(PyExc_TypeError)) throw;
+      throw Break(BreakId::autograd_function, as_type(type)->tp_name, " of a number that varies");
+    }
   }
   graphs().recorder().note_grad_mode();  // its ops ran without it
   graphs().note_custom_function(out, materializes);
