@@ -277,6 +277,33 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
   }
 }
 
+// The tensors that are there, and how often each was written to.
+Calls::Written Calls::written_so_far(const Arguments& args) {
+  Written out;
+  auto add = [&](py::handle o) {
+    if (!heap().is_tensor(o)) return;
+    const at::Tensor& t = THPVariable_Unpack(o.ptr());
+    out.emplace_back(t, writes_to(t));
+  };
+  for (const auto& [real, fake] : heap().fakes()) add(fake);
+  for (const py::object& o : heap().held()) add(o);
+  for (const py::object& a : args) add(a);
+  return out;
+}
+
+// One of them, or one that was met since.
+bool Calls::is_written_since(const Written& before) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const auto& [t, writes] : before) {
+    if (writes_to(t) != writes) return true;
+    known.insert(t.unsafeGetTensorImpl());
+  }
+  return std::ranges::any_of(heap().fakes(), [&](const auto& met) {
+    const at::Tensor& t = THPVariable_Unpack(met.second.ptr());
+    return t._version() != 0 && !known.contains(t.unsafeGetTensorImpl());
+  });
+}
+
 // What a checkpoint asks for the contexts of its call and of the one that computes it again: those
 // that say what is kept have no effect here, and others break.
 void Calls::follow_contexts(const py::object& function, bool reentrant) {
@@ -299,7 +326,7 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
   Keywords rest;
   py::object contexts;
   std::optional<bool> reentrant;
-  bool respects_hooks = false;
+  bool respects_hooks = false, keeps_generator = true;
   for (const auto& [key, value] : kwargs) {
     const std::string name = text(key);
     if (name == "use_reentrant" && !value.is_none())
@@ -308,7 +335,9 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
       contexts = value;
     else if (name == "respect_saved_tensors_hooks" && is_own_of_checkpoint(key))
       respects_hooks = !value.is_none();  // only with context_fn
-    else if (name == "preserve_rng_state" || name == "determinism_check" || name == "early_stop" ||
+    else if (name == "preserve_rng_state")
+      keeps_generator = objects().truth(value);
+    else if (name == "determinism_check" || name == "early_stop" ||
              (name == "debug" && !objects().truth(value)))
       continue;
     else if (is_own_of_checkpoint(key))
@@ -326,9 +355,18 @@ py::object Calls::call_checkpoint(const Arguments& args, const Keywords& kwargs)
   if (*reentrant && (!rest.empty() || respects_hooks ||
                      (at::GradMode::is_enabled() && std::ranges::none_of(args, needs_gradient))))
     throw Break(BreakId::checkpoint, "use_reentrant, of what requires no gradients");
-  const size_t drawn = draws().count();
+  const size_t drawn = draws().count(), heard = bridge::heard().draws;
+  const size_t effects_before = effects().count();
+  const auto tensors = written_so_far(args);
   py::object out = call(args[0], {args.begin() + 1, args.end()}, std::move(rest));
   if (draws().count() != drawn) throw Break(BreakId::checkpoint, "random numbers of Python's");
+  // What is computed again in eager's backward is done again.
+  if (at::GradMode::is_enabled()) {
+    if (!keeps_generator && bridge::heard().draws != heard)
+      throw Break(BreakId::checkpoint, "preserve_rng_state=False, of what draws random numbers");
+    if (effects().count() != effects_before || is_written_since(tensors))
+      throw Break(BreakId::checkpoint, "what it calls writes to what was there before");
+  }
   // An autograd.Function, whose results require gradients; it does not look into containers.
   const auto lacks_history = [this](py::handle o) {
     if (!heap().is_tensor(o)) return mentions_tensor(o);
@@ -369,15 +407,7 @@ bool Calls::rehearse(
   const auto begin = graphs().position();
   const size_t drawn_by_python = this->draws().count();
   size_t draws = bridge::heard().draws;
-  std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>> tensors;
-  auto add = [&](py::handle o) {
-    if (!heap().is_tensor(o)) return;
-    const at::Tensor& t = THPVariable_Unpack(o.ptr());
-    tensors.emplace_back(t, writes_to(t));
-  };
-  for (const auto& [real, fake] : heap().fakes()) add(fake);
-  for (const py::object& o : heap().held()) add(o);
-  for (const py::object& a : args) add(a);
+  const auto tensors = written_so_far(args);
   Arguments reached = args;
   reached.insert(reached.end(), code.begin(), code.end());
   const Graphs::Snapshot before = graphs().snapshot(reached, false);
@@ -390,10 +420,8 @@ bool Calls::rehearse(
     if (!e.matches(PyExc_Exception)) throw;
     throw Break(BreakId::autograd_function, name, " raises");
   }
-  const bool writes_tensors = std::ranges::any_of(
-      tensors, [](const auto& known) { return writes_to(known.first) != known.second; });
   const char* why = nullptr;
-  if (effects().count() != writes || writes_tensors ||
+  if (effects().count() != writes || is_written_since(tensors) ||
       !graphs().is_unchanged(before, graphs().snapshot(reached, false)))
     why = ": it writes to what it has not made";
   else if (heap().met_written() != met || !effects().no_type_is_written())

@@ -120,6 +120,9 @@ class Calls : public Part {
   Done apply_on_tensors(py::handle function, const Arguments& args, const Keywords& kwargs);
   void follow_contexts(const py::object& function, bool reentrant);
   py::object call_checkpoint(const Arguments& args, const Keywords& kwargs);
+  using Written = std::vector<std::pair<at::Tensor, std::pair<uint32_t, size_t>>>;
+  Written written_so_far(const Arguments& args);
+  bool is_written_since(const Written& before);
   bool rehearse(const std::string& name, const Arguments& args, const Arguments& code,
                 const std::function<std::pair<py::object, py::object>(size_t& draws)>& follow);
   void rehearse_vmap(py::handle type, const Arguments& args);
