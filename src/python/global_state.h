@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <functional>
 #include <map>
@@ -144,7 +145,7 @@ inline bool is_observed() {
        c10::DispatchKey::Tracer});
   return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
          (at::impl::torch_function_mode_enabled() && !default_device_is_cpu()) ||
-         bridge::has_node_creation_hooks() ||
+         bridge::has_node_creation_hooks() || torch::autograd::AnomalyMode::is_enabled() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & transforms).empty();
 }
 

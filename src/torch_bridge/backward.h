@@ -124,10 +124,11 @@ class Backward : public std::enable_shared_from_this<Backward> {
 
   const ir::Graph backward_;
   const std::vector<autograd::Saved> saved_;
-  const size_t results_;                // outputs of the forward that the caller gets
-  const std::vector<uint32_t> rank_;    // by primal: in which order eager's engine comes to it
-  const std::vector<uint32_t> rooted_;  // outputs that the first tangents are gradients by
-  const std::vector<uint32_t> views_;   // Gradients::views
+  const size_t results_;                  // outputs of the forward that the caller gets
+  const std::vector<uint32_t> rank_;      // by primal: in which order eager's engine comes to it
+  const std::vector<uint32_t> rooted_;    // outputs that the first tangents are gradients by
+  const std::vector<uint32_t> views_;     // Gradients::views
+  const std::vector<std::string> names_;  // Gradients::names
   const std::vector<std::vector<int64_t>> strides_;  // by primal: Gradients::strides
   const std::vector<bool> read_as_is_;  // by primal, and behind them by result: Gradients::read
   // By result: those that gradients come to it from.

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -163,6 +164,11 @@ void Backward::Call::save_input(uint32_t input, const at::Tensor& t, bool as_is)
   memory_[input] = t.tensor_data();
 }
 
+std::string Backward::Call::name_of(uint32_t node) const {
+  const BackwardNode& is = backward_->nodes_.nodes[node];
+  return is.own.empty() ? "OxyfuelBackward" : backward_->names_.at(is.own.front());
+}
+
 // ---- visits ----
 
 variable_list Backward::Call::visit(Node& node, variable_list&& gradients) {
@@ -267,6 +273,7 @@ variable_list Backward::Call::visit_alone(Node& node, at::Tensor gradient) {
       return out;
     }
   }
+  look_for_nan(node, asked, {gradient});
   {
     const c10::AutoGradMode off(false);
     if (create_graph) add_edge(read, gradient);
@@ -368,6 +375,8 @@ void Backward::Call::advance(Task& task, Stream& s, Node& node, size_t end) {
       return;
     }
     task.lacks_history = true;
+  } else if (s.next == 0 && end == count) {
+    look_for_nan(node, task.asked, s.tangents);
   }
   while (s.next < end && !has_some(s))
     if (++s.next < count) s.carried.assign(backward_->piece({s.next, s.next}).carried, {});
@@ -423,7 +432,7 @@ Backward::Tensors Backward::Call::primals_for(Node& node, const std::vector<bool
   for (const uint32_t i : backward_->read_) {
     const autograd::Saved& s = backward_->saved_[i];
     if (s.kind == autograd::Saved::Kind::Primal && reads[s.index] && s.type.is_tensor())
-      out[s.index] = saved_[i].unpack(node.itself());
+      out[s.index] = unpacked(node, i);
   }
   for (const Remembered& r : remembered_) {
     if (!reads[r.primal] || !r.tensor) continue;
@@ -456,7 +465,7 @@ std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
     const std::vector<bool>& by_plan = backward_->reads_of(all);
     for (const uint32_t i : backward_->read_)
       if (by_plan[i] && backward_->saved_[i].kind == autograd::Saved::Kind::Result)
-        saved_[i].unpack(node.itself());
+        unpacked(node, i);
     Tensors primals = primals_for(node, reads);
     std::vector<Input> inputs(primals.size());
     for (size_t p = 0; p < primals.size(); p++)
@@ -472,6 +481,15 @@ std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
     why_not = e.what();
     return std::nullopt;
   }
+}
+
+void Backward::Call::look_for_nan(Node& node, const std::vector<bool>& asked,
+                                  const Tensors& tangents) {
+  if (!torch_autograd::AnomalyMode::is_enabled() ||
+      !torch_autograd::AnomalyMode::should_check_nan())
+    return;
+  std::string why_not;
+  with_history(node, asked, tangents, why_not);
 }
 
 Backward::Given Backward::Call::gather(Node& node, const Which& which, Tensors tangents) {
@@ -510,13 +528,30 @@ void Backward::Call::empty(uint32_t input, const at::Tensor& t) {
   emptied_[input] = without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
 }
 
+// A result is its own node's.
+at::Tensor Backward::Call::unpacked(Node& node, uint32_t input) {
+  const autograd::Saved& s = backward_->saved_[input];
+  const auto& rooted = backward_->rooted_;
+  const auto of = s.kind == autograd::Saved::Kind::Result && alive_
+                      ? std::ranges::find(rooted, s.index)
+                      : rooted.end();
+  if (of != rooted.end()) {
+    const auto result = static_cast<size_t>(of - rooted.begin());
+    const torch_autograd::Node* own = alive_[backward_->nodes_.of_result[result]];
+    if (own != nullptr && own != &node && is_to_run(own))
+      return saved_[input].unpack(
+          static_cast<Node*>(const_cast<torch_autograd::Node*>(own))->itself());
+  }
+  return saved_[input].unpack(node.itself());
+}
+
 at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
-  if (is_read) return in_kept_memory(input, saved_[input].unpack(node.itself()));
+  if (is_read) return in_kept_memory(input, unpacked(node, input));
   if (auto t = without_memory(backward_->saved_[input].type.tensor)) return *std::move(t);
   if (!emptied_.empty() && emptied_[input].defined()) return emptied_[input];
   const auto raw = saved_[input].get_raw_data();
   // Where it was let go of, autograd says so.
-  const at::Tensor t = raw && raw->defined() ? *raw : saved_[input].unpack(node.itself());
+  const at::Tensor t = raw && raw->defined() ? *raw : unpacked(node, input);
   return without_memory(t.scalar_type(), t.sizes(), t.strides(), t.storage_offset());
 }
 

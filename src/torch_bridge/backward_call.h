@@ -45,6 +45,7 @@ class Backward::Call {
     if (alive_) alive_[number] = node;
   }
 
+  std::string name_of(uint32_t node) const;
   // Called by the engine.
   torch::autograd::variable_list visit(Node& node, torch::autograd::variable_list&& gradients);
 
@@ -92,10 +93,13 @@ class Backward::Call {
   // `why_not`. `tangents`: by result.
   std::optional<Tensors> with_history(Node& node, const std::vector<bool>& asked,
                                       const Tensors& tangents, std::string& why_not);
+  // Under anomaly mode: raises as eager's node does that gives a NaN, where that can be told.
+  void look_for_nan(Node& node, const std::vector<bool>& asked, const Tensors& tangents);
   Tensors tangents_in_order(const Tensors& by_result) const;
   Tensors primals_for(Node& node, const std::vector<bool>& reads);
   void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,
                           const Given& given) const;
+  at::Tensor unpacked(Node& node, uint32_t input);
   at::Tensor saved(Node& node, uint32_t input, bool is_read);
   at::Tensor in_kept_memory(uint32_t input, at::Tensor t);
   std::shared_ptr<at::Tensor> held(uint32_t input) const;
@@ -152,7 +156,8 @@ class Backward::Node : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
     return call_->visit(*this, std::move(gradients));
   }
-  std::string name() const override { return "OxyfuelBackward"; }
+  // That of eager's node, which messages about its results name.
+  std::string name() const override { return call_->name_of(number_); }
   uint32_t number() const { return number_; }
   void hold(std::shared_ptr<at::Tensor> result) { held_.push_back(std::move(result)); }
   c10::intrusive_ptr<torch::autograd::Node> itself() { return getptr(); }

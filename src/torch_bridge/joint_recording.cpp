@@ -449,6 +449,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   const std::vector<engine::Node*> order = in_engine_order(start.from);
   materialize_gradients(r, ops, start.from, order);
   gradients.order = order_of_arrival(order, of_inputs);
+  for (const engine::Edge& e : start.from) gradients.names.push_back(e.function->name());
   for (engine::Node* node : order)
     if (!is_of_op(*node))
       gradients.no_second_order = cat("a hook or a function of autograd: ", node->name());

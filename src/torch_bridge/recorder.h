@@ -31,6 +31,7 @@ struct Gradients {
   std::vector<uint32_t> outputs;    // the outputs that tangents are gradients by, in their order
   std::vector<uint32_t> mutations;  // the mutations that those behind them are gradients by
   size_t count() const { return outputs.size() + mutations.size(); }  // of tangents
+  std::vector<std::string> names;  // by tangent: of the node of eager's graph
   // Results are numbered as the tangents. What comes to one by others is added to its tangent, by
   // the only reader of that.
   ReachedResults reached;
