@@ -88,10 +88,11 @@ bool is_image(const TensorType* t, size_t dims) {
          std::all_of(t->sizes.begin() + (rank == dims + 2), t->sizes.end(), is_positive);
 }
 
-// Batches of planes keep torch's idea of their format; other layouts than row-major are left to it.
+// Batches of planes keep torch's idea of their format; other layouts of volumes than row-major are
+// left to it.
 std::optional<TensorType> pooled_type(const TensorType& t, size_t dims, Sizes sizes) {
   const size_t rank = sizes.size();
-  const bool planes = rank == 4 && dims == 2;
+  const bool planes = dims == 2;
   if (!planes && !t.is_row_major()) return std::nullopt;
   const auto last = rank < 4 ? std::optional(false) : suggests_channels_last(t);
   if (!last || (*last && !planes)) return std::nullopt;

@@ -209,6 +209,10 @@ PROGRAMS = {
         lambda: lambda x: F.avg_pool2d(x, 16, ceil_mode=True),
         lambda n: (R(1, 2, n, n + 1),),
     ),
+    "windows_of_turned_planes": (
+        lambda: lambda x: (F.adaptive_avg_pool1d(x.mT, 3), F.max_pool2d(x.mT[None], 2)),
+        lambda n: (R(n + 3, 4),),
+    ),
     "partial_volumes": (
         lambda: lambda x: F.avg_pool3d(x, 3, ceil_mode=True),
         lambda n: (R(1, 2, n, 4, 5),),
