@@ -147,6 +147,7 @@ class Compiler:
         self._settings = settings
         self._fullgraph = fullgraph
         self._name = name
+        self._place = ""  # of the function, as torch.compile says it
         self._strict = settings.get("strict") == "True"
 
     def compiled(self, model: Callable[..., Any]) -> Any:
@@ -158,6 +159,11 @@ class Compiler:
         return self.function(_plain_function(model))
 
     def function(self, fn: Callable[..., Any]) -> Any:
+        code = fn.__code__
+        self._place = (
+            f"filename: '{code.co_filename}', function name: '{code.co_name}', "
+            f"line number: {code.co_firstlineno}"
+        )
         made = _C.CompiledFunction(
             fn,
             self.compile,
@@ -203,8 +209,13 @@ class Compiler:
                 raise GraphBreak(f"{text}{where}")
         elif kind == "refused":
             raise RuntimeError(
-                f"oxyfuel: {self._name} would be captured, and the stance is 'fail_on_recompile'"
-                + (f": {text}" if text else "")
+                "Detected recompile when torch.compile stance is 'fail_on_recompile'. "
+                + self._place
+                + (
+                    f"\n    triggered by the following guard failure(s):\n    - {text}"
+                    if text
+                    else ""
+                )
             )
         elif kind == "bytecode":
             log("bytecode", self._name, text)

@@ -172,8 +172,14 @@ def test_fail_on_recompile(where):
     compiled(torch.ones(2))
     with where.set_stance("fail_on_recompile"):
         compiled(torch.ones(2))
-        with pytest.raises(RuntimeError, match="fail_on_recompile"):
+        with pytest.raises(RuntimeError) as found:
             compiled(torch.ones(3))
+    code = run.__code__
+    assert str(found.value).startswith(
+        "Detected recompile when torch.compile stance is 'fail_on_recompile'. filename: "
+        f"'{code.co_filename}', function name: '{code.co_name}', line number: "
+        f"{code.co_firstlineno}\n    triggered by the following guard failure(s):\n    - L["
+    )
     compiled(torch.ones(3))
 
 
