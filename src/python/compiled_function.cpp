@@ -262,7 +262,8 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
-        if (b.id == BreakId::undecided && capture->sizes.met_argument &&
+        const bool by_data = b.id == BreakId::undecided || b.id == BreakId::data_dependent;
+        if (by_data && capture->sizes.met_argument &&
             !std::exchange(self->shapes.reads_arguments, true)) {
           begin_anew();
           continue;

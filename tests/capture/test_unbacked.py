@@ -3,6 +3,9 @@ data and must do what eager does, without a break and without a call that eager 
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
 import torch._dynamo.config
@@ -557,6 +560,27 @@ def test_code_may_decide_by_a_number_in_an_argument(name, dtype):
     assert stats["graph_breaks"] == stats["unmet_checks"] == stats["static_captures"] == 0
 
 
+OF_FLOATS = {
+    "branch": lambda x, t: x * 2 if t.item() > 0.5 else x,
+    "truth": lambda x, t: x * 2 if bool(t) else x,
+    "root": lambda x, t: x * math.sqrt(abs(t.item())),
+    "size": lambda x, t: x[: int(abs(t.item()) * 3)],
+    "text": lambda x, t: (x + 1, f"{t.item():.2f}"),
+    "float": lambda x, t: x * float(t),
+    "product": lambda x, t: x * t.item() * 2,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+@pytest.mark.parametrize("fn", OF_FLOATS.values(), ids=OF_FLOATS)
+def test_floats_in_arguments(fn, dtype):
+    compiled = oxyfuel.compile(fn, fullgraph=True)
+    for number in (0.7, 0.2, 1.5, -0.3, 0.0, 0.7, 3.1):
+        t = torch.tensor(number).to(dtype)
+        same(compiled(torch.ones(10), t), fn(torch.ones(10), t))
+    assert oxyfuel.stats()["graph_breaks"] == oxyfuel.stats()["unmet_checks"] == 0
+
+
 def test_a_number_that_the_code_has_written_is_one_of_data():
     def fn(x, t):
         t.add_(1)
@@ -578,6 +602,53 @@ def test_a_number_that_the_code_writes_behind_it():
     for n in (5, 1, 3, 2):
         a, b = torch.tensor(n), torch.tensor(n)
         same((compiled(torch.ones(2), a), a), (fn(torch.ones(2), b), b))
+
+
+RAISES: dict[str, Any] = {}
+exec(  # pytest makes something else of assertions
+    """
+def positive(x, n):
+    assert n > 0, "not positive"
+    return x[:n]
+
+def within(x, n):
+    assert 0 < n <= 6
+    return x.narrow(0, 0, n)
+
+def refused(x, n):
+    if n < 1:
+        raise ValueError(f"{n} is too few")
+    return x[:n] + n
+""",
+    RAISES,
+)
+
+
+@pytest.mark.parametrize("fn", [RAISES[n] for n in ("positive", "within", "refused")])
+def test_a_branch_on_a_number_of_data_that_raises(fn):
+    """The other side is taken for granted; where it does not hold, eager raises."""
+
+    def of_data(x, t):
+        return fn(x, t.sum().item())
+
+    compiled = oxyfuel.compile(of_data, fullgraph=True)
+    for numbers in ([1, 2], [3, 1], [2, 4]):
+        t = torch.tensor(numbers)
+        same(compiled(torch.arange(8.0), t), of_data(torch.arange(8.0), t))
+    assert oxyfuel.stats()["unmet_checks"] == 0 and oxyfuel.stats()["graphs"] == 1
+    t = torch.tensor([0, 0])
+    with pytest.raises((AssertionError, ValueError)) as expected:
+        of_data(torch.arange(8.0), t)
+    with pytest.raises(expected.type) as found:
+        compiled(torch.arange(8.0), t)
+    assert str(found.value) == str(expected.value)
+
+
+def test_an_integer_of_data_as_a_float():
+    def fn(x, t):
+        return x * float(t.sum()), float(t[0])
+
+    counted(fn, [(torch.ones(3), torch.tensor([n, 2])) for n in (3, 0, 7)])
 
 
 @pytest.mark.parametrize("fn", [lambda x: x[x[:, 0] > 0] * 2, lambda x: (x > 0).nonzero() + 1])

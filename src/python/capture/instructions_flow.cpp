@@ -122,6 +122,10 @@ py::object sent_to(Capture& c, py::object inner, const py::object& sent) {
 bool leads_to_raise(const TracedFrame& f, size_t at) {
   const auto& code = f.bytecode->instructions;
   for (; at < code.size() && code[at].op != RAISE_VARARGS; at++) {
+    if (code[at].op == JUMP_FORWARD) {
+      at = static_cast<size_t>(code[at].target) - 1;
+      continue;
+    }
     if (!falls_through(code[at].op) || is_jump(code[at].op) || code[at].op == YIELD_VALUE)
       return false;
     if (code[at].op == LOAD_GLOBAL &&
@@ -159,12 +163,16 @@ constexpr size_t kMostAssumed = 256;
 
 bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps) {
   const py::object o = pop(f);
-  if (c.heap.is_tensor(o) && f.assumed < kMostAssumed && !c.numbers.truth_of_state(o) &&
-      !c.numbers.use_number(o)) {
+  const bool of_tensor = c.heap.is_tensor(o) && !c.numbers.truth_of_state(o) &&
+                         !c.numbers.use_number(o) && !c.sizes.number_in_argument(o);
+  if ((of_tensor || is_symbolic_bool(o)) && f.assumed < kMostAssumed) {
     const bool there = leads_to_raise(f, static_cast<size_t>(i.target));
     const bool checks = is_of_constraints(f);
     const bool truth = checks || (there ? !jumps : jumps);
-    if ((checks || there != leads_to_raise(f, f.next)) && c.numbers.assume_truth(o, truth)) {
+    auto assume = [&] {
+      return of_tensor ? c.numbers.assume_truth(o, truth) : c.sizes.assume(o, truth);
+    };
+    if ((checks || there != leads_to_raise(f, f.next)) && assume()) {
       f.assumed++;
       return truth;
     }

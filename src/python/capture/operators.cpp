@@ -233,6 +233,7 @@ bool Objects::truth(py::handle o) {
   };
   if (heap().is_tensor(o)) {
     if (const auto yes = known_truth(o)) return *yes;
+    if (const py::object given = sizes().number_in_argument(borrow(o))) return truth(given);
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_symbolic(o)) return of_c();

@@ -103,20 +103,22 @@ bridge::OfData Sizes::recorded_of_data() const {
 }
 
 py::object Sizes::number_in(const py::object& tensor) {
-  if (!of_data().numbers) return {};
-  if (const py::object number = number_in_argument(tensor)) return number;
-  return recorded_item(tensor);
+  return of_data().numbers ? recorded_item(tensor) : py::object();
 }
 
-// Of a tensor without dimensions to which captured code has not written.
 py::object Sizes::number_in_argument(const py::object& tensor) {
-  if (policy_->off() || graphs().inner() != nullptr || !numbers().is_unwritten(tensor)) return {};
+  if (!of_data().numbers || policy_->off() || graphs().inner() != nullptr ||
+      !numbers().is_unwritten(tensor))
+    return {};
+  const auto dtype = THPVariable_Unpack(tensor.ptr()).scalar_type();
+  if (!at::isIntegralType(dtype, false) && dtype != at::kDouble) return {};  // as TorchDynamo's
   const Tracked& k = *heap().tracked(tensor);
   const py::object value = python::number_in(k.original.ptr());
-  if (!value || !PyLong_CheckExact(value.ptr())) return {};
+  if (!value) return {};
   met_argument = true;
   if (!policy_->reads_arguments) return {};
   const SourceId source = heap().sources.number_in(k.source);
+  if (!PyLong_CheckExact(value.ptr())) return heap().wrap(value, source);
   auto [known, is_new] = in_arguments_.try_emplace(source);
   if (is_new) known->second = add_number(value, source, heap().sources.text(source));
   return known->second;
@@ -230,9 +232,10 @@ std::optional<Sizes::Selected> Sizes::select(const py::object& tensor, const py:
   return Selected{out, any_tensors ? py::object(py::tuple(left)) : py::object()};
 }
 
-bool Sizes::assume(py::handle condition) {
+bool Sizes::assume(py::handle condition, bool holds) {
   if (!is_symbolic_bool(condition)) return false;
-  return graphs().recorder().facts()->assume(condition_of(condition));
+  const sym::Condition c = condition_of(condition);
+  return graphs().recorder().facts()->assume(holds ? c : sym::negate(c));
 }
 
 void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {

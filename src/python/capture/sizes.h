@@ -122,7 +122,9 @@ class Sizes : public Part {
   py::object number_in(const py::object& tensor);
   py::object index_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
-  // Whether a number of data was one in an argument, which could be read in front of the graph.
+  // The number in a tensor without dimensions from before the call, to which captured code has not
+  // written, as of a call; null where that is not wanted: `met_argument` says that it could be.
+  py::object number_in_argument(const py::object& tensor);
   bool met_argument = false;
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
@@ -132,7 +134,7 @@ class Sizes : public Part {
   };
   std::optional<Selected> select(const py::object& tensor, const py::object& key);
   // torch._check and the like: what holds from here on. False where it is no condition of symbols.
-  bool assume(py::handle condition);
+  bool assume(py::handle condition, bool holds = true);
   // The exact square root of an int, which Python rounds to a float, as an int; null where it is
   // none, is negative or large.
   std::optional<py::object> square_root(py::handle x, Rounding how);
@@ -164,8 +166,7 @@ class Sizes : public Part {
   };
   // range(*args) of sizes; nothing where it is another one.
   std::optional<Range> range_of(const Arguments& args);
-  py::object number_in_argument(const py::object& tensor);  // null where it is none
-  py::object recorded_item(const py::object& tensor);       // null where it holds no integers
+  py::object recorded_item(const py::object& tensor);  // null where it holds no integers
   // A number of each call becomes an input of the graph.
   py::object add_number(py::handle real, SourceId source, std::string what);
 

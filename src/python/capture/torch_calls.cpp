@@ -558,12 +558,21 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
   if ((traits & native::ReadsValue) && args.empty() && kwargs.empty()) {
+    if (const py::object given = sizes().number_in_argument(borrow(tensor)))
+      return name == "__bool__"    ? py::object(py::bool_(objects().truth(given)))
+             : name == "__int__"   ? call(type_object(&PyLong_Type), {given}, {})
+             : name == "__float__" ? call(type_object(&PyFloat_Type), {given}, {})
+                                   : given;
     const bool number = name == "item" || name == "__int__";
     py::object found = number             ? sizes().number_in(borrow(tensor))
                        : name == "tolist" ? sizes().list_of(borrow(tensor))
                                           : py::object();
-    if (!found && (name == "item" || name == "__float__"))
-      found = numbers().number_of_data(borrow(tensor), name == "item");
+    if (!found && (name == "item" || name == "__float__")) {
+      const bool whole = at::isIntegralType(THPVariable_Unpack(tensor.ptr()).scalar_type(), true);
+      found = numbers().number_of_data(
+          name == "__float__" && whole ? call_method(tensor, "double", {}, {}) : borrow(tensor),
+          name == "item");
+    }
     if (found) return found;
   }
   if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
