@@ -18,7 +18,7 @@ from oxyfuel.controls import graph_break
 from oxyfuel.fx import torch_graph_to_fx, with_user_lines
 from oxyfuel.logs import log
 from oxyfuel.options import make_settings, options_of_mode
-from oxyfuel.shapes import ConstraintViolationError
+from oxyfuel.shapes import violation
 
 _BACKENDS = ("aot_eager", "eager", "native")
 RECOMPILE_LIMIT = 8
@@ -224,7 +224,7 @@ class Compiler:
         elif kind == "dimension":
             log("dynamic", self._name, text)
         elif kind == "violation":
-            raise ConstraintViolationError(text)
+            raise violation(text)
         elif kind == "relied":
             statistics.count("unmet_checks")
             log("dynamic", f"a call of {self._name} runs in eager", text)

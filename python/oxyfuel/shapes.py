@@ -3,6 +3,7 @@ keeps them by, so that both compilers read the marks of either."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -76,6 +77,16 @@ def mark_unbacked(t: torch.Tensor, index: int | Sequence[int]) -> None:
 
 class ConstraintViolationError(RuntimeError):
     """Code works for one size alone of a dimension that was marked with :func:`mark_dynamic`."""
+
+
+def violation(text: str) -> ConstraintViolationError:
+    """What is raised: of torch's class of this name too, where a program has that."""
+    theirs = getattr(
+        sys.modules.get("torch.fx.experimental.symbolic_shapes"), "ConstraintViolationError", None
+    )
+    if theirs is None:
+        return ConstraintViolationError(text)
+    return type("ConstraintViolationError", (ConstraintViolationError, theirs), {})(text)
 
 
 for _function in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked):

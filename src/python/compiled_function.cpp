@@ -440,7 +440,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     return make_artefact(self, bound, raised, hooks_late);
   }
   if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
-    say(self, "violation", cat("Constraints violated! For more, set the log dynamic.\n", violated));
+    say(self, "violation", violated);
   if (entry->eager) {
     capture->numbers.read_asked();
     capture->sizes.read_computed();

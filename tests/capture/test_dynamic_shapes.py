@@ -11,6 +11,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental import symbolic_shapes
 
 import oxyfuel
 
@@ -465,9 +466,28 @@ def test_a_mark_that_the_code_breaks():
         compiled(x)
     assert "L['x'].size()[0] as dynamic" in str(caught.value)
     assert "in specialises" in str(caught.value)
+    assert isinstance(caught.value, symbolic_shapes.ConstraintViolationError)
     y = torch.randn(6, 4)
     oxyfuel.maybe_mark_dynamic(y, 0)
     same(oxyfuel.compile(specialises)(y), specialises(y))
+
+
+def test_the_chain_of_facts_from_a_mark_that_the_code_breaks():
+    def alike(x, y):
+        if x.shape[0] == y.shape[0]:
+            return x + 1, y.view(3, 2, 4)
+        return x, y
+
+    x, y = torch.randn(6, 4), torch.randn(6, 4)
+    for t in (x, y):
+        oxyfuel.mark_dynamic(t, 0)
+    with torch.fx.experimental._config.patch(use_duck_shape=False):
+        with pytest.raises(oxyfuel.ConstraintViolationError) as caught:
+            oxyfuel.compile(alike)(x, y)
+    first, of_x, of_y = re.split("\n  - You marked ", str(caught.value))
+    assert "(L['x'].size()[0], L['y'].size()[0])" in first
+    for text in (of_x, of_y):
+        assert re.findall("s[01] == (?:s1|6)", text) == ["s0 == s1", "s0 == 6"]
 
 
 def test_a_mark_of_a_size_of_one():

@@ -301,23 +301,44 @@ bool Sizes::share_written_storage() const {
   });
 }
 
-std::string Sizes::violations() const {
+// The facts that make the symbols what they are, from one symbol to the next.
+static std::string chain_of_facts(const sym::ShapeFacts& facts, std::vector<sym::Expr> symbols) {
+  std::vector<const sym::ShapeFacts::Fact*> chain;
+  for (bool grows = true; grows;) {
+    const size_t before = symbols.size();
+    chain.clear();
+    for (const sym::ShapeFacts::Fact& f : facts.facts())
+      if (sym::equates(f.condition, symbols)) {
+        chain.push_back(&f);
+        sym::collect_symbols(f.condition.difference, symbols);
+      }
+    grows = symbols.size() != before;
+  }
   std::string out;
+  for (const sym::ShapeFacts::Fact* f : chain) {
+    cat_to(out, "\n    ", sym::print(f->condition), "\n", f->where);
+    while (out.ends_with("\n")) out.pop_back();
+  }
+  return out;
+}
+
+std::string Sizes::violations() const {
+  std::string out, names;
   for (const Marked& m : marked_) {
     const auto& facts = *graphs().recorder().facts();
     std::vector<sym::Expr> symbols;
     sym::collect_symbols(m.size, symbols);
     // A size of 0 or 1 has none.
     if (symbols.empty() || !facts.simplify(m.size).is_const()) continue;
-    cat_to(out, out.empty() ? "" : "\n", "  - You marked ", m.name,
-           " as dynamic but your code specialized it to be a constant (", m.hint, "). ");
-    out += "Remove the mark or use maybe_mark_dynamic. It was specialized here:";
-    for (const auto& f : facts.facts())
-      if (sym::equates(f.condition, symbols))
-        cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
-    while (out.ends_with("\n")) out.pop_back();
+    cat_to(names, names.empty() ? "" : ", ", m.name);
+    cat_to(out, "\n  - You marked ", m.name,
+           " as dynamic but your code specialized it to be a constant (", m.hint,
+           "). Either remove the mark or use maybe_mark_dynamic. It was specialized here:",
+           chain_of_facts(facts, std::move(symbols)));
   }
-  return out;
+  if (out.empty()) return out;
+  return cat("Constraints violated (", names,
+             ")! For more information, set the log dynamic (OXYFUEL_LOGS=dynamic).", out);
 }
 
 bool Sizes::is_static_int(SourceId source) const {
