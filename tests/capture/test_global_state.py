@@ -180,7 +180,8 @@ def test_a_folded_answer_is_guarded(name, args, change):
                 assert compiled(x)[1] == now
         assert compiled(x)[1] == before
     assert now != before
-    assert len(compiled.guards()) == 2
+    is_eager = name == "torch.is_anomaly_enabled"  # the call, where it is
+    assert len(compiled.guards()) == (1 if is_eager else 2)
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
