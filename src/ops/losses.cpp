@@ -43,17 +43,19 @@ bool decompose_soft_margin(Rewriter& r, const ir::Node& n, std::vector<ValueId>&
   return finish(r, losses, Args(r.graph(), n).integer(2, MeanLoss), out);
 }
 
+// Of losses like `x`.
+bool weighs(const TensorType* weight, const TensorType& x) {
+  const auto common = weight ? broadcast(x.sizes, weight->sizes) : std::nullopt;
+  return common && weight->dtype == x.dtype && known_same(*common, x.sizes);
+}
+
 // self, target, weight, pos_weight, reduction
 bool decompose_bce_with_logits(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
   const TensorType input = *a.tensor(0);
   if (!compares_floats(r, n) || !known_same(input.sizes, a.tensor(1)->sizes)) return false;
-  for (size_t i : {2, 3}) {
-    if (a.missing(i)) continue;
-    auto common = broadcast(input.sizes, a.tensor(i)->sizes);
-    if (a.tensor(i)->dtype != input.dtype || !common || !known_same(*common, input.sizes))
-      return false;
-  }
+  for (size_t i : {2, 3})
+    if (!a.missing(i) && !weighs(a.tensor(i), input)) return false;
   const ValueId x = n.arg(0).value(), target = n.arg(1).value();
   ValueId likelihood = r.call_multi("aten.log_sigmoid_forward.default", {x})[0];
   if (!a.missing(3)) {
@@ -153,8 +155,10 @@ bool shape_huber(const Args& a, Types& out) {
 
 // In eager the losses are computed in place of 1 - target.
 bool shape_bce(const Args& a, Types& out) {
-  if (!a.missing(2) || !a.missing(3) || !a.tensor(0) || !a.tensor(1)) return false;
-  if (!known_same(a.tensor(0)->sizes, a.tensor(1)->sizes)) return false;
+  const TensorType *x = a.tensor(0), *target = a.tensor(1);
+  if (!x || !target || !known_same(x->sizes, target->sizes)) return false;
+  for (size_t i : {2, 3})
+    if (!a.missing(i) && !weighs(a.tensor(i), *x)) return false;
   if (!shape_of_losses<4>(a, out)) return false;
   return a.integer(4, MeanLoss) != EachLoss || lay_out_like(a.tensor(1), out[0].tensor);
 }

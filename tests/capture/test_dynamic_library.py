@@ -213,6 +213,14 @@ PROGRAMS = {
         lambda: lambda x: (F.adaptive_avg_pool1d(x.mT, 3), F.max_pool2d(x.mT[None], 2)),
         lambda n: (R(n + 3, 4),),
     ),
+    "weighted_bce": (
+        lambda: (
+            lambda x: F.binary_cross_entropy_with_logits(
+                x, x.sigmoid(), weight=torch.arange(1.0, 4.0), pos_weight=torch.ones(3) * 2
+            )
+        ),
+        lambda n: (R(n, 3),),
+    ),
     "partial_volumes": (
         lambda: lambda x: F.avg_pool3d(x, 3, ceil_mode=True),
         lambda n: (R(1, 2, n, 4, 5),),
