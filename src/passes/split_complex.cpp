@@ -323,8 +323,8 @@ class Splitter {
   // The result of a rule on the parts of all operands of an elementwise op.
   template <class F>
   bool elementwise(const Node& n, size_t operands, const F& f) {
-    const DType d = g_.tensor_type(n.outputs[0]).dtype;
-    return has_parts(d) && elementwise(n, operands, part_of(d), f);
+    const ValueId v = n.outputs[0];
+    return is_complex(v) && elementwise(n, operands, part_of(g_.tensor_type(v).dtype), f);
   }
   template <class F>
   bool elementwise(const Node& n, size_t operands, DType part, const F& f) {
@@ -468,10 +468,15 @@ class Splitter {
   bool angle(const Node& n) { return to_real(n, "aten.atan2.default", true); }
 
   bool compare(const Node& n, std::string_view op, std::string_view both) {
+    // Tensors without dimensions do not widen others.
     DType part = DType::F32;
-    for (size_t i = 0; i < 2; i++) {
-      const TensorType* t = tensor_of(g_, n.arg(i));
-      if (t && (t->dtype == DType::C128 || t->dtype == DType::F64)) part = DType::F64;
+    int64_t dims = 0;
+    for (const Arg& a : n.args)
+      if (const TensorType* t = tensor_of(g_, a)) dims = std::max(dims, t->dim());
+    for (const Arg& a : n.args) {
+      const TensorType* t = tensor_of(g_, a);
+      const bool wide = t && (t->dtype == DType::C128 || t->dtype == DType::F64);
+      if (wide && (t->dim() > 0 || dims == 0)) part = DType::F64;
     }
     return elementwise(n, 2, part, [&](Reals& r, const std::vector<Parts>& of) {
       return give_real(
@@ -651,6 +656,15 @@ void Splitter::note_readers() {
 
 }  // namespace
 
-bool split_complex(Graph& g) { return Splitter(g).run(); }
+bool split_complex(Graph& g) {
+  const auto is_complex = [&](ValueId v) {
+    const ir::Type& t = g.value(v).type;
+    return t.is_tensor() && has_parts(t.tensor.dtype);
+  };
+  const bool any = std::ranges::any_of(g.order(), [&](NodeId id) {
+    return !g.node(id).dead && std::ranges::any_of(g.node(id).outputs, is_complex);
+  });
+  return any && Splitter(g).run();
+}
 
 }  // namespace oxy::passes
