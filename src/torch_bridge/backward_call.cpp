@@ -454,19 +454,6 @@ Backward::Tensors Backward::Call::tangents_in_order(const Tensors& by_result) co
   return out;
 }
 
-// By result, of those that the engine holds the nodes of.
-torch_autograd::edge_list Backward::Call::edges_of_results(const Node& node) const {
-  torch_autograd::edge_list out(backward_->rooted_.size());
-  for (size_t t = 0; t < out.size(); t++) {
-    const torch_autograd::Node* own =
-        alive_ ? alive_[backward_->nodes_.of_result[t]].load() : &node;
-    if (own != nullptr && (own == &node || is_to_run(own)))
-      out[t] = {static_cast<Node*>(const_cast<torch_autograd::Node*>(own))->itself(),
-                backward_->nodes_.input[t]};
-  }
-  return out;
-}
-
 std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
                                                               const std::vector<bool>& asked,
                                                               const Tensors& tangents,
@@ -489,7 +476,7 @@ std::optional<Backward::Tensors> Backward::Call::with_history(Node& node,
       if (s.kind == autograd::Saved::Kind::Primal && !s.type.is_tensor())
         inputs[s.index].number = numbers_[i];
     }
-    return (*backward_->with_history_)(inputs, tangents, edges_of_results(node), asked, generator_);
+    return (*backward_->with_history_)(inputs, tangents, asked, generator_);
   } catch (const Unsupported& e) {
     why_not = e.what();
     return std::nullopt;

@@ -95,7 +95,6 @@ class Backward::Call {
                                       const Tensors& tangents, std::string& why_not);
   // Under anomaly mode: raises as eager's node does that gives a NaN, where that can be told.
   void look_for_nan(Node& node, const std::vector<bool>& asked, const Tensors& tangents);
-  torch::autograd::edge_list edges_of_results(const Node& node) const;
   Tensors tangents_in_order(const Tensors& by_result) const;
   Tensors primals_for(Node& node, const std::vector<bool>& reads);
   void add_edges_of_saved(torch::autograd::edge_list& edges, const Node& node,

@@ -1,17 +1,13 @@
 // The forward's graph, calls of its ops one by one, and autograd's engine.
 #include "torch_bridge/gradient_function.h"
 
-#include <ATen/SequenceNumber.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "ops/op_table.h"
 #include "torch_bridge/host.h"
@@ -19,9 +15,6 @@
 #include "torch_bridge/view_replay.h"
 
 namespace oxy::bridge {
-
-namespace engine = torch::autograd;
-
 namespace {
 
 using ir::Graph;
@@ -293,37 +286,10 @@ const std::vector<bool>& GradientFunction::reads() {
   return reads_;
 }
 
-// What the gradients were made of on the way, by nodes that are not older than `since`, goes on
-// where the edges lead to. The numbers by which autograd's engine leaves parts of a graph out have
-// to stay in order.
-static void redirect(const GradientFunction::Tensors& gradients, uint64_t since,
-                     const std::vector<std::pair<engine::Edge, engine::Edge>>& edges) {
-  std::vector<engine::Node*> waiting;
-  std::unordered_set<engine::Node*> seen;
-  auto go_to = [&](engine::Node* n) {
-    if (n != nullptr && n->sequence_nr() >= since && seen.insert(n).second) waiting.push_back(n);
-  };
-  for (const at::Tensor& t : gradients)
-    if (t.defined()) go_to(t.grad_fn().get());
-  while (!waiting.empty()) {
-    engine::Node* n = waiting.back();
-    waiting.pop_back();
-    for (engine::Edge& e : n->next_edges()) {
-      const auto to = std::ranges::find(edges, e, &std::pair<engine::Edge, engine::Edge>::first);
-      if (to == edges.end())
-        go_to(e.function.get());
-      else if (to->second.function->topological_nr() <= e.function->topological_nr())
-        e = to->second;
-    }
-  }
-}
-
 GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> primals,
                                                        const Tensors& tangents,
-                                                       const engine::edge_list& results,
                                                        const std::vector<bool>& asked,
                                                        const GeneratorState& then) const {
-  const uint64_t since = at::sequence_number::peek();
   const c10::AutoGradMode on(true);
   const c10::impl::ExcludeDispatchKeyGuard casts(c10::autocast_dispatch_keyset);
   Run run(graph_, uses_);
@@ -385,13 +351,6 @@ GradientFunction::Tensors GradientFunction::operator()(std::span<const Input> pr
       torch::autograd::grad(roots, inputs, by, /*retain_graph=*/true, /*create_graph=*/true,
                             /*allow_unused=*/true);
   for (size_t i = 0; i < places.size(); i++) out[places[i]] = found[i];
-  std::vector<std::pair<engine::Edge, engine::Edge>> edges;
-  for (size_t i = 0; i < results.size(); i++) {
-    if (!results[i].is_valid() || views_.contains(i)) continue;
-    const at::Tensor& computed = run.get(graph_.outputs[i].value);
-    if (computed.grad_fn()) edges.emplace_back(engine::impl::gradient_edge(computed), results[i]);
-  }
-  redirect(found, since, edges);
   return out;
 }
 

@@ -4,8 +4,6 @@
 // comes of it. So their formulas are eager's, and they have derivatives of every order.
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
-
 #include "runtime/device.h"
 #include "torch_bridge/input_signature.h"
 #include "torch_bridge/recorder.h"
@@ -22,11 +20,10 @@ class GradientFunction {
   // that it writes), or the joint graph does not tell what autograd knows of it in eager.
   const std::vector<bool>& reads();
   // By primal; undefined where it is not asked for (empty: all are), or gets none. `primals`: those
-  // that are read; `tangents`: by result, undefined or not; `results`: where the history of each
-  // begins in the caller's graph, if it is to go on there; `then`: the default generator in front
+  // that are read; `tangents`: by result, undefined or not; `then`: the default generator in front
   // of the forward, where that draws random numbers.
   Tensors operator()(std::span<const Input> primals, const Tensors& tangents,
-                     const torch::autograd::edge_list& results, const std::vector<bool>& asked,
+                     const std::vector<bool>& asked,
                      const runtime::DeviceApi::GeneratorState& then) const;
 
  private:

@@ -152,40 +152,6 @@ def test_ops(op):
     pytest.skip("no sample has a second derivative in eager")
 
 
-BETWEEN = {
-    "cubed": lambda x: (lambda h: (h, h.pow(3)))(x.sin() * x),
-    "kept by its op": lambda x: (lambda h: (h, (h * 2).sin()))(x.sigmoid()),
-    "three": lambda x: (lambda a: (lambda b: (a, b, b.tanh() * a))(a.exp() + a))(x.sin()),
-    "side by side": lambda x: (x.exp(), x.sin().exp()),
-    "alone": lambda x: (x.softmax(0),),
-    "product": lambda x: (lambda h: (h, h.t() @ h))(x.view(-1, 1) @ x.view(1, -1)),
-}
-
-
-@pytest.mark.parametrize("asked", ["all", "each", "kept"])
-@pytest.mark.parametrize("fn", BETWEEN.values(), ids=BETWEEN)
-def test_by_results_that_lie_between(fn, asked):
-    def second(f, by):
-        torch.manual_seed(0)
-        x = torch.randn(4, dtype=torch.float64, requires_grad=True)
-        results = f(x)
-        by = min(by, len(results) - 1)
-        (g,) = torch.autograd.grad(results[by].sin().sum(), x, create_graph=True)
-        penalty = (g * g).sum() + g.sum()
-        if asked == "all":
-            return torch.autograd.grad(penalty, [*results, x], allow_unused=True)
-        if asked == "each":
-            options = {"retain_graph": True, "allow_unused": True}
-            return [torch.autograd.grad(penalty, t, **options)[0] for t in (*results, x)]
-        for t in results:
-            t.retain_grad()
-        penalty.backward()
-        return [t.grad for t in (*results, x)]
-
-    for by in range(3):
-        torch.testing.assert_close(second(oxyfuel.compile(fn), by), second(fn, by))
-
-
 def test_gradient_penalty_in_training():
     results = []
     for compiled in (False, True):
