@@ -4,7 +4,6 @@
 #include "torch_bridge/symbolic_composites.h"
 
 #include <ATen/Operators.h>
-#include <ATen/autocast_mode.h>
 
 #include <algorithm>
 #include <cmath>
@@ -250,16 +249,6 @@ at::Tensor ctc_loss(c10::DispatchKeySet keys, const at::Tensor& log_probs,
   return by_sequence.div(at::lift_fresh(lengths).clamp_min(1)).mean();
 }
 
-// torch adds a bias of another dtype in place, but where a mode listens.
-at::Tensor linear(c10::DispatchKeySet keys, const at::Tensor& input, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& bias) {
-  const at::Tensor out = aten::linear::redispatch(keys & keys_below, input, weight, bias);
-  const at::ScalarType dtype = input.scalar_type();
-  if (out.scalar_type() == dtype || at::autocast::is_autocast_enabled(at::kCPU)) return out;
-  if (!c10::canCast(out.scalar_type(), dtype)) throw Unsupported("linear with such a bias");
-  return out.to(dtype);
-}
-
 // Functionalisation takes the two results for each other.
 at::Tensor& rrelu_out(c10::DispatchKeySet, const at::Tensor&, at::Tensor&, const at::Scalar&,
                       const at::Scalar&, bool, std::optional<at::Generator>, at::Tensor&) {
@@ -343,7 +332,6 @@ void register_symbolic_composites(torch::Library& aten, c10::DispatchKeySet belo
   aten.impl("native_channel_shuffle", TORCH_FN(native_channel_shuffle));
   aten.impl("stft", TORCH_FN(stft));
   aten.impl("affine_grid_generator_backward", TORCH_FN(affine_grid_backward));
-  aten.impl("linear", TORCH_FN(linear));
   aten.impl("rrelu_with_noise.out", TORCH_FN(rrelu_out));
   aten.impl("quantile", TORCH_FN(quantile<aten::quantile>));
   aten.impl("nanquantile", TORCH_FN(quantile<aten::nanquantile>));

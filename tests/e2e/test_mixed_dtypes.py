@@ -60,19 +60,6 @@ def test_two_operands(name, dtype):
         check(getattr(torch, name), x, y[0], tolerance=1e-6)
 
 
-@pytest.mark.parametrize("bias", FLOATS)
-def test_a_bias_of_another_dtype(bias):
-    w = numbers(2, 4, dtype=torch.bfloat16)
-    for x in (
-        numbers(4, dtype=w.dtype),
-        numbers(3, 4, dtype=w.dtype),
-        numbers(3, 5, 4, dtype=w.dtype),
-        numbers(5, 3, 4, dtype=w.dtype).transpose(0, 1),
-    ):
-        check(F.linear, x, w, numbers(2, dtype=bias))
-        check(F.linear, x, w[0], numbers(dtype=bias))
-
-
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_soft_margin_loss(dtype, reduction):
