@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "ops/op_table.h"
 #include "passes/pass_list.h"
+#include "passes/rewrite.h"
 
 namespace oxy::autograd {
 namespace {
@@ -15,41 +15,22 @@ using ir::ValueId;
 
 // What a chain of views is of.
 ValueId memory_of(const Graph& g, ValueId v) {
-  for (;;) {
-    const ir::Node& def = g.def(v);
-    const ops::OpInfo* info = ops::find(def);
-    if (!info || !info->has(ops::View) || !def.arg(0).is_value()) return v;
-    v = def.args[0].value();
-  }
-}
-
-struct Part {
-  size_t output;
-  int64_t begin, end;  // elements
-};
-
-std::optional<Part> part_of(const Graph& g, size_t output) {
-  const ir::TensorType& t = g.tensor_type(g.outputs[output].value);
-  if (!t.offset.is_const()) return std::nullopt;
-  int64_t size = 1;
-  for (const ir::Expr s : t.sizes) {
-    if (!s.is_const()) return std::nullopt;
-    size *= s.value();
-  }
-  return Part{output, t.offset.value(), t.offset.value() + size};
+  while (passes::is_view(g.def(v)) && g.def(v).arg(0).is_value()) v = g.def(v).args[0].value();
+  return v;
 }
 
 bool lie_apart(const Graph& g, const std::vector<size_t>& outputs) {
   if (outputs.size() == 1) return true;
-  std::vector<Part> parts;
+  std::vector<std::pair<int64_t, int64_t>> parts;  // the first element, and the one behind the last
   for (const size_t o : outputs) {
-    const auto part = part_of(g, o);
-    if (!part) return false;
-    parts.push_back(*part);
+    const ir::TensorType& t = g.tensor_type(g.outputs[o].value);
+    const ir::Expr count = t.numel();
+    if (!t.offset.is_const() || !count.is_const()) return false;
+    parts.emplace_back(t.offset.value(), t.offset.value() + count.value());
   }
-  std::ranges::sort(parts, {}, &Part::begin);
+  std::ranges::sort(parts);
   for (size_t i = 1; i < parts.size(); i++)
-    if (parts[i].begin < parts[i - 1].end) return false;
+    if (parts[i].first < parts[i - 1].second) return false;
   return true;
 }
 

@@ -42,20 +42,21 @@ ValueId counted(Rewriter& r, int64_t count, int64_t dim, int64_t dims, ir::Devic
 // Whether b stands in front of a, of which the latter comes later if they are equal and `later`.
 // NaN is larger than all numbers, and equal to NaN.
 ValueId in_front(Rewriter& r, ValueId b, ValueId a, ValueId later, bool descending) {
-  const auto both = [&](ValueId x, ValueId y) { return r.call("aten.bitwise_and.Tensor", {x, y}); };
-  const auto any = [&](ValueId x, ValueId y) { return r.call("aten.bitwise_or.Tensor", {x, y}); };
-  const auto compare = [&](std::string_view op, ValueId x, ValueId y) {
-    return r.call(op, {x, y});
-  };
-  ValueId less = compare(descending ? "aten.gt.Tensor" : "aten.lt.Tensor", b, a);
-  ValueId equal = compare("aten.eq.Tensor", b, a);
+  const auto call = [&](std::string_view op, ValueId x, ValueId y) { return r.call(op, {x, y}); };
+  ValueId less = call(descending ? "aten.gt.Tensor" : "aten.lt.Tensor", b, a);
+  ValueId equal = call("aten.eq.Tensor", b, a);
   if (ir::is_floating(r.type(a).dtype)) {
     const ValueId larger = descending ? b : a, smaller = descending ? a : b;
-    const ValueId nan = compare("aten.ne.Tensor", larger, larger);
-    less = any(less, both(nan, compare("aten.eq.Tensor", smaller, smaller)));
-    equal = any(equal, both(nan, compare("aten.ne.Tensor", smaller, smaller)));
+    const ValueId nan = call("aten.ne.Tensor", larger, larger);
+    const auto and_nan = [&](ValueId x, std::string_view of_smaller) {
+      const ValueId both = call("aten.bitwise_and.Tensor", nan, call(of_smaller, smaller, smaller));
+      return call("aten.bitwise_or.Tensor", x, both);
+    };
+    less = and_nan(less, "aten.eq.Tensor");
+    equal = and_nan(equal, "aten.ne.Tensor");
   }
-  return any(less, both(equal, later));
+  const ValueId before = call("aten.bitwise_and.Tensor", equal, later);
+  return call("aten.bitwise_or.Tensor", less, before);
 }
 
 template <size_t Dim>

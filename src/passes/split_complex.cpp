@@ -416,13 +416,10 @@ class Splitter {
       return give(n, {part(of[0].re), part(of[0].im)});
     });
   }
-  bool same(const Node& n) {
-    return moves(n) &&
-           elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
-  }
   bool to_copy(const Node& n) {
     return elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
   }
+  bool same(const Node& n) { return moves(n) && to_copy(n); }
   bool copy(const Node& n) {
     if (!is_complex(n.outputs[0]) || !moves(n)) return false;
     const TensorType& t = g_.tensor_type(n.outputs[0]);
@@ -490,12 +487,10 @@ class Splitter {
   bool view_as_real(const Node& n) {
     const ValueId v = n.arg(0).value();
     if (!is_split(v) || escapes_.escapes(n.outputs[0])) return false;
-    ops::Rewriter r = rewriter();
-    Reals reals(r, part_of(g_.tensor_type(v).dtype), g_.tensor_type(v).device);
-    pairs_.emplace(n.outputs[0].index, v);
     const TensorType& want = g_.tensor_type(n.outputs[0]);
-    const ValueId numbers = in_memory(v);
-    reals_.emplace(n.outputs[0].index, r.call("aten.view_as_real.default", {numbers}, want));
+    const ValueId view = rewriter().call("aten.view_as_real.default", {in_memory(v)}, want);
+    pairs_.emplace(n.outputs[0].index, v);
+    reals_.emplace(n.outputs[0].index, view);
     return true;
   }
   bool select(const Node& n) {
@@ -549,8 +544,7 @@ class Splitter {
   bool moves(const Node& n) const {
     bool any = false;
     for (const Arg& a : n.args) for_each_value(a, [&](ValueId v) { any |= is_split(v); });
-    const ops::OpInfo* info = ops::find(n);
-    return any || (!is_read_[n.outputs[0].index] && !(info && info->has(ops::View)));
+    return any || (!is_read_[n.outputs[0].index] && !is_view(n));
   }
   ValueId expanded(ops::Rewriter& r, ValueId v, const std::vector<Expr>& sizes) {
     return r.type(v).sizes == sizes ? v : r.call("aten.expand.default", {v, list_of(sizes)});

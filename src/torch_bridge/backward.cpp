@@ -93,12 +93,6 @@ bool has_hooks(torch_autograd::Node& leaf) {
          !leaf.pre_hooks().empty() || !leaf.post_hooks().empty();
 }
 
-bool is_laid_out(const at::Tensor& t, c10::IntArrayRef strides) {
-  for (size_t d = 0; d < strides.size(); d++)
-    if (t.sizes()[d] != 1 && t.strides()[d] != strides[d]) return t.numel() == 0;
-  return true;
-}
-
 }  // namespace
 
 at::Tensor within_batches(at::Tensor t) {
@@ -451,7 +445,7 @@ std::vector<autograd::TangentLayout> Backward::layouts_of(const Which& which, Te
     if (!t.defined()) continue;
     if (t.layout() != c10::kStrided) t = t.to_dense();
     t = t.resolve_conj().resolve_neg();
-    if (!is_laid_out(t, strides[i - carried])) others.push_back(i);
+    if (t.numel() > 0 && !is_laid_out(t, t.sizes(), strides[i - carried])) others.push_back(i);
   }
   if (others.empty()) return {};
   const auto lay_out = [&](size_t i) {
@@ -463,9 +457,9 @@ std::vector<autograd::TangentLayout> Backward::layouts_of(const Which& which, Te
     const ir::ValueId input = of.graph.inputs()[of.saved.size() + i];
     return autograd::TangentLayout::is_free(of.graph.tensor_type(input));
   };
-  for (const size_t i : others)
-    if (!is_free(i)) lay_out(i);
-  std::erase_if(others, [&](size_t i) { return !is_free(i); });
+  const auto bound = std::ranges::partition(others, is_free);
+  std::ranges::for_each(bound, lay_out);
+  others.erase(bound.begin(), bound.end());
   if (others.empty()) return {};
   std::vector<autograd::TangentLayout> by_tangent(tangents.size());
   for (const size_t i : others) by_tangent[i] = {tangents[i].sizes(), tangents[i].strides()};

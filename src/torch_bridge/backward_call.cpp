@@ -112,13 +112,6 @@ std::optional<at::Tensor> without_memory(const ir::TensorType& t) {
                         values_of(t.strides), t.offset.value());
 }
 
-bool is_laid_out(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  if (t.sizes() != sizes) return false;
-  for (size_t d = 0; d < sizes.size(); d++)
-    if (sizes[d] > 1 && t.strides()[d] != strides[d]) return false;
-  return true;
-}
-
 // What a tensor holds that was given other data, as a plan reads what it held.
 at::Tensor laid_out(const at::Tensor& t, c10::ScalarType dtype, c10::IntArrayRef sizes,
                     c10::IntArrayRef strides) {
@@ -137,6 +130,13 @@ at::Tensor laid_out(const at::Tensor& t, c10::ScalarType dtype, c10::IntArrayRef
 }
 
 }  // namespace
+
+bool is_laid_out(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (t.sizes() != sizes) return false;
+  for (size_t d = 0; d < sizes.size(); d++)
+    if (sizes[d] > 1 && t.strides()[d] != strides[d]) return false;
+  return true;
+}
 
 Backward::Call::Call(std::shared_ptr<Backward> backward)
     : backward_(std::move(backward)),

@@ -15,6 +15,8 @@ namespace oxy::bridge {
 
 // A gradient without the dimensions that vmap has batched, or as it is: the one with a history.
 at::Tensor within_batches(at::Tensor t);
+// Whether a tensor has these sizes, and these strides where they matter.
+bool is_laid_out(const at::Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 class Backward::Call {
  public:
