@@ -21,6 +21,7 @@ FamilyRows scatter_ops();
 FamilyRows contraction_ops();
 FamilyRows contraction_gradient_ops();
 FamilyRows ordering_ops();
+FamilyRows linear_algebra_ops();
 FamilyRows special_ops();
 FamilyRows approximation_ops();
 FamilyRows loss_ops();

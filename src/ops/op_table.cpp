@@ -35,6 +35,7 @@ struct Table {
                               contraction_ops(),
                               contraction_gradient_ops(),
                               ordering_ops(),
+                              linear_algebra_ops(),
                               special_ops(),
                               approximation_ops(),
                               loss_ops(),

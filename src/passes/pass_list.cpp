@@ -31,7 +31,8 @@ constexpr Pass kAll[] = {
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
     {"split_complex", plain<split_complex>, "complex numbers as pairs of reals"},
-    {"thin_gemms", thin_gemms, "gemms with one row as loops, with few columns transposed"},
+    {"thin_gemms", thin_gemms,
+     "gemms of few rows or few products as loops, of few columns transposed"},
     {"widen_convolutions", widen_convolutions, "half precision in f32 where it has no kernels"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));

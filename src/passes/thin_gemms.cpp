@@ -1,15 +1,17 @@
-// Writes a gemm that sums nothing as a broadcast multiplication, one with one row as that and a
-// sum, and one with few columns as the transposed gemm, whose few rows read the large matrix once,
-// as it lies.
+// Writes a gemm that sums nothing as a broadcast multiplication, one that sums few products, has
+// one row or is one of many small matrices times a vector as that and a sum, and one with few
+// columns as the transposed gemm, whose few rows read the large matrix once, as it lies.
 #include "passes/pass_list.h"
 
 #include "ops/contraction.h"
 #include "passes/rewrite.h"
+#include "support/tuning.h"
 
 namespace oxy::passes {
 namespace {
 
 using ir::ValueId;
+using sym::Expr;
 
 // sum over k of x[..., m, k] * w[..., k, n]
 ValueId rows_times_matrix(ops::Rewriter& r, ValueId x, ValueId w) {
@@ -39,26 +41,53 @@ ValueId by_transposes(ops::Rewriter& r, const ops::ContractionNode& gemm) {
   return r.cast(out, dtype);
 }
 
-// Of one value of k. Halves are rounded behind the bias.
-ValueId outer_product(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result) {
-  if (!gemm.bias.valid() && r.type(gemm.a).dtype == result) return r.mul(gemm.a, gemm.b);
-  const ValueId out = r.mul(r.widen(gemm.a), r.widen(gemm.b));
+// The same, each product by itself.
+ValueId sum_of_products(ops::Rewriter& r, ValueId x, ValueId w) {
+  const int64_t k = r.type(x).dim() - 1, count = r.type(x).sizes.back().value();
+  const auto at = [&](ValueId v, int64_t dim, int64_t i) {
+    return count == 1 ? v : r.call("aten.slice.Tensor", {v, dim, i, i + 1, 1});
+  };
+  const auto product = [&](int64_t i) { return r.mul(at(x, k, i), at(w, k - 1, i)); };
+  ValueId out = product(0);
+  for (int64_t i = 1; i < count; ++i) out = r.add(out, product(i));
+  return out;
+}
+
+// Halves are rounded behind the bias.
+ValueId by_loops(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result, bool few) {
+  const ValueId a = r.widen(gemm.a), b = r.widen(gemm.b);
+  const ValueId out = few ? sum_of_products(r, a, b) : rows_times_matrix(r, a, b);
   return r.cast(gemm.bias.valid() ? r.add(out, r.widen(gemm.bias)) : out, result);
 }
 
-// Of f64 and one row or column each: the library's batches take three times as long as a sum.
-bool is_batch_of_vectors(const ir::Graph& g, const ops::ContractionNode& gemm) {
-  const ir::TensorType &a = g.tensor_type(gemm.a), &b = g.tensor_type(gemm.b);
-  return gemm.what.kind == ops::Contraction::Kind::Gemm && a.dtype == ir::DType::F64 &&
-         a.device.is_cpu() && a.dim() == 3 &&
-         (b.sizes.back().is_const(1) ||
-          ((a.sizes.end() - 2)->is_const(1) && b.strides.back() == 1));
+bool is_on_cpu(const ir::TensorType& t) {
+  return ops::is_computable(t.dtype) && t.dtype != ir::DType::B8 && t.device.is_cpu();
 }
 
-bool sums_nothing(const ir::Graph& g, const ops::ContractionNode& gemm) {
-  const ir::TensorType& a = g.tensor_type(gemm.a);
-  return gemm.what.kind == ops::Contraction::Kind::Gemm && a.sizes.back().is_const(1) &&
-         ir::is_floating(a.dtype) && a.device.is_cpu();
+// Of f64 and one row or column each the library's batches take three times as long as a sum; of f32
+// and a small matrix each ours do.
+bool is_batch_of_vectors(const ir::Graph& g, const ops::ContractionNode& gemm) {
+  const ir::TensorType &a = g.tensor_type(gemm.a), &b = g.tensor_type(gemm.b);
+  if (gemm.what.kind != ops::Contraction::Kind::Gemm || !is_on_cpu(a) || a.dim() != 3) return false;
+  const Expr rows = a.sizes[1], k = a.sizes[2];
+  const bool columns = b.sizes.back().is_const(1);
+  if (a.dtype == ir::DType::F32)
+    return columns && (rows * k).is_const() && (rows * k).value() <= tuning::gemm_tiny_matrix;
+  return a.dtype == ir::DType::F64 && (columns || (rows.is_const(1) && b.strides.back() == 1));
+}
+
+// Then what takes time is to read and write; or each gemm of a batch is small.
+bool sums_few(const ir::Graph& g, const ops::ContractionNode& gemm) {
+  const ir::TensorType &a = g.tensor_type(gemm.a), &b = g.tensor_type(gemm.b);
+  if (gemm.what.kind != ops::Contraction::Kind::Gemm || !is_on_cpu(a)) return false;
+  const auto is_at_most = [](Expr size, int64_t most) {
+    return size.is_const() && size.value() >= 1 && size.value() <= most;
+  };
+  const Expr k = a.sizes.back();
+  const int64_t small = tuning::gemm_small;
+  return is_at_most(k, tuning::gemm_few_products) ||
+         (a.dim() == 3 && is_at_most(k, small) && is_at_most(a.sizes[1], small) &&
+          is_at_most(b.sizes.back(), small));
 }
 
 }  // namespace
@@ -68,11 +97,12 @@ bool thin_gemms(ir::Graph& g, const Machine& machine) {
   return replace_calls(g, [&](ops::Rewriter& r, const ir::Node& n) -> std::optional<ValueId> {
     const auto gemm = ops::contraction_of(g, n);
     if (!gemm) return std::nullopt;
-    if (sums_nothing(g, *gemm)) return outer_product(r, *gemm, g.tensor_type(n.outputs[0]).dtype);
+    const bool few = sums_few(g, *gemm);
+    if (few || is_batch_of_vectors(g, *gemm))
+      return by_loops(r, *gemm, g.tensor_type(n.outputs[0]).dtype, few);
     const ops::Provider of_transposes = ops::provider_of_transposes(g, n, providers);
     if (of_transposes == ops::Provider::Own) return by_transposes(r, *gemm);
-    if (of_transposes != ops::Provider::Loops && !is_batch_of_vectors(g, *gemm) &&
-        ops::provider_of(g, n, {}) != ops::Provider::Loops)
+    if (of_transposes != ops::Provider::Loops && ops::provider_of(g, n, {}) != ops::Provider::Loops)
       return std::nullopt;
     const ValueId out = rows_times_matrix(r, gemm->a, gemm->b);
     return gemm->bias.valid() ? r.call("aten.add.Tensor", {out, gemm->bias}) : out;

@@ -1,5 +1,6 @@
 // Tries to merge each group with its producers and with readers of the same memory.
 #include <algorithm>
+#include <numeric>
 #include <queue>
 #include <unordered_set>
 
@@ -102,13 +103,14 @@ class Fuser {
     }
     words_ = (units_.size() + 63) / 64;
     owner_.resize(units_.size());
+    std::iota(owner_.begin(), owner_.end(), 0);
+    note_users();
     writer_.assign(program_.buffers.size(), -1);
     readers_.resize(program_.buffers.size());
   }
 
   std::vector<ScheduledUnit> run() {
     for (uint32_t id = 0; id < units_.size(); ++id) {
-      owner_[id] = id;
       connect(id);
       if (units_[id].is_group()) fuse(id);
     }
@@ -123,12 +125,15 @@ class Fuser {
   bool ancestor(uint32_t of, uint32_t id) const {
     return units_[of].ancestors[id / 64] >> (id % 64) & 1;
   }
+  void note_users();
   void connect(uint32_t id);
   void add_predecessor(uint32_t id, uint32_t pred);
   void fuse(uint32_t id);
   bool try_merge(uint32_t a, uint32_t b, bool siblings);
   bool is_alive(uint32_t id) const { return owner_[id] == id; }
   bool path_between(uint32_t a, uint32_t b) const;
+  // Whether only these two touch it: a kernel of both has it in registers.
+  bool is_within(BufferId buffer, uint32_t a, uint32_t b) const;
   // Why a kernel of both is no gain; empty where it is one.
   std::string loss(const Group& a, const Group& b, const std::vector<Axis>& parallel,
                    bool siblings) const;
@@ -141,10 +146,37 @@ class Fuser {
   std::vector<uint32_t> owner_;  // by unit: the unit that it was merged into, itself while alive
   std::vector<int32_t> writer_;  // by buffer
   std::vector<std::vector<uint32_t>> readers_;
+  // By buffer: the units, as they were, that touch its memory; none where it outlives the steps.
+  std::vector<std::vector<uint32_t>> users_;
   std::unordered_map<Expr, uint32_t> known_by_;  // symbols: the call that makes them known
   int32_t last_effect_ = -1;
   size_t words_ = 0;
 };
+
+void Fuser::note_users() {
+  users_.resize(program_.buffers.size());
+  const auto note = [&](BufferId b, uint32_t id) {
+    if (b.valid()) users_[memory_of(program_, b).index].push_back(id);
+  };
+  for (uint32_t id = 0; id < units_.size(); ++id) {
+    for (const Group& g : units_[id].unit.group)
+      for (const Inst& i : instructions(g.nests)) note(i.buffer, id);
+    for (const ScheduledStep& s : units_[id].unit.call) {
+      for (BufferId b : call_of(s)->reads) note(b, id);
+      for (BufferId b : call_of(s)->writes) note(b, id);
+    }
+  }
+  const std::set<BufferId> escapes = escaping(program_);
+  for (uint32_t b = 0; b < users_.size(); ++b)
+    if (program_.buffers[BufferId(b)].kind != Buffer::Kind::Temp || escapes.contains(BufferId(b)))
+      users_[b].clear();
+}
+
+bool Fuser::is_within(BufferId buffer, uint32_t a, uint32_t b) const {
+  const std::vector<uint32_t>& users = users_[buffer.index];
+  return !users.empty() &&
+         std::ranges::all_of(users, [&](uint32_t u) { return find(u) == a || find(u) == b; });
+}
 
 void Fuser::add_predecessor(uint32_t id, uint32_t pred) {
   pred = find(pred);
@@ -281,7 +313,10 @@ bool Fuser::try_merge(uint32_t a, uint32_t b, bool siblings) {
     }
   }
   if (count > tuning::fuse_largest_kernel) return refuse("the kernel would be too large");
-  if (touched.size() > tuning::fuse_most_buffers)
+  if (touched.size() > tuning::fuse_most_buffers &&
+      std::cmp_greater(
+          std::ranges::count_if(touched, [&](BufferId t) { return !is_within(t, a, b); }),
+          tuning::fuse_most_buffers))
     return refuse("the kernel would have too many buffers");
   Group ga = of_a, gb = of_b;
   align_groups(program_, ga, gb);

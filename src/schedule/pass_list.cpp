@@ -23,7 +23,8 @@ constexpr Pass kProgramPasses[] = {
     {"make_units", make_units, "from here on memory is flat", true},
     {"split_reductions", split_reductions,
      "what is folded is known, and either part may still join others"},
-    {"fuse_nests", fuse_nests, "last: groups are final"},
+    {"fuse_nests", fuse_nests, "groups are final but for where they write"},
+    {"place_pieces", place_pieces, "last: which kernel makes all pieces of a call is known"},
 };
 
 constexpr Pass kStepPasses[] = {

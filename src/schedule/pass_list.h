@@ -93,6 +93,11 @@ void split_reductions(Draft& d);
 // merged groups get common names among the program's variables.
 void fuse_nests(Draft& d);
 
+// Pieces that an extern call of aten.cat or aten.stack lays side by side (a loop reads few of them,
+// see ops/indexing.cpp), where one group writes all of them and nobody else reads one: the group
+// writes them where they end up. The memory of the result becomes ours, and the call is gone.
+void place_pieces(Draft& d);
+
 // Writes mutated inputs where they lie, instead of into a temporary that is copied at the commit
 // point. Fills Schedule::in_place; steps may be reordered and kernels divided.
 //

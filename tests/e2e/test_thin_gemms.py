@@ -53,6 +53,61 @@ def test_batches_of_vectors(dtype, many, inner):
         torch.testing.assert_close(f(a, c), a @ c, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8]
+)
+@pytest.mark.parametrize("inner", [1, 2, 3, 8])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 3), (70, 1), (1, 33), (40, 64), (0, 5)])
+def test_few_products(dtype, inner, rows, columns):
+    """Alone and in batches, with a bias, in every layout."""
+    torch.manual_seed(0)
+    draw = lambda *sizes: (torch.randn(sizes) * 9).to(dtype)  # noqa: E731
+    a, b, bias = draw(rows, inner), draw(inner, columns), draw(columns)
+    functions = [torch.mm]
+    if dtype.is_floating_point:
+        functions += [lambda a, b: F.linear(a, b.t(), bias).relu(), lambda a, b: a.t().mT @ b + 1]
+    for f in functions:
+        for x, y in ((a, b), (a.t().contiguous().t(), b.t().contiguous().t()), (a[:, :], b)):
+            compare_exactly(f, x, y)
+    for x, y in (
+        (draw(5, rows, inner), draw(5, inner, columns)),
+        (draw(5, inner, rows).mT, draw(5, columns, inner).mT),
+        (draw(1, rows, inner).expand(5, -1, -1), draw(5, inner, columns + 3)[..., 2:-1]),
+    ):
+        compare_exactly(torch.bmm, x, y)
+
+
+def compare_exactly(f, a, b):
+    oxyfuel.reset()
+    result, expected = oxyfuel.compile(f, options=STRICT)(a, b), f(a, b)
+    exact = f(a.double(), b.double()) if f in (torch.mm, torch.bmm) else None
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert result.stride() == expected.stride()
+    if not result.dtype.is_floating_point:
+        assert torch.equal(result, expected)
+    elif exact is not None:  # as near as eager's is
+        error = torch.finfo(result.dtype).eps * (a.double().abs() @ b.double().abs())
+        assert ((result.double() - exact).abs() <= 4 * error).all()
+    else:
+        tolerance = {torch.bfloat16: 4e-2, torch.float16: 4e-3}.get(result.dtype, 1e-4)
+        torch.testing.assert_close(result, expected, rtol=tolerance, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("n", [9, 12, 16, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_batches_of_small_gemms(n, dtype):
+    torch.manual_seed(0)
+    a, b = torch.randn(30, n, n).to(dtype), torch.randn(30, n, 7).to(dtype)
+    compare_exactly(torch.bmm, a, b)
+    compare_exactly(torch.bmm, a.mT, b)
+    grads = []
+    for f in (torch.bmm, oxyfuel.compile(torch.bmm, options=STRICT)):
+        x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
+        f(x, y).square().sum().backward()
+        grads.append((x.grad, y.grad))
+    torch.testing.assert_close(*grads, rtol=2e-2, atol=1e-1 if dtype == torch.bfloat16 else 1e-3)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [1, 5, 8])
 @pytest.mark.parametrize("inner, columns", [(7, 21), (40, 17), (1376, 520), (40000, 36)])
