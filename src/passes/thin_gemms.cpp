@@ -53,9 +53,18 @@ ValueId sum_of_products(ops::Rewriter& r, ValueId x, ValueId w) {
   return out;
 }
 
+// Rows of a matrix that many rows are multiplied with are read as vectors.
+ValueId in_rows(ops::Rewriter& r, ValueId v, Expr times) {
+  const ir::TensorType& t = r.type(v);
+  const bool rows = t.strides.back() == 1 || t.sizes.back().is_const(1);
+  const bool many = ops::has_hint(times) && sym::hint(times) >= tuning::inline_transposed;
+  return rows || !many ? v : r.row_major(v);
+}
+
 // Halves are rounded behind the bias.
 ValueId by_loops(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result, bool few) {
-  const ValueId a = r.widen(gemm.a), b = r.widen(gemm.b);
+  const Expr rows = *(r.type(gemm.a).sizes.end() - 2);
+  const ValueId a = r.widen(gemm.a), b = r.widen(few ? in_rows(r, gemm.b, rows) : gemm.b);
   const ValueId out = few ? sum_of_products(r, a, b) : rows_times_matrix(r, a, b);
   return r.cast(gemm.bias.valid() ? r.add(out, r.widen(gemm.bias)) : out, result);
 }

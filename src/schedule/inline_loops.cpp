@@ -21,8 +21,10 @@ struct Candidate {
   bool inlined = false;
   std::vector<uint32_t> roots;  // loops that it ends up in; itself, where it stays
   int repeats = 1;              // how often its value is computed in a root
+  int reads = 0;                // loads of it in all roots
   int extra = 0;                // cost that is computed in more than one place
   int64_t iterations = 0;       // of the largest root
+  bool along_rows = true;       // readers walk the last dimension of its value innermost
   bool hoistable = true;        // its value does not change along the innermost axes of the root
   size_t body = 0;              // instructions in the root, about
   int loads = 0;
@@ -46,6 +48,19 @@ IndexUse index_use_of(const Loop& consumer, const Inst& load) {
   a.hoistable = std::ranges::is_partitioned(
       consumer.axes, [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); });
   return a;
+}
+
+// Whether what lies side by side in the result is apart in what the loop reads: more than two
+// elements, which vectors take apart at no cost.
+bool transposes(const Program& p, const Loop& l, const Inst& store) {
+  const Expr row = store.index.empty() ? Expr(0) : store.index.back();
+  const size_t at = place_of(l.axes, row);
+  return at < l.axes.size() && count_of(l.axes[at].size) > tuning::short_axis &&
+         std::ranges::any_of(l.body, [&](const Inst& i) {
+    if (i.op != LoopOp::Load) return false;
+    const auto step = coefficient(flat_offset(p.buffers[i.buffer], i.index), row);
+    return step && !step->is_const(0) && !step->is_const(1) && !step->is_const(2);
+  });
 }
 
 // Whether a loop loads about as many elements there as it has iterations.
@@ -127,10 +142,13 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
       if (i.buffer != buffer) return false;  // through a view's own index space
       IndexUse a = index_use_of(*loop(r), i);
       plain &= a.plain && reader.repeats == 1;
+      c.along_rows &= reader.along_rows && !i.index.empty() && !loop(r)->axes.empty() &&
+                      i.index.back() == loop(r)->axes.back().var;
       c.hoistable &= a.hoistable && (!reader.inlined || reader.hoistable);
       repeats += reader.repeats;
     }
   }
+  c.reads = repeats;
   c.repeats = plain ? 1 : std::max(repeats, 1);
   c.body += loop(s)->body.size() * c.repeats;
   return !c.roots.empty();
@@ -143,6 +161,10 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   bool broadcast = c.iterations > own * 3 / 2;
   int bearable = c.iterations <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
+  // Laid out once, rows are read as vectors each time.
+  if (c.along_rows && c.reads * (c.iterations / tuning::inline_transposed) >= own &&
+      transposes(program_, *loop(s), store_of(*loop(s))))
+    return false;
   // What is computed beyond once an element: windows overlap, and there may be fewer of them than
   // elements.
   const int64_t again = c.repeats * std::min(c.iterations, own) - own;
