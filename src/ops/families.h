@@ -22,6 +22,7 @@ FamilyRows contraction_ops();
 FamilyRows contraction_gradient_ops();
 FamilyRows ordering_ops();
 FamilyRows linear_algebra_ops();
+FamilyRows distance_ops();
 FamilyRows special_ops();
 FamilyRows approximation_ops();
 FamilyRows loss_ops();

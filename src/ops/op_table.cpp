@@ -36,6 +36,7 @@ struct Table {
                               contraction_gradient_ops(),
                               ordering_ops(),
                               linear_algebra_ops(),
+                              distance_ops(),
                               special_ops(),
                               approximation_ops(),
                               loss_ops(),

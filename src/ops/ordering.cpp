@@ -1,5 +1,7 @@
-// Sorting, and places in what is sorted. Of few elements both are counts: how many stand in front.
+// Sorting, places in what is sorted, and histograms. Of few elements both are counts: how many stand in front.
 // No branch is mispredicted, and vectors count for many at once.
+#include <cmath>
+
 #include "ops/families.h"
 #include "ops/rewriter.h"
 
@@ -130,6 +132,31 @@ bool decompose_searchsorted(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   const auto side = a.string(4, right.value_or(false) ? "right" : "left");
   if (!right || !side || !n.arg(5).is_none()) return false;
   return count_places(r, n, n.arg(0).value(), n.arg(1).value(), *side == "right", out);
+}
+
+// Elements between ends that are given, the upper one in the last bin.
+bool decompose_histc(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = r.type(n.arg(0).value());
+  const auto bins = a.integer(1, 100);
+  const auto low = a.number(2, 0), high = a.number(3, 0);
+  if (!bins || *bins < 1 || !low || !high || !(*low < *high) || !std::isfinite(*high - *low) ||
+      (t.dtype != DType::F32 && t.dtype != DType::F64))
+    return false;
+  const ValueId x = r.view(r.row_major(n.arg(0).value()), {t.numel()});
+  const auto call = [&](std::string_view op, ValueId v, ir::Arg by) {
+    return r.call(op, {v, std::move(by)});
+  };
+  const ValueId inside = r.call("aten.bitwise_and.Tensor", {call("aten.ge.Scalar", x, *low),
+                                                            call("aten.le.Scalar", x, *high)});
+  // The ends have the dtype of the elements.
+  const double begin = round_to(*low, t.dtype), length = round_to(*high, t.dtype) - begin;
+  const ValueId scaled = call("aten.mul.Scalar", r.add(x, -begin), static_cast<double>(*bins));
+  const ValueId place = r.call("aten.where.self", {inside, r.div(scaled, round_to(length, t.dtype)),
+                                                   r.full({}, 0.0, t.dtype, t.device)});
+  const ValueId bin = call("aten.clamp_max.default", r.cast(place, DType::I64), *bins - 1);
+  const ValueId none = r.full({Expr(*bins)}, 0.0, t.dtype, t.device);
+  return give(out, r.call("aten.scatter_add.default", {none, 0, bin, r.cast(inside, t.dtype)}));
 }
 
 constexpr OpInfo kOrderingOps[] = {

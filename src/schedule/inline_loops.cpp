@@ -57,10 +57,10 @@ bool transposes(const Program& p, const Loop& l, const Inst& store) {
   const size_t at = place_of(l.axes, row);
   return at < l.axes.size() && count_of(l.axes[at].size) > tuning::short_axis &&
          std::ranges::any_of(l.body, [&](const Inst& i) {
-    if (i.op != LoopOp::Load) return false;
-    const auto step = coefficient(flat_offset(p.buffers[i.buffer], i.index), row);
-    return step && !step->is_const(0) && !step->is_const(1) && !step->is_const(2);
-  });
+           if (i.op != LoopOp::Load) return false;
+           const auto step = coefficient(flat_offset(p.buffers[i.buffer], i.index), row);
+           return step && !step->is_const(0) && !step->is_const(1) && !step->is_const(2);
+         });
 }
 
 // Whether a loop loads about as many elements there as it has iterations.

@@ -130,3 +130,23 @@ def test_sizes_that_vary():
     for rows, columns, count in ((3, 4, 5), (7, 12, 3), (2, 40, 90), (5, 16, 64)):
         x, b = torch.randn(rows, columns), torch.randn(count).sort()[0]
         torch.testing.assert_close(compiled(x, b), f(x, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "bins, low, high", [(1, -1, 1), (10, -2.5, 0.3), (64, -3, 3), (7, 0, 1e-3)]
+)
+def test_histograms(dtype, bins, low, high):
+    x = torch.randn(40, 30, dtype=dtype)
+    x[0, :9] = torch.tensor([math.nan, math.inf, -math.inf, low, high, 0.0, -0.0, 1e30, -1e-30])
+    f = lambda x: torch.histc(x, bins, low, high)  # noqa: E731
+    for v in (x, x.t(), x[:, ::3], x[:0], torch.linspace(low, high, 1000, dtype=dtype)):
+        check(f, v)
+
+
+def test_histograms_of_other_ends():
+    """Those of the data, and halves, are the library's."""
+    x = torch.randn(100)
+    check(lambda x: torch.histc(x, 8), x, kernels=False)
+    check(lambda x: torch.histc(x, 8, 1, 1), x, kernels=False)
+    check(lambda x: torch.histc(x, 8, -1, 1), x.half(), kernels=False)
