@@ -34,6 +34,7 @@ FamilyRows sampling_ops();
 
 // Rules of one family that rows of another name.
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
+bool decompose_kthvalue(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
 bool shape_diagonal_scatter(const Args& a, Types& out);
 bool shape_convolution(const Args& a, Types& out);
 Scalar tanh_of_softplus(Element& e, Scalar x);

@@ -1,5 +1,6 @@
-// Sorting, places in what is sorted, and histograms. Of few elements both are counts: how many stand in front.
-// No branch is mispredicted, and vectors count for many at once.
+// Sorting, selecting by rank, places in what is sorted, and histograms. Of few elements the first
+// three are counts: how many stand in front. No branch is mispredicted, and vectors count for many
+// at once.
 #include <cmath>
 
 #include "ops/families.h"
@@ -24,8 +25,9 @@ bool shape_sort(const Args& a, Types& out) {
 
 // Rows up to which eager's sort is stable without being asked: it inserts.
 constexpr int64_t kInserted = 16;
-// Elements up to which counting, of all pairs, beats sorting.
-constexpr int64_t kCounted = 32;
+// Elements up to which counting, of all pairs, beats sorting; where nobody asks for the places of
+// equal ones.
+constexpr int64_t kCounted = 32, kCountedValues = 64;
 // Boundaries up to which comparing with all of them beats halving.
 constexpr int64_t kCompared = 64;
 
@@ -61,33 +63,77 @@ ValueId in_front(Rewriter& r, ValueId b, ValueId a, ValueId later, bool descendi
   return call("aten.bitwise_or.Tensor", less, before);
 }
 
+// Of each element of a row: how many stand in front.
+ValueId places(Rewriter& r, ValueId self, int64_t dim, bool descending) {
+  const TensorType t = r.type(self);
+  const int64_t count = t.sizes[static_cast<size_t>(dim)].value();
+  const ValueId at = r.call("aten.unsqueeze.default", {self, dim + 1});
+  const ValueId other = r.call("aten.unsqueeze.default", {self, dim});
+  const ValueId later = r.call("aten.lt.Tensor", {counted(r, count, dim + 1, t.dim() + 1, t.device),
+                                                  counted(r, count, dim, t.dim() + 1, t.device)});
+  return r.sum(in_front(r, other, at, later, descending), {dim + 1}, false);
+}
+
+// The length of a dimension of numbers, where it is at least 2 and few; 0 else.
+int64_t few_along(const TensorType& t, std::optional<int64_t> dim, int64_t most) {
+  if (!dim || !is_ordered(t)) return 0;
+  const Expr size = t.sizes[static_cast<size_t>(*dim)];
+  return size.is_const() && size.value() >= 2 && size.value() <= most ? size.value() : 0;
+}
+
+// Places are given where equal ones have eager's.
 template <size_t Dim>
 bool decompose_sort(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
-  const TensorType t = r.type(n.arg(0).value());
-  const auto along = a.integer(Dim, -1);
+  const ValueId self = n.arg(0).value();
+  const TensorType t = r.type(self);
   const auto descending = a.boolean(Dim + 1, false);
   const auto stable = Dim == 2 ? a.boolean(1, false) : false;
-  const auto dim = along && t.dim() > 0 ? wrap_dim(*along, t.dim()) : std::nullopt;
-  if (!dim || !descending || !stable || !is_ordered(t)) return false;
-  const auto d = static_cast<int64_t>(*dim);
-  const Expr size = t.sizes[*dim];
-  if (!size.is_const() || size.value() < 2 || size.value() > (*stable ? kCounted : kInserted))
-    return false;
-  const int64_t count = size.value();
-  const ValueId self = n.arg(0).value();
-  const ValueId at = r.call("aten.unsqueeze.default", {self, d + 1});
-  const ValueId other = r.call("aten.unsqueeze.default", {self, d});
-  const ValueId later = r.call("aten.lt.Tensor", {counted(r, count, d + 1, t.dim() + 1, t.device),
-                                                  counted(r, count, d, t.dim() + 1, t.device)});
-  const ValueId place = r.sum(in_front(r, other, at, later, *descending), {d + 1}, false);
+  const auto dim = t.dim() > 0 ? a.dim(Dim, t.dim(), -1) : std::nullopt;
+  const int64_t count = few_along(t, dim, kCountedValues);
+  if (count == 0 || !descending || !stable) return false;
+  const ValueId place = places(r, self, *dim, *descending);
   const auto placed = [&](ValueId v) {
     const ValueId begin = r.full(t.sizes, 0, r.type(v).dtype, t.device);
-    return r.call("aten.scatter.src", {begin, d, place, v});
+    return r.call("aten.scatter.src", {begin, *dim, place, v});
   };
+  out.push_back(placed(self));
+  if (count > (*stable ? kCounted : kInserted)) return give(out, ValueId());
   const ValueId index =
-      r.call("aten.expand.default", {counted(r, count, d, t.dim(), t.device), list_of(t.sizes)});
-  return give(out, placed(self)) && give(out, placed(index));
+      r.call("aten.expand.default", {counted(r, count, *dim, t.dim(), t.device), list_of(t.sizes)});
+  return give(out, placed(index));
+}
+
+// The value of a rank in each row; where it stands is left open.
+bool select_rank(Rewriter& r, const ir::Node& n, int64_t dim, int64_t rank, bool keepdim,
+                 std::vector<ValueId>& out) {
+  const ValueId self = n.arg(0).value();
+  const TensorType t = r.type(self);
+  const ValueId chosen = r.call("aten.eq.Scalar", {places(r, self, dim, false), rank});
+  // The largest of one number and infinities: its zero has a sign.
+  const bool floating = ir::is_floating(t.dtype);
+  const ir::Arg rest = floating ? ir::Arg(-HUGE_VAL) : ir::Arg(0);
+  const ValueId v = r.call("aten.where.self", {chosen, self, r.full({}, rest, t.dtype, t.device)});
+  out.push_back(floating ? r.amax(v, {dim}, keepdim) : r.cast(r.sum(v, {dim}, keepdim), t.dtype));
+  return give(out, ValueId());
+}
+
+// NaN is the largest: where there is one, it is the median.
+bool decompose_median(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const ValueId self = n.arg(0).value();
+  const TensorType t = r.type(self);
+  const auto dim = t.dim() > 0 ? a.dim(1, t.dim()) : std::nullopt;
+  const auto keepdim = a.boolean(2, false);
+  const int64_t count = few_along(t, dim, kCounted);
+  if (count == 0 || !keepdim || !select_rank(r, n, *dim, (count - 1) / 2, *keepdim, out))
+    return false;
+  if (!ir::is_floating(t.dtype)) return true;
+  const ValueId nan =
+      r.call("aten.any.dim", {r.call("aten.ne.Tensor", {self, self}), *dim, *keepdim});
+  const ValueId number = r.full({}, std::nan(""), t.dtype, t.device);
+  out[0] = r.call("aten.where.self", {nan, number, out[0]});
+  return true;
 }
 
 // Row-major, with the sizes of what is looked for.
@@ -164,6 +210,16 @@ constexpr OpInfo kOrderingOps[] = {
 };
 
 }  // namespace
+
+bool decompose_kthvalue(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const Args a(r.graph(), n);
+  const TensorType t = r.type(n.arg(0).value());
+  const auto k = a.integer(1);
+  const auto dim = t.dim() > 0 ? a.dim(2, t.dim(), -1) : std::nullopt;
+  const auto keepdim = a.boolean(3, false);
+  const int64_t count = few_along(t, dim, kCounted);
+  return k && keepdim && *k >= 1 && *k <= count && select_rank(r, n, *dim, *k - 1, *keepdim, out);
+}
 
 std::span<const OpInfo> ordering_ops() { return kOrderingOps; }
 
