@@ -63,11 +63,11 @@ Options parse_options(int argc, char** argv) {
 void list_passes() {
   std::cout << "passes:\n";
   for (const Pass& p : oxy::passes::all_passes()) {
-    std::cout << "  " << p.name << std::string(16 - p.name.size(), ' ') << p.comment << '\n';
+    std::cout << "  " << p.name << std::string(20 - p.name.size(), ' ') << p.comment << '\n';
   }
   std::cout << "standard order:\n";
   for (const Pass& p : oxy::passes::standard_passes()) {
-    std::cout << "  " << p.name << std::string(16 - p.name.size(), ' ') << p.comment << '\n';
+    std::cout << "  " << p.name << std::string(20 - p.name.size(), ' ') << p.comment << '\n';
   }
 }
 

@@ -557,10 +557,15 @@ Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Pro
   return who == Provider::Own || who == Provider::Loops ? who : Provider::Aten;
 }
 
-bool wants_channels_last(const ir::Graph& g, const ir::Node& n) {
+bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers& available) {
   const auto node = contraction_of(g, n);
   if (!node || node->what.kind != Kind::Convolution) return false;
   ContractionTypes types = node->types(g, n);
+  // The library's, of one vector of channels: of single pixels it takes rows.
+  const std::vector<Expr>& weight = types.b->sizes;
+  const bool narrow = sym::range_of(weight[0]).hi <= available.lanes;
+  const bool pixels = weight[2].is_const(1) && weight[3].is_const(1);
+  if (narrow && pixels && types.a->is_row_major()) return false;
   TensorType a = *types.a, c = *types.c;
   a.strides = channels_last_strides(a.sizes), c.strides = channels_last_strides(c.sizes);
   types.a = &a, types.c = &c;

@@ -85,7 +85,7 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
 // time than a b: our kernel of few rows, loops, or Aten: nobody.
 Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
-bool wants_channels_last(const ir::Graph& g, const ir::Node& n);
+bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers& available);
 
 // Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing
 // here are 1.

@@ -16,14 +16,15 @@ constexpr int8_t kContiguous = 0, kChannelsLast = 2;  // c10::MemoryFormat
 
 class LayoutChooser {
  public:
-  explicit LayoutChooser(ir::Graph& g) : graph_(g) {}
+  LayoutChooser(ir::Graph& g, const Machine& machine)
+      : graph_(g), providers_(ops::providers_on(machine, "auto")) {}
 
   bool run() {
     const std::vector<ir::NodeId> order = graph_.order();
     for (ir::NodeId id : order) {
       ir::Node& n = graph_.node(id);
       if (n.dead) continue;
-      if (ops::wants_channels_last(graph_, n))
+      if (ops::wants_channels_last(graph_, n, providers_))
         convert(n);
       else if (reads_changed(n))
         propagate(n);
@@ -131,6 +132,7 @@ class LayoutChooser {
   }
 
   ir::Graph& graph_;
+  const ops::Providers providers_;
   std::unordered_map<ir::ValueId, ir::TensorType> old_type_;
   std::unordered_map<ir::ValueId, ir::ValueId> channels_last_, restored_, results_;
 };
@@ -144,6 +146,8 @@ bool all_nameable(const ir::Graph& g) {
 
 }  // namespace
 
-bool choose_layouts(ir::Graph& g) { return all_nameable(g) && LayoutChooser(g).run(); }
+bool choose_layouts(ir::Graph& g, const Machine& machine) {
+  return all_nameable(g) && LayoutChooser(g, machine).run();
+}
 
 }  // namespace oxy::passes

@@ -19,7 +19,7 @@ bool plain(ir::Graph& g, const Machine&) {
 constexpr Pass kAll[] = {
     {"accumulate_rows", plain<accumulate_rows>, "gradients of tied embeddings in one tensor"},
     {"canonicalize", plain<canonicalize>, "one way to write each thing"},
-    {"choose_layouts", plain<choose_layouts>, "channels-last activations for convolutions"},
+    {"choose_layouts", choose_layouts, "channels-last activations for convolutions"},
     {"copy_operands", copy_operands, "gemms read rows that are contiguous"},
     {"cse", plain<cse>, "equal calls become one"},
     {"dce", plain<dce>, "calls that nothing reads go"},
@@ -31,8 +31,8 @@ constexpr Pass kAll[] = {
     {"remove_noops", plain<remove_noops>, "calls whose result is their operand go"},
     {"simplify_views", plain<simplify_views>, "chains of views become one view"},
     {"split_complex", plain<split_complex>, "complex numbers as pairs of reals"},
-    {"thin_gemms", thin_gemms,
-     "gemms of few rows or few products as loops, of few columns transposed"},
+    {"thin_convolutions", thin_convolutions, "convolutions of few products as loops"},
+    {"thin_gemms", thin_gemms, "gemms of few rows or products as loops, of few columns transposed"},
     {"widen_convolutions", widen_convolutions, "half precision in f32 where it has no kernels"},
 };
 static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
@@ -46,11 +46,12 @@ constexpr Pass kStandard[] = {
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
     {"split_complex", plain<split_complex>, "before reals are taken apart"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
+    {"thin_convolutions", thin_convolutions, "before layouts are chosen"},
     {"thin_gemms", thin_gemms, "once layers are gemms, while their views are plain"},
     {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},
     {"fold_constants", plain<fold_constants>, "masks and scalars"},
     {"simplify_views", plain<simplify_views>, "what heads and decompositions piled up"},
-    {"choose_layouts", plain<choose_layouts>, "while it shows what is element-wise"},
+    {"choose_layouts", choose_layouts, "while it shows what is element-wise"},
     {"copy_operands", copy_operands, "while copies can still become one"},
     {"accumulate_rows", plain<accumulate_rows>, "once what is added is plain"},
     {"remove_noops", plain<remove_noops>, "what the last six laid bare"},

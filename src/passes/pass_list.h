@@ -60,8 +60,14 @@ bool split_complex(ir::Graph& g);
 // layout if it writes a tensor of its own by a loop; otherwise the call stays whole.
 bool decompose(ir::Graph& g);
 
-// Outer products, and gemms of one row or column with a small matrix, as loops, which fuse with
-// what stands around them, and those with few columns as the transposed gemm. Which ones:
+// Convolutions that sum few products (of each channel by itself, or single pixels of few channels)
+// as shifted multiplications and sums, which fuse with what stands around them. f32 and f64, of
+// rows; not in a graph whose convolutions want channels-last.
+// Stands behind widen_convolutions and in front of choose_layouts.
+bool thin_convolutions(ir::Graph& g, const Machine& machine);
+
+// Gemms that sum few products, or of one row or column with a small matrix, as loops, which fuse
+// with what stands around them, and those with few columns as the transposed gemm. Which ones:
 // ops/contraction.h.
 bool thin_gemms(ir::Graph& g, const Machine& machine);
 
@@ -92,7 +98,7 @@ bool simplify_views(ir::Graph& g);
 // layout gets its operand in the old one; so does everything that the caller sees. Stands behind
 // the decompositions, which show what is element-wise, and before the last clean-up, which removes
 // copies that turned out to be equal.
-bool choose_layouts(ir::Graph& g);
+bool choose_layouts(ir::Graph& g, const Machine& machine);
 
 // Copies operands of gemms that our kernels would take but for their layout: the first one where
 // its rows are not contiguous (the gradient of a linear layer's weight), the second where neither

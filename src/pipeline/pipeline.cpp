@@ -35,7 +35,8 @@ bool is_wanted(const passes::Pass& pass, const Context& c) {
   if (pass.name == "choose_layouts" || pass.name == "copy_operands" ||
       pass.name == "expand_attention")
     return c.providers.own;
-  if (pass.name == "thin_gemms") return c.providers.own || c.providers.onednn;
+  if (pass.name == "thin_gemms" || pass.name == "thin_convolutions")
+    return c.providers.own || c.providers.onednn;
   return true;
 }
 
