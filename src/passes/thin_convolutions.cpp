@@ -1,6 +1,6 @@
 // Writes a convolution that sums few products, of each channel by itself or of few channels and
-// single pixels, as shifted multiplications and sums: what takes time is to read and write, and what
-// stands around it fuses.
+// single pixels, as shifted multiplications and sums: what takes time is to read and write, and
+// what stands around it fuses.
 #include "passes/pass_list.h"
 
 #include <algorithm>

@@ -99,13 +99,40 @@ bool sums_few(const ir::Graph& g, const ops::ContractionNode& gemm) {
           is_at_most(b.sizes.back(), small));
 }
 
+// Products with a vector, and what is scaled or added to in another way than a bias is.
+std::optional<ValueId> with_scales(ops::Rewriter& r, const ir::Node& n) {
+  const bool vector = n.target == "aten.mv.default" || n.target == "aten.addmv.default";
+  const bool added = n.target != "aten.mv.default";
+  if (!vector && n.target != "aten.addmm.default" && n.target != "aten.baddbmm.default")
+    return std::nullopt;
+  const ops::Args args(r.graph(), n);
+  const ir::TensorType *a = args.tensor(added), *b = args.tensor(added + 1);
+  const auto beta = args.number(3, 1), alpha = args.number(4, 1);
+  if (!a || !b || a->dtype != b->dtype || a->dim() < 2 || !beta || !alpha ||
+      (added && (!args.tensor(0) || args.tensor(0)->dtype != a->dtype)))
+    return std::nullopt;
+  ops::ContractionNode gemm;
+  gemm.a = n.arg(added).value(), gemm.b = n.arg(added + 1).value();
+  if (vector) gemm.b = r.call("aten.unsqueeze.default", {gemm.b, 1});
+  if (!sums_few(r.graph(), gemm)) return std::nullopt;
+  const ir::DType result = a->dtype;
+  ValueId out = r.widen(by_loops(r, gemm, ops::opmath(result), true));
+  if (vector) out = r.call("aten.squeeze.dim", {out, 1});
+  if (*alpha != 1) out = r.call("aten.mul.Scalar", {out, n.arg(4)});
+  if (added && *beta != 0) {
+    const ValueId self = r.widen(n.arg(0).value());
+    out = r.add(out, *beta == 1 ? self : r.call("aten.mul.Scalar", {self, n.arg(3)}));
+  }
+  return r.cast(out, result);
+}
+
 }  // namespace
 
 bool thin_gemms(ir::Graph& g, const Machine& machine) {
   const ops::Providers providers = ops::providers_on(machine, "auto");
   return replace_calls(g, [&](ops::Rewriter& r, const ir::Node& n) -> std::optional<ValueId> {
     const auto gemm = ops::contraction_of(g, n);
-    if (!gemm) return std::nullopt;
+    if (!gemm) return with_scales(r, n);
     const bool few = sums_few(g, *gemm);
     if (few || is_batch_of_vectors(g, *gemm))
       return by_loops(r, *gemm, g.tensor_type(n.outputs[0]).dtype, few);

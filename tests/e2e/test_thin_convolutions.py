@@ -41,8 +41,8 @@ def test_each_channel_by_itself(dims, dtype):
         if dilation == 2 and max(k) > 4:
             continue
         w, b = torch.randn(6, 1, *k).to(dtype), torch.randn(6).to(dtype)
-        f = lambda x, w, b: CONVOLUTIONS[dims](x, w, b, stride, padding, dilation, 6)  # noqa: B023, E731
-        check(f, x, w, b)
+        options = (stride, padding, dilation, 6)
+        check(lambda x, w, b: CONVOLUTIONS[dims](x, w, b, *options), x, w, b)  # noqa: B023
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])

@@ -77,6 +77,37 @@ def test_few_products(dtype, inner, rows, columns):
         compare_exactly(torch.bmm, x, y)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("inner", [1, 3, 8, 9])
+def test_few_products_with_scales(dtype, inner):
+    torch.manual_seed(0)
+    draw = lambda *sizes: (torch.randn(sizes) * 9).to(dtype)  # noqa: E731
+    a, b, c, v = draw(20, inner), draw(inner, 7), draw(20, 7), draw(inner)
+    scales = ({}, {"alpha": 3}, {"beta": 2}, {"beta": 0}, {"alpha": -1, "beta": 2})
+    for kw in scales:
+        for self in (c, c[:1], c[:, :1], c[0]):
+            f = lambda s, a, b: torch.addmm(s, a, b, **kw)  # noqa: B023, E731
+            compare_closely(f, self, a, b)
+        f = lambda s, a, v: torch.addmv(s, a, v, **kw)  # noqa: B023, E731
+        compare_closely(f, draw(20), a, v)
+        f = lambda s, a, b: torch.baddbmm(s, a, b, **kw)  # noqa: B023, E731
+        compare_closely(f, draw(4, 5, 6), draw(4, 5, inner), draw(4, inner, 6))
+        compare_closely(f, draw(1, 6), draw(4, 5, inner), draw(4, 6, inner).mT)
+    compare_closely(lambda a, v: a @ v, a, v)
+    compare_closely(lambda a, v: a.t().contiguous().t().mv(v) + 1, a, v)
+    if dtype.is_floating_point:
+        nan = torch.full_like(c, float("nan"))
+        compare_closely(lambda s, a, b: torch.addmm(s, a, b, beta=0), nan, a, b)
+
+
+def compare_closely(f, *tensors):
+    oxyfuel.reset()
+    result, expected = oxyfuel.compile(f, options=STRICT)(*tensors), f(*tensors)
+    assert result.stride() == expected.stride()
+    tolerance = {torch.bfloat16: 4e-2, torch.int32: 0}.get(result.dtype, 1e-4)
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=30 * tolerance)
+
+
 def compare_exactly(f, a, b):
     oxyfuel.reset()
     result, expected = oxyfuel.compile(f, options=STRICT)(a, b), f(a, b)
