@@ -720,6 +720,21 @@ void rrelu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
   if (!in_rows) stack->back() = out.clone(at::MemoryFormat::Contiguous);
 }
 
+// torch adds a bias to a product in place, but where a mode listens.
+void linear(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const std::vector<c10::IValue> args(stack->end() - 3, stack->end());
+  hear_op(op, keys, stack);
+  if (!is_at_recording() || at::autocast::is_autocast_enabled(at::kCPU) || args[2].isNone()) return;
+  const at::Tensor input = args[0].toTensor(), weight = args[1].toTensor();
+  c10::SymDimVector sizes(input.sym_sizes().slice(0, input.dim() - 1));
+  if (weight.dim() == 2) sizes.push_back(weight.sym_size(0));
+  const at::Tensor& out = stack->back().toTensor();
+  if (out.scalar_type() == input.scalar_type() && out.sym_sizes() == sizes) return;
+  if (!c10::canCast(out.scalar_type(), input.scalar_type()))
+    recording().give_up("a bias that the product does not hold");
+  stack->back() = at::linear(input, weight).add_(args[2].toTensor());
+}
+
 // At the first recording: until then other libraries find the key as torch has it.
 void register_kernels() {
   using torch::Library;
@@ -745,6 +760,7 @@ void register_kernels() {
                                          c10::SymIntArrayRef>)));
     for (const char* name : {"index_put", "index_put_"})
       library->impl(name, torch::CppFunction::makeFromBoxedFunction<&put_by_index>());
+    library->impl("linear", torch::CppFunction::makeFromBoxedFunction<&linear>());
     library->impl("rrelu_with_noise", torch::CppFunction::makeFromBoxedFunction<&rrelu>());
     register_symbolic_composites(*library, kBelow);
     return library;

@@ -60,6 +60,52 @@ def test_two_operands(name, dtype):
         check(getattr(torch, name), x, y[0], tolerance=1e-6)
 
 
+# torch multiplies these in one way and another, and adds the bias in place behind one of them.
+def linear_inputs(dtype):
+    yield numbers(4, dtype=dtype)
+    yield numbers(3, 4, dtype=dtype)
+    yield numbers(3, 5, 4, dtype=dtype)
+    yield numbers(5, 3, 4, dtype=dtype).transpose(0, 1)
+
+
+@pytest.mark.parametrize("bias", [*FLOATS, torch.int32, torch.complex64])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_bias_of_another_dtype(dtype, bias):
+    torch.manual_seed(0)
+    w = numbers(2, 4, dtype=dtype)
+    for x in linear_inputs(dtype):
+        check(F.linear, x, w, numbers(2, dtype=bias), tolerance=1e-6)
+        check(F.linear, x, w[0], numbers(dtype=bias), tolerance=1e-6)
+
+
+def test_a_bias_that_broadcasts():
+    torch.manual_seed(0)
+    w = numbers(2, 4, dtype=torch.float32)
+    for x in linear_inputs(torch.float32):
+        for shape in (1,), (1, 2), (3, 1), (7, 1, 2):
+            check(F.linear, x, w, numbers(*shape, dtype=torch.float32), tolerance=1e-6)
+            check(F.linear, x, w[:1], numbers(*shape, dtype=torch.float32), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("bias", FLOATS)
+def test_the_gradient_of_a_bias_of_another_dtype(bias):
+    torch.manual_seed(0)
+    x, w = (
+        numbers(3, 5, 4, dtype=torch.bfloat16).transpose(0, 1),
+        numbers(2, 4, dtype=torch.bfloat16),
+    )
+
+    def gradient(f):
+        b = numbers(2, dtype=bias).requires_grad_()
+        return torch.autograd.grad(f(x, w, b).sin().sum(), b)[0]
+
+    torch.manual_seed(1)
+    expected = gradient(F.linear)
+    torch.manual_seed(1)
+    found = gradient(oxyfuel.compile(F.linear, options={"strict": True}))
+    assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_soft_margin_loss(dtype, reduction):
