@@ -151,22 +151,42 @@ Hyperbolic hyperbolic(Reals& r, const Arg& x, DType dtype) {
           r.where(far, std::exp(kFarStep), 1.0)};
 }
 
+// Sines and cosines of what is no finite number are none: their products with 0 and infinity, which
+// C's csin and ccos have, are told apart by these.
+struct Ends {
+  Arg angle, none, endless;  // x is no finite number; y is 0, infinite
+};
+
+Ends ends_of(Reals& r, const Parts& a) {
+  const double inf = std::numeric_limits<double>::infinity();
+  return {r.binary("aten.ne.Tensor", r.sub(a.re, a.re), 0.0), r.binary("aten.eq.Tensor", a.im, 0.0),
+          r.binary("aten.eq.Tensor", r.unary("aten.abs.default", a.im), inf)};
+}
+
 // sin(x + iy) = sin x cosh y + i cos x sinh y
 Parts sine(Reals& r, const Parts& a, DType dtype) {
   const Hyperbolic h = hyperbolic(r, a.im, dtype);
+  const Ends ends = ends_of(r, a);
   const Arg re = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.cosh), h.scale);
   const Arg im = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.sinh), h.scale);
-  return {r.where(r.binary("aten.eq.Tensor", a.re, 0.0), a.re, re), im};
+  const Arg size = r.unary("aten.abs.default", a.im);
+  const Arg at_end = r.where(ends.none, a.im, r.where(ends.endless, size, im));
+  return {r.where(r.binary("aten.eq.Tensor", a.re, 0.0), a.re, re),
+          r.where(ends.angle, at_end, im)};
 }
 
 // cos(x + iy) = cos x cosh y - i sin x sinh y
 Parts cosine(Reals& r, const Parts& a, DType dtype) {
   const Hyperbolic h = hyperbolic(r, a.im, dtype);
+  const Ends ends = ends_of(r, a);
   const Arg re = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.cosh), h.scale);
   const Arg im = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.sinh), h.scale);
   const Arg zero = r.mul(a.re, r.binary("aten.copysign.Tensor", 1.0, a.im));
   const Arg real = r.binary("aten.eq.Tensor", a.re, 0.0);
-  return {re, r.unary("aten.neg.default", r.where(real, zero, im))};
+  const Arg size = r.where(ends.endless, r.unary("aten.abs.default", a.im), re);
+  const Arg minus = r.unary("aten.neg.default", r.where(real, zero, im));
+  return {r.where(ends.angle, size, re),
+          r.where(ends.angle, r.where(ends.none, 0.0, minus), minus)};
 }
 
 class Splitter {
