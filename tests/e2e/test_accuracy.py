@@ -114,3 +114,15 @@ def test_fmod_is_exact(dtype):
         for a, b, r in list(zip(x.tolist(), y.tolist(), got.tolist(), strict=True))[:3000]:
             if math.isfinite(a) and math.isfinite(b) and b and abs(a) < 2.0**50 * abs(b):
                 assert r == math.fmod(a, b), (a, b, r)
+
+
+def test_cosine_of_zero_and_largest_one():
+    for count in (1, 40):
+        x = torch.zeros(count)
+        assert torch.equal(compiled(torch.cos)(x), torch.ones(count))
+        assert torch.equal(compiled(torch.cos)(-x), torch.ones(count))
+    x = torch.cat(
+        [torch.linspace(-0.01, 0.01, 50001), 3.14159265 + torch.linspace(-0.01, 0.01, 50001)]
+    )
+    for f in (torch.cos, lambda x: torch.sin(x + math.pi / 2)):
+        assert compiled(f)(x).abs().max() == 1

@@ -301,15 +301,15 @@ constexpr Piece kMathPieces[] = {
     {"f32_of_i32", "f32", 2, 0,
      "OXY_INLINE $f32 @@($i32 x) { return __builtin_convertvector(x, $f32); }\n"},
 
-    // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial. `turn` is n's
-    // parity in bit 31.
+    // sin of r + n pi, |r| <= pi / 2: the sign of n's parity, then an odd polynomial, which is 1
+    // at pi / 2 and nowhere more. `turn` is n's parity in bit 31.
     {"sin_reduced", "f32", 0, 0, R"(OXY_INLINE $T @@($T r, $u32 turn) {
   $T s = r * r;
   $T p = @splat(-2.38865994e-08f);
-  p = @fma(p, s, @splat(2.75252569e-06f));
-  p = @fma(p, s, @splat(-0.000198408656f));
-  p = @fma(p, s, @splat(0.00833333097f));
-  p = @fma(p, s, @splat(-0.166666672f));
+  p = @fma(p, s, @splat(2.7525202e-06f));
+  p = @fma(p, s, @splat(-0.00019840883f));
+  p = @fma(p, s, @splat(0.008333327f));
+  p = @fma(p, s, @splat(-0.16666666f));
   $T cube = s * r;
   $T y = @fma(p, cube, r);
   return __builtin_bit_cast($T, __builtin_bit_cast($u32, y) ^ turn);

@@ -30,8 +30,8 @@ struct Function {
 const Function<float> kOfF32[] = {
     {LoopOp::Exp, std::exp, 1.1},
     {LoopOp::Log, std::log, 1.0},
-    {LoopOp::Sin, std::sin, 2.0},
-    {LoopOp::Cos, std::cos, 2.0},
+    {LoopOp::Sin, std::sin, 1.7},
+    {LoopOp::Cos, std::cos, 1.9},
     {LoopOp::Tanh, std::tanh, 1.5},
     {LoopOp::Erf, std::erf, 1.1},
     {LoopOp::Erfc, std::erfc, 4.2},
