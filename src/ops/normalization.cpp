@@ -118,8 +118,12 @@ bool decompose_softmax(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out
   const ValueId shifted = r.sub(x, r.amax(x, dims, true));
   const ValueId exp = r.unary("aten.exp.default", shifted);
   const ValueId sum = r.sum(exp, dims, true);
-  const ValueId y = Log ? r.sub(shifted, r.unary("aten.log.default", sum)) : r.div(exp, sum);
-  return give(out, r.as(y, result));
+  if (!Log) return give(out, r.as(r.div(exp, sum), result));
+  // ATen's kernel of rows keeps sums and their logarithms in the rows' dtype.
+  const bool kept = *dim + 1 == result.dim();
+  const auto keep = [&](ValueId v) { return kept ? r.widen(r.cast(v, result.dtype)) : v; };
+  const ValueId log = keep(r.unary("aten.log.default", keep(sum)));
+  return give(out, r.as(r.sub(shifted, log), result));
 }
 
 // ---- layer norm ----
