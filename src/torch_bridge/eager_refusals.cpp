@@ -56,13 +56,121 @@ constexpr CheckedNumber kCheckedNumbers[] = {
     {"aten.arange.start_step", 2, To::Widened},
 };
 
-constexpr std::string_view kWithoutBool[] = {"aten.arange.default",    "aten.arange.start",
-                                             "aten.arange.start_step", "aten.clamp.default",
-                                             "aten.clamp_min.default", "aten.clamp_max.default",
-                                             "aten.cumsum.default",    "aten.cumprod.default"};
-
 constexpr std::string_view kOfFloats[] = {"aten.std.correction", "aten.std_mean.correction",
                                           "aten.var.correction", "aten.var_mean.correction"};
+
+// Kinds of dtypes, and the kernels that have none for them.
+enum DtypeKind : uint8_t {
+  kHalf = 1,
+  kBFloat16 = 2,
+  kBool = 4,
+  kByte = 8,
+  kIntegers = 16,  // but for bytes
+  kComplex = 32,
+  kUnsigned = 64,  // of more than a byte
+};
+constexpr uint8_t kHalves = kHalf | kBFloat16, kNoBytes = kBool | kIntegers | kUnsigned,
+                  kNoFloats = kNoBytes | kByte;
+
+struct Lacking {
+  std::string_view op;
+  uint8_t kinds;
+};
+constexpr Lacking kLackingOfFirst[] = {
+    // of the first tensor
+    {"aten._softmax.default", kNoFloats},
+    {"aten._log_softmax.default", kNoFloats},
+    {"aten._safe_softmax.default", kNoFloats},
+    {"aten._softmax_backward_data.default", kNoFloats},
+    {"aten._log_softmax_backward_data.default", kNoFloats},
+    {"aten.native_batch_norm.default", kNoFloats},
+    {"aten._native_batch_norm_legit.no_stats", kNoFloats},
+    {"aten._native_batch_norm_legit_functional.default", kNoFloats},
+    {"aten._native_batch_norm_legit_no_training.default", kNoFloats},
+    {"aten.elu.default", kNoFloats},
+    {"aten.celu.default", kNoFloats},
+    {"aten.mse_loss.default", kNoFloats},
+    {"aten.im2col.default", kIntegers | kUnsigned | kByte},
+    {"aten.col2im.default", kIntegers | kUnsigned | kByte},
+    {"aten.max.default", kComplex | kUnsigned},
+    {"aten.min.default", kComplex | kUnsigned},
+    {"aten.amax.default", kComplex | kUnsigned},
+    {"aten.amin.default", kComplex | kUnsigned},
+    {"aten.argmax.default", kBool | kComplex | kUnsigned},
+    {"aten.argmin.default", kBool | kComplex | kUnsigned},
+    {"aten.complex.default", kBFloat16},
+    {"aten.polar.default", kHalves},
+    {"aten.avg_pool3d.default", kHalves},
+    {"aten.avg_pool3d_backward.default", kHalves},
+    {"aten._cdist_forward.default", kHalves},
+    {"aten._pdist_forward.default", kHalves},
+    {"aten._fft_r2c.default", kHalves},
+    {"aten._upsample_bilinear2d_aa.default", kHalves | kNoBytes},
+    {"aten._upsample_bicubic2d_aa.default", kHalves | kNoBytes},
+    {"aten.upsample_nearest1d.default", kNoBytes},
+    {"aten.upsample_nearest2d.default", kNoBytes},
+    {"aten.upsample_nearest3d.default", kNoBytes},
+    {"aten._upsample_nearest_exact1d.default", kNoBytes},
+    {"aten._upsample_nearest_exact2d.default", kNoBytes},
+    {"aten._upsample_nearest_exact3d.default", kNoBytes},
+    {"aten.cholesky.default", kHalves | kNoFloats},
+    {"aten.cholesky_inverse.default", kHalves | kNoFloats},
+    {"aten._cholesky_solve_helper.default", kHalves | kNoFloats},
+    {"aten._linalg_det.default", kHalves | kNoFloats},
+    {"aten._linalg_slogdet.default", kHalves | kNoFloats},
+    {"aten._linalg_solve_ex.default", kHalves | kNoFloats},
+    {"aten.linalg_cholesky_ex.default", kHalves | kNoFloats},
+    {"aten.linalg_householder_product.default", kHalves | kNoFloats},
+    {"aten.linalg_ldl_factor_ex.default", kHalves | kNoFloats},
+    {"aten.linalg_ldl_solve.default", kHalves | kNoFloats},
+    {"aten.linalg_lu.default", kHalves | kNoFloats},
+    {"aten.linalg_lu_factor_ex.default", kHalves | kNoFloats},
+    {"aten.linalg_lu_solve.default", kHalves | kNoFloats},
+    {"aten.linalg_qr.default", kHalves | kNoFloats},
+    {"aten.linalg_solve_triangular.default", kHalves | kNoFloats},
+    {"aten.ormqr.default", kHalves | kNoFloats},
+    {"aten.triangular_solve.default", kHalves | kNoFloats},
+};
+constexpr Lacking kLackingOfResult[] = {
+    {"aten.arange.default", kBool},
+    {"aten.arange.start", kBool},
+    {"aten.arange.start_step", kBool},
+    {"aten.clamp.default", kBool},
+    {"aten.clamp.Tensor", kBool},
+    {"aten.clamp_min.default", kBool},
+    {"aten.clamp_max.default", kBool},
+    {"aten.cumsum.default", kBool},
+    {"aten.cumprod.default", kBool},
+    {"aten.div.Tensor_mode", kBool | kComplex | kUnsigned},
+    {"aten.div.Scalar_mode", kBool | kComplex | kUnsigned},
+    {"aten.fmod.Tensor", kBool | kComplex | kUnsigned},
+    {"aten.fmod.Scalar", kBool | kComplex | kUnsigned},
+    {"aten.remainder.Tensor", kBool | kComplex | kUnsigned},
+    {"aten.remainder.Scalar", kBool | kComplex | kUnsigned},
+    {"aten.remainder.Scalar_Tensor", kBool | kComplex | kUnsigned},
+};
+
+uint8_t dtype_kind(at::ScalarType dtype) {
+  if (dtype == at::kHalf) return kHalf;
+  if (dtype == at::kBFloat16) return kBFloat16;
+  if (dtype == at::kBool) return kBool;
+  if (dtype == at::kByte) return kByte;
+  if (c10::isBarebonesUnsignedType(dtype)) return kUnsigned;
+  if (at::isIntegralType(dtype, false)) return kIntegers;
+  return at::isComplexType(dtype) ? kComplex : 0;
+}
+
+bool lacks(c10::ArrayRef<Lacking> rows, std::string_view target, at::ScalarType dtype) {
+  const auto row = std::ranges::find(rows, target, &Lacking::op);
+  return row != rows.end() && (row->kinds & dtype_kind(dtype)) != 0;
+}
+
+bool is_lacking(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType result) {
+  if (lacks(kLackingOfResult, target, result)) return true;
+  const bool of_tensor = !args.empty() && args[0].isTensor() && args[0].toTensor().defined();
+  return of_tensor && args[0].toTensor().sym_numel() != 0 &&
+         lacks(kLackingOfFirst, target, args[0].toTensor().scalar_type());
+}
 
 // Kernels of these ask for operands of one dtype.
 constexpr std::string_view kOfOneDtype[] = {"aten._softmax_backward_data.default",
@@ -73,6 +181,8 @@ constexpr std::string_view kOfOneDtype[] = {"aten._softmax_backward_data.default
                                             "aten.addmv.default",
                                             "aten.linear.default",
                                             "aten.addbmm.default",
+                                            "aten.complex.default",
+                                            "aten.polar.default",
                                             "aten.convolution.default"};
 
 bool differ_in_dtype(c10::ArrayRef<c10::IValue> args) {
@@ -116,6 +226,15 @@ bool takes_parameters(std::string_view target, c10::ArrayRef<c10::IValue> args) 
         });
   };
   return all(input) || (at::isReducedFloatingType(input) && all(at::kFloat));
+}
+
+// Eager looks at the weight for the shape of the bias's gradient, and for the statistics' dtype.
+bool misses_weight(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+  const auto none = [&](size_t i) { return !args[i].isTensor() || !args[i].toTensor().defined(); };
+  if (target == "aten.native_group_norm_backward.default")
+    return none(4) && args[9].toBoolList()[2];
+  return target == "aten.native_layer_norm_backward.default" && none(5) &&
+         args[3].toTensor().scalar_type() != args[1].toTensor().scalar_type();
 }
 
 template <class T>
@@ -196,9 +315,8 @@ bool converts(sym::Expr e, at::ScalarType to, sym::ShapeFacts& facts) {
 
 void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
                      const ir::TensorType& result, sym::ShapeFacts* facts) {
-  if (result.dtype == ir::DType::B8 &&
-      std::ranges::find(kWithoutBool, target) != std::end(kWithoutBool))
-    throw Unsupported(cat(target, " of bool"));
+  const auto dtype = static_cast<at::ScalarType>(result.dtype);
+  if (is_lacking(target, args, dtype)) throw Unsupported(cat(target, " of ", c10::toString(dtype)));
   if (ir::is_integral(result.dtype, true) &&
       std::ranges::find(kOfFloats, target) != std::end(kOfFloats))
     throw Unsupported(cat(target, " of integers"));
@@ -207,7 +325,7 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
   if (is_sum_of_all(target, args)) throw Unsupported(cat(target, " over no dimension"));
   if (!takes_parameters(target, args))
     throw Unsupported(cat(target, " with parameters of another dtype"));
-  const auto dtype = static_cast<at::ScalarType>(result.dtype);
+  if (misses_weight(target, args)) throw Unsupported(cat(target, " without a weight"));
   if (!takes_number(target, args, dtype)) throw Unsupported(cat(target, " of this number"));
   const bool half = at::isReducedFloatingType(dtype);
   for (const CheckedNumber& c : kCheckedNumbers) {

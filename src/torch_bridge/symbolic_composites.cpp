@@ -100,6 +100,7 @@ std::vector<at::Tensor> unsafe_chunk(c10::DispatchKeySet keys, const at::Tensor&
 at::Tensor max_pool1d(c10::DispatchKeySet keys, const at::Tensor& input, at::IntArrayRef kernel,
                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
                       bool ceil) {
+  if (!at::isFloatingType(input.scalar_type())) throw Unsupported("max_pool1d of integers");
   if (!is_symbolic(input))
     return aten::max_pool1d::redispatch(keys & keys_below, input, kernel, stride, padding, dilation,
                                         ceil);

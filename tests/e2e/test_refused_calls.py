@@ -36,7 +36,7 @@ def outcome(function, *args):
             result = function(*copies)
         except Exception as error:
             return type(error), str(error).split("\n")[0]
-    return result.dtype, str(result)
+    return getattr(result, "dtype", None), str(result)
 
 
 def values(dtype):
@@ -368,3 +368,59 @@ def test_logsumexp_over_no_dimension():
 
         for x in (torch.ones(2, 3), torch.ones(()), torch.ones(2, 3, dtype=torch.int64)):
             assert outcome(oxyfuel.compile(call), x) == outcome(call, x)
+
+
+# Kernels that lack dtypes, of an argument of 3 x 3 numbers.
+LACKING = {
+    "softmax": lambda x: torch.softmax(x, 0),
+    "log_softmax": lambda x: torch.log_softmax(x, -1),
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "celu": F.celu,
+    "mse_loss": lambda x: F.mse_loss(x, x, reduction="none"),
+    "unfold": lambda x: F.unfold(x[None, None], 2),
+    "clamp": lambda x: torch.clamp(x, x, x),
+    "trunc": lambda x: torch.div(x, x, rounding_mode="trunc"),
+    "trunc of integers": lambda x: torch.div(x, PLACES[1], rounding_mode="trunc"),
+    "fmod": lambda x: torch.fmod(x, x),
+    "remainder": lambda x: torch.remainder(3, x),
+    "max": lambda x: x[0, 0].max(),
+    "amax": lambda x: x[0, 0].amax(0),
+    "argmax": lambda x: x[0, 0].argmax(),
+    "complex": lambda x: torch.complex(x, x),
+    "complex of two dtypes": lambda x: torch.complex(x, x.float()),
+    "polar": lambda x: torch.polar(x, x),
+    "avg_pool3d": lambda x: F.avg_pool3d(x.expand(1, 2, 3, 3, 3), 2),
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+    "cdist": lambda x: torch.cdist(x, x),
+    "pdist": F.pdist,
+    "stft": lambda x: torch.stft(x[0], 2, return_complex=True, window=x[0, :2]),
+    "nearest": lambda x: F.interpolate(x[None], scale_factor=2),
+    "nearest-exact": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="nearest-exact"),
+    "bicubic": lambda x: F.interpolate(
+        x[None, None], scale_factor=2, mode="bicubic", antialias=True
+    ),
+    "qr": torch.linalg.qr,
+    "det": torch.linalg.det,
+    "lu_factor": torch.linalg.lu_factor,
+    "cholesky_inverse": torch.cholesky_inverse,
+    "solve": lambda x: torch.linalg.solve_ex(x, x),
+}
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_dtypes_that_a_kernel_lacks(name):
+    """Also where nothing reads the result."""
+
+    def read(x):
+        return LACKING[name](x)
+
+    def unread(x):
+        LACKING[name](x)
+        return x.clone()
+
+    for dtype in [*DTYPES, torch.int32, torch.float64]:
+        x = (torch.eye(3) + 1).to(dtype)
+        for call in (read, unread):
+            raised = [outcome(f, x) for f in (call, oxyfuel.compile(call))]
+            raised = [r if isinstance(r[0], type) else None for r in raised]
+            assert raised[0] == raised[1], (dtype, call)

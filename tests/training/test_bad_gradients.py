@@ -315,3 +315,30 @@ def test_message_of_a_wrong_call():
         return x @ y
 
     assert outcome(lambda: step(oxyfuel.compile(fn))) == outcome(lambda: step(fn))
+
+
+NORMS = {
+    "group_norm": lambda x, b: torch.nn.functional.group_norm(x, 2, None, b),
+    "layer_norm": lambda x, b: torch.nn.functional.layer_norm(x, (4,), None, b),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", NORMS)
+def test_norm_with_a_bias_and_no_weight(name, dtype):
+    """Eager looks at the weight that there is not, or keeps statistics of another dtype."""
+
+    def gradients(f, of_input, of_bias):
+        torch.manual_seed(0)
+        x = torch.randn(3, 4, 4).to(dtype).requires_grad_(of_input)
+        b = torch.randn(4).requires_grad_(of_bias)
+        try:
+            f(x, b).sum().backward()
+        except RuntimeError as e:
+            return str(e)
+        return [None if t.grad is None else t.grad.dtype for t in (x, b)]
+
+    for of_input, of_bias in ((True, False), (False, True), (True, True)):
+        f = NORMS[name]
+        expected = gradients(f, of_input, of_bias)
+        assert gradients(oxyfuel.compile(f), of_input, of_bias) == expected
