@@ -473,6 +473,15 @@ std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& scale, boo
   return g ? even_growth(*g, exact) : std::nullopt;
 }
 
+std::optional<std::vector<int64_t>> nearest_places(Expr from, Expr to, const ir::Arg& scale,
+                                                   bool exact) {
+  const auto g = growth(from, to, scale);
+  if (!g) return std::nullopt;
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < g->to; ++i) out.push_back(nearest(i, *g, exact));
+  return out;
+}
+
 std::span<const OpInfo> indexing_ops() { return kIndexingOps; }
 
 }  // namespace oxy::ops

@@ -38,5 +38,8 @@ Index indexed_place(LoopBuilder& b, const ir::TensorType& t, const Indexing& x, 
 // By how much an image's dimension grows where upsample_nearest repeats each element as often as
 // the others; nothing where it does not, or sizes or the scale (may be None) are not known.
 std::optional<int64_t> even_growth(Expr from, Expr to, const ir::Arg& scale, bool exact);
+// The image's place for each of the result's, which ascend; nothing where they are not known.
+std::optional<std::vector<int64_t>> nearest_places(Expr from, Expr to, const ir::Arg& scale,
+                                                   bool exact);
 
 }  // namespace oxy::ops

@@ -28,7 +28,7 @@ struct Sliding {
 // A window that may read an element, in one dimension.
 struct Reading {
   Expr window;
-  Scalar there;  // whether it does
+  std::optional<Scalar> there;  // whether it does
 };
 
 // ---- shapes ----
@@ -87,13 +87,13 @@ template <class F>
 void for_each_reading(Element& e, const std::vector<std::vector<Reading>>& all, size_t k, Index at,
                       std::optional<Scalar> there, F&& f) {
   if (k == all.size()) {
-    f(at, *there);
+    f(at, there);
     return;
   }
   const size_t dim = at.size() - all.size() + k;
   for (const Reading& r : all[k]) {
     at[dim] = r.window;
-    for_each_reading(e, all, k + 1, at, e.both(there, r.there), f);
+    for_each_reading(e, all, k + 1, at, r.there ? e.both(there, *r.there) : there, f);
   }
 }
 
@@ -110,11 +110,12 @@ Scalar sum_of_places(Element& e, const std::vector<std::vector<Reading>>& all, s
   const Scalar zero = e.c(0, e.result()), own = e.b.index(place_in_plane(e, all.size()));
   const Scalar nowhere = e.b.constant_int(-1, DType::I64);
   Scalar sum = zero;
-  for_each_reading(e, all, 0, e.index, std::nullopt, [&](const Index& at, Scalar there) {
-    const Scalar place = e.load(indices, at, there, nowhere);
-    const Scalar value = e.load(0, at, there, zero);
-    sum = e.add(sum, e.where(e.op(LoopOp::Eq, place, own), value, zero));
-  });
+  for_each_reading(e, all, 0, e.index, std::nullopt,
+                   [&](const Index& at, std::optional<Scalar> there) {
+                     const Scalar place = e.load(indices, at, there, nowhere);
+                     const Scalar value = e.load(0, at, there, zero);
+                     sum = e.add(sum, e.where(e.op(LoopOp::Eq, place, own), value, zero));
+                   });
   return sum;
 }
 
@@ -255,10 +256,10 @@ Scalar avg_pool_backward(Element& e) {
   const auto divisor = e.args.integer(7);
   const Scalar zero = e.c(0, e.result());
   Scalar sum = zero;
-  const auto add = [&](const Index& at, Scalar there) {
+  const auto add = [&](const Index& at, std::optional<Scalar> there) {
     const Expr count = divisor ? Expr(*divisor) : elements_of(all, at, with_padding);
     const Scalar part = e.div(e.load(0, at, there, zero), e.cast(e.b.index(count), e.result()));
-    sum = e.add(sum, e.where(there, part, zero));
+    sum = e.add(sum, e.where(*there, part, zero));
   };
   for_each_reading(e, all_readings(e, all, true), 0, e.index, std::nullopt, add);
   return sum;
@@ -320,13 +321,13 @@ Scalar adaptive_avg_backward(Element& e) {
   const auto all = adaptive(e.args, Dims);
   const Scalar zero = e.c(0, e.result());
   Scalar sum = zero;
-  const auto add = [&](const Index& at, Scalar there) {
+  const auto add = [&](const Index& at, std::optional<Scalar> there) {
     Scalar part = e.load(0, at, there, zero);
     for (size_t k = 0; k < Dims; ++k) {
       const Expr w = at[at.size() - Dims + k], length = end_of(all[k], w) - begin_of(all[k], w);
       part = e.div(part, e.cast(e.b.index(length), e.result()));
     }
-    sum = e.add(sum, e.where(there, part, zero));
+    sum = e.add(sum, e.where(*there, part, zero));
   };
   for_each_reading(e, adaptive_readings(e, all), 0, e.index, std::nullopt, add);
   return sum;
@@ -360,42 +361,80 @@ bool shape_upsample_backward(const Args& a, Types& out) {
   return give(out, std::move(r));
 }
 
-// How often each element is repeated, in each dimension; nothing where that is not the same for
-// all.
-std::optional<std::vector<int64_t>> repetitions(const ir::Graph& g, const ir::Node& n, bool exact) {
+// One dimension of an image and of the result. Its place i is read by the result's from `begin(i)`
+// to `begin(i + 1)`.
+struct Repeated {
+  int64_t from, to;
+  bool exact;
+  int64_t least = 0, most = 0;  // how often a place is read
+
+  Expr begin(Expr i) const {
+    if (to % from == 0) return i * Expr(to / from);
+    if (exact) return sym::ceildiv(i * Expr(2 * to) - Expr(from), Expr(2 * from));
+    return sym::ceildiv(i * Expr(to), Expr(from));
+  }
+};
+
+// Nothing where the float arithmetic of eager's kernel reads elsewhere.
+std::optional<Repeated> repeated(Expr from, Expr to, const ir::Arg& scale, bool exact) {
+  const auto places = nearest_places(from, to, scale, exact);
+  if (!places) return std::nullopt;
+  Repeated r{from.value(), to.value(), exact, to.value(), 0};
+  auto at = places->begin();
+  for (int64_t i = 0; i < r.from; ++i) {
+    const auto end = std::upper_bound(at, places->end(), i);
+    if (r.begin(Expr(i)).value() != at - places->begin()) return std::nullopt;
+    r.least = std::min(r.least, end - at);
+    r.most = std::max(r.most, end - at);
+    at = end;
+  }
+  return at == places->end() ? std::optional(r) : std::nullopt;
+}
+
+std::optional<std::vector<Repeated>> repetitions(const ir::Graph& g, const ir::Node& n,
+                                                 bool exact) {
   const TensorType &grad = g.tensor_type(n.arg(0).value()), &t = g.tensor_type(n.outputs[0]);
-  std::vector<int64_t> out;
+  std::vector<Repeated> out;
   int64_t all = 1;
   for (size_t d = 2; d < t.sizes.size(); ++d) {
-    const auto k = even_growth(t.sizes[d], grad.sizes[d], n.arg(d + 1), exact);
-    if (!k) return std::nullopt;
-    all *= std::min(*k, kMostReading + 1);
-    out.push_back(*k);
+    const auto r = repeated(t.sizes[d], grad.sizes[d], n.arg(d + 1), exact);
+    if (!r) return std::nullopt;
+    all *= std::min(r->most, kMostReading + 1);
+    out.push_back(*r);
   }
   return all <= kMostReading ? std::optional(std::move(out)) : std::nullopt;
 }
 
+// Along a line, places that are read by some of the result's, or by none, are looked up one by one.
 template <bool Exact>
 bool applies_nearest_backward(const ir::Graph& g, const ir::Node& n) {
-  return applies_computable(g, n) && repetitions(g, n, Exact);
-}
-
-void add_repeated(Element& e, const std::vector<int64_t>& times, size_t k, Index at, Scalar& sum) {
-  if (k == times.size()) {
-    sum = e.add(sum, e.cast(e.load(0, at), sum.dtype));
-    return;
-  }
-  const Expr begin = at[2 + k] * Expr(times[k]);
-  for (int64_t i = 0; i < times[k]; ++i) {
-    at[2 + k] = begin + Expr(i);
-    add_repeated(e, times, k + 1, at, sum);
-  }
+  if (!applies_computable(g, n)) return false;
+  const auto all = repetitions(g, n, Exact);
+  const auto often = [](const Repeated& r) { return r.least == r.most || r.least > 1; };
+  return all &&
+         (!g.tensor_type(n.arg(0).value()).is_row_major() || std::ranges::all_of(*all, often));
 }
 
 template <bool Exact>
 Scalar nearest_backward(Element& e) {
+  const Scalar zero = e.c(0, e.result());
   Scalar sum = e.c(0, e.compute());
-  add_repeated(e, *repetitions(e.b.graph(), e.node, Exact), 0, e.index, sum);
+  std::vector<std::vector<Reading>> all;
+  const std::vector<Repeated> dims = *repetitions(e.b.graph(), e.node, Exact);
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const Repeated& r = dims[k];
+    const Expr i = e.index[2 + k], begin = r.begin(i);
+    std::vector<Reading>& readings = all.emplace_back();
+    for (int64_t w = 0; w < r.most; ++w) {
+      std::optional<Scalar> there;
+      if (w >= r.least) there = e.within(begin + Expr(w), begin, r.begin(i + Expr(1)));
+      readings.push_back({begin + Expr(w), there});
+    }
+  }
+  for_each_reading(e, all, 0, e.index, std::nullopt,
+                   [&](const Index& at, std::optional<Scalar> there) {
+                     sum = e.add(sum, e.cast(e.load(0, at, there, zero), sum.dtype));
+                   });
   return e.finish(sum);
 }
 

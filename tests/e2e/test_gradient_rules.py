@@ -383,3 +383,23 @@ def test_upsampling(dtype):
     for grad in layouts(torch.randn(2, 4, 12, 18).to(dtype)):
         nearest = lambda g: aten.upsample_nearest2d_backward(g, [12, 18], [2, 4, 4, 9])
         check(nearest, grad, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_upsampling_to_any_size(dtype, exact):
+    """Each place is repeated as often as its neighbours, more or less often, or not at all."""
+    name = "_upsample_nearest_exact" if exact else "upsample_nearest"
+    for image in ([2, 20, 4, 9], [2, 20, 7, 4, 9]):
+        dims = len(image) - 2
+        op = getattr(aten, f"{name}{dims}d_backward")
+        for size in ([12, 18], [3, 4], [9, 23], [4, 9], [11, 9]):
+            to = [*([5] * (dims - 2)), *size]
+            for grad in layouts(torch.randn(2, 20, *to).to(dtype)):
+                last = not grad.is_contiguous() and grad.stride(1) == 1
+                even = all(t % f == 0 for f, t in zip(image[2:], to, strict=True))
+                call = lambda g, op=op, to=to, image=image: op(g, to, image)
+                check(call, grad, tolerance=tolerance_of(dtype), loops=last or even)
+    growth = lambda g: aten.upsample_nearest2d_backward(g, [5, 11], [2, 20, 4, 9], 1.3, 1.25)
+    grad = torch.randn(2, 20, 5, 11).to(dtype).contiguous(memory_format=torch.channels_last)
+    check(growth, grad, tolerance=1e-6, loops=False)
