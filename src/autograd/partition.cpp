@@ -6,6 +6,7 @@
 
 #include "autograd/choose_saved.h"
 #include "autograd/compact.h"
+#include "autograd/divide_products.h"
 #include "autograd/narrow_draws.h"
 #include "autograd/normalize_again.h"
 #include "autograd/sides.h"
@@ -333,6 +334,7 @@ Partition partition(const Graph& recorded, const PartitionOptions& options) {
        i < recorded.order().size(); ++i)
     formulas[recorded.order()[i].index] = true;
   Graph joint = recorded;
+  divide_products(joint, formulas);
   if (options.policy == Policy::MinCut) {
     normalize_again(joint);
     narrow_draws(joint);

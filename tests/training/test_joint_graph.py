@@ -84,3 +84,51 @@ def test_bad_budgets():
     for value in (-0.1, 1.5, "much"):
         with pytest.raises(ValueError, match="is not a number from 0 to 1"):
             oxyfuel.compile(torch.sin, options={"activation_memory_budget": value})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x: x.prod(),
+        lambda x: x.prod(0),
+        lambda x: (x * 2).prod(-1, keepdim=True) * 3,
+        lambda x: x.mT.prod(1) + x.sum(),
+        lambda x: x.prod(1, dtype=torch.float64),
+    ],
+)
+def test_gradients_of_products(product, dtype):
+    """Quotients, but where there are zeros, which autograd looks for."""
+    torch.manual_seed(0)
+    compiled = oxyfuel.compile(product, options={"strict": True})
+    loose = 8 * torch.finfo(dtype).eps
+    for zeros in ([], [(0, 1)], [(0, 1), (3, 1)], [(0, 1), (0, 2), (3, 1)], [(2, 3), (1, 3)]):
+        x = (torch.rand(4, 6) + 0.5).to(dtype)
+        for at in zeros:
+            x[at] = 0
+        for some in (x, x.t().contiguous().t(), torch.cat([x, x])[::2]):
+            grads = []
+            for f in (product, compiled):
+                leaf = some.detach().requires_grad_()
+                f(leaf).double().sum().backward()
+                grads.append(leaf.grad)
+            torch.testing.assert_close(grads[1], grads[0], rtol=loose, atol=0)
+
+
+@pytest.mark.parametrize("other", [float("inf"), float("nan")])
+def test_gradients_of_products_without_a_number(other):
+    for numbers in ([2.0, other, 3.0], [2.0, other, 0.0], [other, 0.0, other], [2.0, 0.0, 0.0]):
+        grads = []
+        for f in (torch.prod, oxyfuel.compile(torch.prod, options={"strict": True})):
+            x = torch.tensor(numbers, requires_grad=True)
+            f(x).backward()
+            grads.append(x.grad)
+        torch.testing.assert_close(grads[1], grads[0], equal_nan=True)
+
+
+def test_products_are_not_scanned_in_a_backward(tmp_path):
+    options = {"trace": str(tmp_path), "strict": True}
+    x = torch.rand(4, 6, requires_grad=True)
+    oxyfuel.compile(lambda x: x.prod(1), options=options)(x).sum().backward()
+    schedules = [p.read_text() for p in tmp_path.rglob("schedule*") if p.is_file()]
+    assert schedules and not any("cumprod" in text for text in schedules)
