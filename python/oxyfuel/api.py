@@ -21,7 +21,6 @@ from oxyfuel.options import make_settings, options_of_mode
 from oxyfuel.shapes import violation
 
 _BACKENDS = ("aot_eager", "eager", "native")
-RECOMPILE_LIMIT = 8
 _DYNAMIC = {False: 0, None: 1, True: 2}
 _BARRED = 3  # no symbols at all
 
@@ -45,6 +44,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
     name: str | None = None,
+    recompile_limit: int | None = None,
 ) -> Any:
     """A callable that does what ``model`` does, faster; also a decorator, with and without
     arguments.
@@ -66,6 +66,8 @@ def compile(
       "reduce-overhead" is "default" on the CPU
     - ``options``: those of :func:`oxyfuel.known_options`, in place of a mode
     - ``disable``: give ``model`` back; ``name``: for logs
+    - ``recompile_limit``: how many captures there may be; other calls run in eager. ``None``: 8, or
+      what ``torch._dynamo.config`` says where a program has imported it
 
     Raises TypeError for what cannot be called, ValueError for an unknown backend, mode or option.
     """
@@ -79,6 +81,7 @@ def compile(
             options=options,
             disable=disable,
             name=name,
+            recompile_limit=recompile_limit,
         )
     if not callable(model):
         raise TypeError(
@@ -95,7 +98,8 @@ def compile(
         return model
     if backend == "aot_eager":
         settings.set("kernels", "False")
-    return Compiler(backend, settings, fullgraph, name or _name_of(model), dynamic).compiled(model)
+    name = name or _name_of(model)
+    return Compiler(backend, settings, fullgraph, name, dynamic, recompile_limit).compiled(model)
 
 
 def capture_everything() -> None:
@@ -140,12 +144,14 @@ class Compiler:
         fullgraph: bool,
         name: str,
         dynamic: bool | None = False,
+        recompile_limit: int | None = None,
     ) -> None:
         # Other backends take graphs of known sizes.
         self._dynamic = _DYNAMIC[dynamic] if backend == "native" else _BARRED
         self._backend = backend
         self._settings = settings
         self._fullgraph = fullgraph
+        self._recompile_limit = recompile_limit or 0
         self._name = name
         self._place = ""  # of the function, as torch.compile says it
         self._strict = settings.get("strict") == "True"
@@ -169,7 +175,7 @@ class Compiler:
             self.compile,
             self.report,
             self._fullgraph,
-            RECOMPILE_LIMIT,
+            self._recompile_limit,
             int(self._settings.get("break_at")),
             self._dynamic,
         )
@@ -232,10 +238,18 @@ class Compiler:
             statistics.count("recompiles")
             log("recompiles", f"{self._name} is captured again", text)
         elif kind == "limit":
-            note_once(
-                f"{self._name} has {RECOMPILE_LIMIT} captures; other calls run in eager. The last "
-                f"guard that failed: {text}"
+            note_once(f"{self._name} has {text}")
+        elif kind in ("forbidden recompile", "forbidden limit"):
+            from torch._dynamo import exc
+
+            if kind == "forbidden recompile":
+                raise exc.RecompileError(f"Recompiling {self._name}, {self._place}: {text}")
+            raise exc.FailOnRecompileLimitHit(
+                f"Hard failure due to fail_on_recompile_limit_hit: {self._name} has {text}"
             )
+        elif kind == "suppressed":
+            statistics.count("fallbacks")
+            note_once(f"{self._name} runs in eager: its compilation raised {text}")
         elif kind in (
             "note",
             "thawed",

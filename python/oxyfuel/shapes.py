@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from oxyfuel import _C
 
@@ -91,3 +92,27 @@ def violation(text: str) -> ConstraintViolationError:
 
 for _function in (mark_dynamic, maybe_mark_dynamic, mark_static, mark_unbacked):
     _C.set_control(_function, "not_in_graph", None)
+
+
+def sizes_by_source(
+    names: Sequence[str], values: Sequence[Any]
+) -> dict[str, tuple[int, ...] | int | float]:
+    """The sizes of the tensors in a call's arguments, and the numbers, also those of modules, by
+    what guards call them."""
+    found: dict[str, tuple[int, ...] | int | float] = {}
+
+    def add(source: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found[source] = tuple(value.shape)
+        elif type(value) in (int, float):
+            found[source] = value
+
+    for path, value in tree_flatten_with_path(dict(zip(names, values, strict=False)))[0]:
+        source = "L" + keystr(path)
+        add(source, value)
+        if isinstance(value, torch.nn.Module):
+            for name, module in value.named_modules():
+                inside = f"{source}.{name}" if name else source
+                for attribute, number in vars(module).items():
+                    add(f"{inside}.{attribute}", number)
+    return found

@@ -12,6 +12,7 @@
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/thread_state.h"
 #include "python/native_object.h"
+#include "python/torch_settings.h"
 #include "support/check.h"
 #include "support/log.h"
 #include "support/text.h"
@@ -26,6 +27,8 @@ constexpr size_t kMostNumbers = 3;
 constexpr size_t kMostDraws = 3;
 // So many captures that failed for reasons of ours are the last ones.
 constexpr size_t kMostFailures = 3;
+// As torch has them: so many captures a function has, and so many at most, whatever is set.
+constexpr size_t kRecompileLimit = 8, kAccumulatedLimit = 256;
 
 struct CompiledFunction {
   // Owned by the function that the user compiled, and known to its resume functions.
@@ -35,14 +38,16 @@ struct CompiledFunction {
   std::vector<std::shared_ptr<Artefact>> entries;  // most recently used first
   py::object report, compile, function;
   bool fullgraph = false;
-  size_t limit = 0, break_at = 0;
+  size_t limit = 0, break_at = 0;  // limit: 0 where none was given
   DynamicShapes shapes;
   bool limit_said = false, seen = false;  // seen: called before, in eager
+  py::dict sizes_seen;                    // in that call, by source
   bool has_raised = false;                // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
   size_t draws_changed = 0;    // ... or a random one
   size_t failures = 0;         // captures that ended in an error of ours
   std::shared_ptr<const std::string> failure;  // the last one
+  bool suppressed = false;  // it was an error of the backend's, and torch's settings suppress them
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(function.ptr());
@@ -378,12 +383,19 @@ struct Raised {
   std::vector<ir::Frame> stack = {};
 };
 
+// How many captures the function may have.
+size_t limit_of(const CompiledFunction* self) {
+  const size_t own =
+      self->limit != 0 ? self->limit : dynamo_number("recompile_limit", kRecompileLimit);
+  return std::min(own, dynamo_number("accumulated_recompile_limit", kAccumulatedLimit));
+}
+
 // Whether a call that ends in an exception is worth a capture up to there. One that is an error of
 // the program's does not come again; and calls that return are to find room for theirs.
 bool keeps_raising_call(CompiledFunction* self) {
   if (!std::exchange(self->has_raised, true)) return false;
   const auto kept = std::ranges::count_if(self->entries, [](const auto& e) { return e->raises; });
-  return static_cast<size_t>(kept) < self->limit / 2;
+  return static_cast<size_t>(kept) < limit_of(self) / 2;
 }
 
 // Captures the call; null where the captured code raises what eager is to raise. What the capture
@@ -439,7 +451,8 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
     self->shapes.give_up();
     return make_artefact(self, bound, raised, hooks_late);
   }
-  if (const std::string violated = capture->sizes.violations(); captured && !violated.empty())
+  if (const std::string violated = capture->sizes.violations();
+      captured && !violated.empty() && !dynamo_setting("allow_ignore_mark_dynamic", false))
     say(self, "violation", violated);
   if (entry->eager) {
     capture->numbers.read_asked();
@@ -528,33 +541,16 @@ std::string at_limit(const CompiledFunction* self, const GlobalState& state,
   return out;
 }
 
-// A setting of torch's, where the program has imported the module.
-bool setting_of(const char* module, const char* name, bool usual) {
-  const py::object config = item_in(PyImport_GetModuleDict(), py::str(module));
-  const py::object value = config ? py::getattr(config, name, py::none()) : py::none();
-  return PyBool_Check(value.ptr()) ? value.ptr() == Py_True : usual;
-}
-
-bool dynamo_setting(const char* name, bool usual) {
-  return setting_of("torch._dynamo.config", name, usual);
-}
-
-// The same; nothing where the program has left it as it was.
-std::optional<bool> chosen_setting(const char* name) {
-  const py::object config = item_in(PyImport_GetModuleDict(), py::str("torch._dynamo.config"));
-  const py::object is_default =
-      config ? py::getattr(config, "_is_default", py::none()) : py::none();
-  if (is_default.is_none() || is_default(name).cast<bool>()) return std::nullopt;
-  return dynamo_setting(name, false);
+void add_varying(CompiledFunction* self, const std::string& source, bool is_int) {
+  if (!is_int && dynamo_setting("specialize_float", false)) return;
+  if (is_int && !dynamo_setting("specialize_int", false)) self->shapes.numbers.insert(source);
+  self->varying.insert(source);
 }
 
 // What was another number or size before is a symbol from now on, or an input of the graph.
 void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* const* locals) {
-  const bool specialize_int = dynamo_setting("specialize_int", false);
-  for (auto& [source, is_int] : guards.changed_numbers(locals)) {
-    if (is_int && !specialize_int) self->shapes.numbers.insert(source);
-    self->varying.insert(std::move(source));
-  }
+  for (const auto& [source, is_int] : guards.changed_numbers(locals))
+    add_varying(self, source, is_int);
   if (!dynamo_setting("automatic_dynamic_shapes", true)) return;
   for (auto& [source, dims, before, strides] : guards.changed_sizes(locals)) {
     if (!dims.empty()) self->shapes.changed[source].insert(dims.begin(), dims.end());
@@ -565,6 +561,36 @@ void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* 
   for (std::string& source : guards.tensor_sources()) self->shapes.known.insert(std::move(source));
 }
 
+// The same of a call that ran in eager, the first one (`set_stance("eager_then_compile")`).
+py::dict sizes_in(const BoundArguments& bound) {
+  const InnerFrames none(nullptr);
+  py::list values;
+  for (PyObject* o : bound.locals) values.append(borrow(o));
+  return member_of<"oxyfuel.shapes", "sizes_by_source">()(
+      py::handle(bound.code).attr("co_varnames"), values);
+}
+
+void note_changes_since(CompiledFunction* self, const py::dict& before,
+                        const BoundArguments& bound) {
+  const bool sizes = dynamo_setting("automatic_dynamic_shapes", true);
+  for (auto [key, now] : sizes_in(bound)) {
+    const auto source = key.cast<std::string>();
+    if (!before.contains(key) || !py::type::of(now).is(py::type::of(before[key]))) continue;
+    const py::object was = before[key];
+    if (!PyTuple_Check(now.ptr())) {
+      if (!now.equal(was)) add_varying(self, source, PyLong_Check(now.ptr()) != 0);
+      continue;
+    }
+    self->shapes.known.insert(source);
+    const auto dims = now.cast<std::vector<int64_t>>(), others = was.cast<std::vector<int64_t>>();
+    for (size_t d = 0; sizes && dims.size() == others.size() && d < dims.size(); d++)
+      if (dims[d] != others[d]) {
+        self->shapes.changed[source].insert(static_cast<int64_t>(d));
+        self->shapes.sizes_before.insert(others[d]);
+      }
+  }
+}
+
 // A new entry, or another thread's; null where there is none: `raised` says why, and is empty at
 // the limit and where another thread captures for long.
 std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& state,
@@ -573,11 +599,19 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   if (lock.waited())
     if (auto e = find(self, state, bound, hit)) return e;
   if (!lock.held()) return nullptr;
-  if (self->entries.size() >= self->limit) {
-    if (!std::exchange(self->limit_said, true)) say(self, "limit", at_limit(self, state, bound));
+  if (const size_t limit = limit_of(self); self->entries.size() >= limit) {
+    const bool forbidden = dynamo_setting("fail_on_recompile_limit_hit", false);
+    if (forbidden || !std::exchange(self->limit_said, true))
+      say(self, forbidden ? "forbidden limit" : "limit",
+          cat(limit, " captures; other calls run in eager. The last guard that failed: ",
+              self->entries.empty() ? "none" : at_limit(self, state, bound)));
     return nullptr;
   }
-  if (!self->entries.empty()) say(self, "recompile", why_another(self, state, bound));
+  if (!self->entries.empty())
+    say(self, dynamo_setting("error_on_recompile", false) ? "forbidden recompile" : "recompile",
+        why_another(self, state, bound));
+  if (const py::dict before = std::exchange(self->sizes_seen, {}); !before.empty())
+    note_changes_since(self, before, bound);
   for (const auto& e : std::vector(self->entries))
     if (e->code.ptr() == bound.code)
       e->with_draws(bound.locals,
@@ -594,19 +628,26 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
   self->shapes.static_module_ints = chosen_setting("allow_unspec_int_on_nn_module") == false;
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
-  self->shapes.of_data = {dynamo_setting("capture_scalar_outputs", false),
-                          dynamo_setting("capture_dynamic_output_shape_ops", false)};
-  self->shapes.lists = self->fullgraph;
-  if (self->failures >= kMostFailures) {
-    raised.what = *self->failure;
+  self->shapes.of_data = {
+      self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
+      self->fullgraph || dynamo_setting("capture_dynamic_output_shape_ops", false)};
+  auto failed = [&] {
+    raised = {self->suppressed ? "suppressed" : "failed", *self->failure};
     return nullptr;
-  }
+  };
+  if (self->failures >= kMostFailures) return failed();
   const WithoutDefaultDevice none;
   std::shared_ptr<Artefact> e;
   try {
     e = make_artefact(self, bound, raised);
-  } catch (const py::error_already_set&) {
-    throw;
+  } catch (const py::error_already_set& error) {
+    if (self->fullgraph || !error.matches(PyExc_Exception) ||
+        !dynamo_setting("suppress_errors", false))
+      throw;
+    self->suppressed = true;
+    self->failures = kMostFailures;
+    self->failure = std::make_shared<const std::string>(error.what());
+    return failed();
   } catch (const std::exception& failure) {
     self->failures++;
     self->failure = std::make_shared<const std::string>(failure.what());
@@ -637,9 +678,12 @@ PyObject* call_checked(const Call& c) {
   std::shared_ptr<Artefact> entry = find(self, state, bound, hit);
   if (!entry) {
     if (is_finalizing() || is_symbolic()) return eager();
-    if (stance == Stance::EagerOnRecompile) return eager();
+    if (stance == Stance::EagerOnRecompile || dynamo_setting("disable", false)) return eager();
     if (stance == Stance::FailOnRecompile) say(self, "refused", why_another(self, state, bound));
-    if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) return eager();
+    if (stance == Stance::EagerThenCompile && !std::exchange(self->seen, true)) {
+      self->sizes_seen = sizes_in(bound);
+      return eager();
+    }
     Raised raised;
     entry = capture(self, state, bound, hit, raised);
     if (!entry) {
@@ -727,7 +771,8 @@ PyObject* forget(PyObject* o, PyObject*) {
     self.varying.clear();
     self.shapes = {.mode = self.shapes.mode};
     self.failures = 0;
-    self.limit_said = self.seen = self.has_raised = false;
+    self.sizes_seen = {};
+    self.limit_said = self.seen = self.has_raised = self.suppressed = false;
     self.numbers_changed = self.draws_changed = 0;
     return Py_NewRef(Py_None);
   };

@@ -96,6 +96,7 @@ class Calls : public Part {
   py::object call_of_context(py::handle self, const std::string& name, const Arguments& args,
                              const Keywords& kwargs);
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
+  bool is_ignored(py::handle function, const Arguments& args);
   Done call_format(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   Done step_if_finite(const Arguments& args, const Keywords& kwargs);
@@ -190,8 +191,9 @@ class Calls : public Part {
   std::unordered_map<size_t, size_t> answered_;  // by step: how many of its calls
   // Of caches with a limit, by function: the keys of the entries that the capture relies on.
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
-  bool asked_for_hooks_ = false;     // of the caller's, on saved tensors
-  bool asked_why_no_hooks_ = false;  // the same
+  std::optional<py::object> ignored_;  // torch._dynamo.config.ignore_logging_functions, once read
+  bool asked_for_hooks_ = false;       // of the caller's, on saved tensors
+  bool asked_why_no_hooks_ = false;    // the same
 };
 
 // Class statements, and the names of their bodies.

@@ -13,6 +13,7 @@
 #include "python/cpython/compile_lock.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
+#include "python/torch_settings.h"
 #include "python/transform_levels.h"
 #include "support/check.h"
 
@@ -198,9 +199,24 @@ Stance current_stance() {
   return named;
 }
 
+// Whether the program has told torch's compiler that such calls do nothing: of the function, or of
+// a method of one object.
+bool Calls::is_ignored(py::handle function, const Arguments& args) {
+  if (!ignored_) ignored_ = dynamo_object("ignore_logging_functions");
+  if (!*ignored_ || !PyAnySet_Check(ignored_->ptr())) return false;
+  for (py::handle f : py::list(*ignored_)) {
+    if (f.is(function)) return true;
+    if (PyMethod_Check(f.ptr()) && PyMethod_GET_FUNCTION(f.ptr()) == function.ptr() &&
+        !args.empty() && args[0].ptr() == PyMethod_GET_SELF(f.ptr()))
+      return true;
+  }
+  return false;
+}
+
 Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
+  if (is_ignored(callable, args)) return py::none();
   if (PyFunction_Check(p)) {
     auto* f = as_function(p);
     if (f->func_dict != nullptr &&

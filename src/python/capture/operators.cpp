@@ -309,7 +309,7 @@ py::object Objects::with_numbers_of_tensors(const py::object& key, bool selects)
       (selects && t.scalar_type() == at::kByte))
     return key;
   py::object number = numbers().use_number(key);
-  if (!number) number = sizes().index_in(key);
+  if (!number) number = sizes().number_in(key);
   return number ? number : key;
 }
 

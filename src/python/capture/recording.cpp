@@ -81,7 +81,7 @@ bool is_attention_flag(std::string_view name) { return name.starts_with("torch._
 Graphs::Graphs(Capture& capture)
     : Part(capture),
       recorder_(std::make_unique<bridge::Recorder>(recorder_options(
-          /*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.recorded_of_data()))) {
+          /*shape_rules=*/true, capture.sizes.symbolic(), capture.sizes.of_data()))) {
   if (const auto facts = recorder_->facts()) {
     facts->set_position([this] { return stack_text(frames().user_stack()); });
     ir->graph.pool = ir->recorded_pool = recorder_->pool();

@@ -96,12 +96,6 @@ bridge::OfData Sizes::of_data() const {
   return policy_ != nullptr && policy_->takes_data() ? policy_->of_data : bridge::OfData();
 }
 
-bridge::OfData Sizes::recorded_of_data() const {
-  bridge::OfData out = of_data();
-  out.numbers |= policy_ != nullptr && policy_->takes_data() && policy_->lists;
-  return out;
-}
-
 py::object Sizes::number_in(const py::object& tensor) {
   return of_data().numbers ? recorded_item(tensor) : py::object();
 }
@@ -124,10 +118,6 @@ py::object Sizes::number_in_argument(const py::object& tensor) {
   return known->second;
 }
 
-py::object Sizes::index_in(const py::object& tensor) {
-  return recorded_of_data().numbers ? recorded_item(tensor) : py::object();
-}
-
 py::object Sizes::recorded_item(const py::object& tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (graphs().inner() != nullptr || !at::isIntegralType(t.scalar_type(), false)) return {};
@@ -137,10 +127,10 @@ py::object Sizes::recorded_item(const py::object& tensor) {
 py::object Sizes::list_of(const py::object& tensor) {
   constexpr int64_t kMost = 256;
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
-  if (t.dim() == 0) return index_in(tensor);
+  if (t.dim() == 0) return number_in(tensor);
   const sym::Expr count = bridge::expr_of(t.sym_size(0)), all = bridge::expr_of(t.sym_numel());
-  if (!recorded_of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted ||
-      sym::hint(all) > kMost || !at::isIntegralType(t.scalar_type(), false))
+  if (!of_data().numbers || sym::origin_of(all) != sym::Origin::Hinted || sym::hint(all) > kMost ||
+      !at::isIntegralType(t.scalar_type(), false))
     return {};
   py::list out;
   const int64_t items = count.is_const() ? count.value() : graphs().recorder().facts()->pin(count);

@@ -46,10 +46,10 @@ struct DynamicShapes {
   // has changed, and so is an int.
   std::optional<bool> static_state;
   bool static_module_ints = false;
-  bool marked = false;        // a tensor with marks was met
-  bool refused = false;       // a capture with symbols could not be had
-  bridge::OfData of_data;     // torch._dynamo.config.capture_scalar_outputs and the like
-  bool lists = false;         // what tolist() gives may be symbols: no break is allowed
+  bool marked = false;   // a tensor with marks was met
+  bool refused = false;  // a capture with symbols could not be had
+  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed.
+  bridge::OfData of_data;
   bool met_data = false;      // a size or number depends on data
   bool data_refused = false;  // a capture with such symbols could not be had
   // Code decides by a number in an argument: such numbers are read in front of the graph.
@@ -84,9 +84,7 @@ class Sizes : public Part {
   // Whether the recording may have symbols.
   bool symbolic() const { return symbolic_; }
   bool may_be_symbolic() const { return policy_ != nullptr && !policy_->off(); }
-  // What of data may be symbols, where the code asks for it, and in a recording.
-  bridge::OfData of_data() const;
-  bridge::OfData recorded_of_data() const;
+  bridge::OfData of_data() const;  // what of data may be symbols
   // Whether a number of data may be one that is only checked.
   bool takes_checks() const { return policy_ != nullptr && policy_->takes_data(); }
   // What of a tensor from before the call is symbols.
@@ -117,10 +115,8 @@ class Sizes : public Part {
   // Whether an int is in it, which becomes a fact; nothing where it is no int.
   std::optional<bool> is_in_range(py::handle number, const Arguments& args);
   // The integer in a tensor of one element, as a symbol where the settings have it: what item()
-  // gives, and an index, which fullgraph=True makes one too. Those of a tensor, as tolist() gives
-  // them, are like indices. Null where they are none.
+  // gives, and an index. Those of a tensor, as tolist() gives them. Null where they are none.
   py::object number_in(const py::object& tensor);
-  py::object index_in(const py::object& tensor);
   py::object list_of(const py::object& tensor);
   // The number in a tensor without dimensions from before the call, to which captured code has not
   // written, as of a call; null where that is not wanted: `met_argument` says that it could be.
