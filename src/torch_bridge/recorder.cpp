@@ -81,9 +81,10 @@ bool Recorder::is_placed(const at::Tensor& number) const {
   return ops_.is_placed(recording_.value_of(wrapper_of(number)->value()));
 }
 
-void Recorder::allow_number(const at::Tensor& t) {
+void Recorder::allow_number(const at::Tensor& t, std::optional<double> like) {
   at::functionalization::impl::sync(t);
-  ops_.add_runtime_number(recording_.value_of(wrapper_of(t)->value()));
+  const ir::ValueId value = recording_.value_of(wrapper_of(t)->value());
+  like ? ops_.add_runtime_number(value, *like) : ops_.add_runtime_number(value);
 }
 
 void Recorder::allow_read(const at::Tensor& t) {

@@ -121,8 +121,9 @@ class Recorder {
   // Whether an op has had the plain float that stands for such a number.
   bool is_placed(const at::Tensor& number) const;
   // From now on ops may take this tensor without dimensions, which the computation has made, where
-  // they take a Scalar.
-  void allow_number(const at::Tensor& t);
+  // they take a Scalar; with `like`, plain floats too: a double of its sign and magnitude stands
+  // for the number there.
+  void allow_number(const at::Tensor& t, std::optional<double> like = {});
   // From now on the integer in this tensor may be read, whatever else of data may.
   void allow_read(const at::Tensor& t);
   // How a tensor without dimensions is computed of one input, where that is simple arithmetic.

@@ -68,6 +68,13 @@ def of_another_function(x):
     return x * 2, text + "!"
 
 
+def list_that_changes(x):
+    sizes = list(x.shape)
+    text = f"{sizes}"
+    sizes.append(1)
+    return x * 2, text, sizes
+
+
 def attribute(x):
     x.tag = f"{x.shape[0]}"
     return x * 2
@@ -87,6 +94,8 @@ PROGRAMS = {
     "format": lambda x: (x * 2, format(x.shape[0], ">6d")),
     "spec": lambda x: (x * 2, f"{x.shape[0]:>5d}|{x.shape[0] + 1!r:>9}|{x.shape[1]}"),
     "shape": lambda x: (x * 2, f"{x.shape} {tuple(x.shape)!r}"),
+    "list": lambda x: (x * 2, f"{list(x.shape)} {list(x.shape)!s}"),
+    "list_that_changes": list_that_changes,
     "percent": lambda x: (x * 2, "%d rows, %s" % (x.shape[0], x.shape[0] - 1)),  # noqa: UP031
     "format_method": lambda x: (x * 2, f"{x.shape[0]} {7:4d}" + "{}".format("")),
     "braces": lambda x: (x * 2, f"{x.shape[0]:>5}{x.shape[1]}"),

@@ -67,6 +67,7 @@ class Calls : public Part {
   void warn_behind(TorchWarning warning);
 
   const auto& behind() const { return behind_; }
+  bool is_reordered(py::handle function);  // called behind the graph, as the program has set it
   bool is_told_late(PyObject* list) const { return list == told_late_.ptr(); }
   void call_behind(const py::object& function, const Arguments& args) {
     behind_.emplace_back(function, args);
@@ -97,6 +98,7 @@ class Calls : public Part {
                              const Keywords& kwargs);
   Done call_control(py::handle callable, Arguments& args, Keywords& kwargs);
   bool is_ignored(py::handle function, const Arguments& args);
+  Done call_reordered(py::handle function, const Arguments& args, const Keywords& kwargs);
   Done call_format(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs);
   Done step_if_finite(const Arguments& args, const Keywords& kwargs);
@@ -191,9 +193,10 @@ class Calls : public Part {
   std::unordered_map<size_t, size_t> answered_;  // by step: how many of its calls
   // Of caches with a limit, by function: the keys of the entries that the capture relies on.
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
-  std::optional<py::object> ignored_;  // torch._dynamo.config.ignore_logging_functions, once read
-  bool asked_for_hooks_ = false;       // of the caller's, on saved tensors
-  bool asked_why_no_hooks_ = false;    // the same
+  // torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions, once read.
+  std::optional<py::object> ignored_, reordered_;
+  bool asked_for_hooks_ = false;     // of the caller's, on saved tensors
+  bool asked_why_no_hooks_ = false;  // the same
 };
 
 // Class statements, and the names of their bodies.

@@ -213,10 +213,32 @@ bool Calls::is_ignored(py::handle function, const Arguments& args) {
   return false;
 }
 
+bool Calls::is_reordered(py::handle function) {
+  if (!reordered_) reordered_ = dynamo_object("reorderable_logging_functions");
+  return *reordered_ && PyAnySet_Check(reordered_->ptr()) &&
+         (PyFunction_Check(function.ptr()) || PyCFunction_Check(function.ptr())) &&
+         PySet_Contains(reordered_->ptr(), function.ptr()) == 1;
+}
+
+// Of tensors, numbers and texts, which it is given as they are once the graph has run.
+Done Calls::call_reordered(py::handle function, const Arguments& args, const Keywords& kwargs) {
+  if (!is_reordered(function)) return std::nullopt;
+  for (const py::object& a : args)
+    if (!heap().is_tensor(a) && !is_symbolic(a) && !numbers().is_deferred(a))
+      require_plain(a, function);
+  for (const auto& [name, value] : kwargs)
+    if (!is_constant(value.ptr())) return std::nullopt;
+  const py::object& partial = member_of<"functools", "partial">();
+  behind_.emplace_back(kwargs.empty() ? borrow(function) : partial(function, **dict_of(kwargs)),
+                       args);
+  return py::none();
+}
+
 Done Calls::call_control(py::handle callable, Arguments& args, Keywords& kwargs) {
   PyObject* p = callable.ptr();
   if (!PyFunction_Check(p) && !PyCFunction_Check(p)) return std::nullopt;
   if (is_ignored(callable, args)) return py::none();
+  if (auto done = call_reordered(callable, args, kwargs)) return done;
   if (PyFunction_Check(p)) {
     auto* f = as_function(p);
     if (f->func_dict != nullptr &&

@@ -96,10 +96,11 @@ bool is_torch_function(py::handle function) {
 }  // namespace
 
 py::object Numbers::defer(py::handle real, SourceId source, py::object function, Arguments parts) {
-  const bool of_data =
-      std::ranges::any_of(parts, [this](const py::object& part) { return is_of_data(part); });
-  const bool varies = source.valid() ? is_varying(source) : is_computed_anew(parts);
-  const bool is_float = PyFloat_CheckExact(real.ptr()) && varies && !of_data;
+  const bool of_data = std::ranges::any_of(parts, [this](const py::object& part) {
+    return is_of_data(part) || (numbers_of_data_ && heap().is_tensor(part));
+  });
+  const bool varies = source.valid() ? is_varying(source) : of_data || is_computed_anew(parts);
+  const bool is_float = PyFloat_CheckExact(real.ptr()) && varies;
   // It may lie anywhere, and answers for its class.
   if (is_float) heap().guard(GuardKind::TypeIs, source, py::type::of(real));
   py::object out = is_float ? symbolic_float(*this) : member_of<"builtins", "object">()();
@@ -255,10 +256,16 @@ bool Numbers::goes_on_counting(const TracedFrame& f) {
   const Arguments given{f.stack[f.stack.size() - 2], f.stack[f.stack.size() - 1]};
   const Arguments operands = settings_in_schedule(given).value_or(given);
   const py::object &left = operands[0], &right = operands[1];
-  if (!number(left) || !number(right)) return false;
-  if (is_of_data(left) || is_of_data(right))  // what raises would do so behind the graph
-    return is_arithmetic(operation) ||
-           (is_division(operation) && is_number(right.ptr()) && is_nonzero(right));
+  auto is_data_float = [this](const py::object& o) {
+    return o && is_of_data(o) && is_symbolic_float(o);
+  };
+  auto symbolic_number = [&](const py::object& o) {
+    return (o && is_symbolic_int(o)) || number(o);
+  };
+  if ((is_data_float(left) && symbolic_number(right)) ||
+      (is_data_float(right) && symbolic_number(left)))
+    return true;
+  if (!number(left) || !number(right) || is_of_data(left) || is_of_data(right)) return false;
   if (is_arithmetic(operation)) return true;
   if (!is_runtime_number(left) && !is_runtime_number(right)) return false;
   // Of a number of sizes, where the float's operation raises, the call runs in eager.
@@ -301,7 +308,8 @@ bool Numbers::hands_on_numbers(TracedFrame& f, size_t count) {
   if (std::ranges::none_of(args, runtime)) return false;
   const auto [callable, method_self] = next_callee(f, count);
   const bool prints = callable.is(member_of<"builtins", "print">());
-  if (prints && PyCFunction_Check(callable.ptr())) return true;  // behind the graph
+  if ((prints && PyCFunction_Check(callable.ptr())) || calls().is_reordered(callable))
+    return true;  // behind the graph
   if (method_self && !PyFunction_Check(callable.ptr())) return false;
   if (PyCFunction_Check(callable.ptr())) {
     const py::object self = borrow(PyCFunction_GET_SELF(callable.ptr()));
@@ -526,7 +534,8 @@ void Numbers::read_arguments(TracedFrame& f) {
     case BUILD_STRING:
       return;
     case UNARY_NEGATIVE:
-      return is_runtime_number(f.stack.back()) ? void() : read_top(1);
+      return is_runtime_number(f.stack.back()) || is_symbolic_float(f.stack.back()) ? void()
+                                                                                    : read_top(1);
     case CALL:
     case CALL_METHOD:
     case CALL_FUNCTION:

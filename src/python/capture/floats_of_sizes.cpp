@@ -27,9 +27,8 @@ std::optional<py::object> Numbers::float_of_sizes(std::string_view name, const p
                                                   const Arguments& args) {
   auto of_sizes = [this](const py::object& a) { return is_of_sizes(a); };
   auto of_data = [this](const py::object& a) { return is_of_data(a); };
-  if (std::ranges::none_of(args, of_sizes) || std::ranges::any_of(args, of_data) ||
-      steps_with(args) > kMostSteps)
-    return std::nullopt;
+  if (std::ranges::any_of(args, of_data)) return float_of_data(function, args);
+  if (std::ranges::none_of(args, of_sizes) || steps_with(args) > kMostSteps) return std::nullopt;
   Arguments reals;
   bool floats = true;
   for (const py::object& a : args) {
@@ -135,7 +134,7 @@ std::optional<sym::Expr> Numbers::whole(const py::object& o) {
 }
 
 std::optional<SizeFloat> Numbers::size_float(const py::object& o) {
-  if (!find(o) || !is_of_sizes(o)) return std::nullopt;
+  if (!find(o) || !is_of_sizes(o) || is_of_data(o)) return std::nullopt;
   const Deferred found = *find(o);
   if (found.parts.empty() || found.parts.size() > 2) return std::nullopt;
   const auto facts = graphs().recorder().facts();
@@ -286,7 +285,7 @@ std::optional<py::object> Numbers::compare_sizes(const py::object& a, const py::
                                                  int operation) {
   if (!have_runtime_numbers() || !a || !b || (!is_symbolic_float(a) && !is_symbolic_float(b)))
     return std::nullopt;
-  if (!is_of_sizes(a) && !is_of_sizes(b)) return std::nullopt;
+  if (is_of_data(a) || is_of_data(b) || (!is_of_sizes(a) && !is_of_sizes(b))) return std::nullopt;
   const bool left = is_symbolic_float(a);
   const py::object& other = left ? b : a;
   static constexpr int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
@@ -314,11 +313,16 @@ Numbers::~Numbers() {
     if (is_symbolic_float(number)) disown(number);
 }
 
-py::object Numbers::guarded_float(const py::object& symbolic) { return read(symbolic); }
+// Code written in C asks: a Break does not pass it.
+py::object Numbers::guarded_float(const py::object& symbolic) {
+  if (is_of_data(symbolic)) throw sym::Undecided(cat(data_text(symbolic), " is asked for"));
+  return read(symbolic);
+}
 
 py::object Numbers::combined(const py::object& function, const Arguments& args) {
   const auto name = text(function.attr("__name__"));
   if (auto number = float_of_sizes(name, function, args)) return *number;
+  if (std::ranges::any_of(args, [this](const py::object& a) { return is_of_data(a); })) return {};
   if (name == "neg") return *negate_deferred(args[0]);
   if (args.size() != 2 || !std::ranges::all_of(args, [this](const py::object& a) {
         return is_number(real_of(a).ptr());

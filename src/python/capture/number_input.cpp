@@ -50,11 +50,6 @@ constexpr std::string_view kOfIntegers[] = {
     "add", "sub", "mul", "div",   "truediv", "true_divide", "gt",        "lt",   "ge",
     "le",  "eq",  "ne",  "clamp", "clip",    "clamp_min",   "clamp_max", "where"};
 
-// The same of a number that the graph computes.
-constexpr std::string_view kOfGraph[] = {
-    "add",  "sub",      "mul", "div", "truediv", "true_divide", "iadd", "isub",
-    "imul", "itruediv", "gt",  "lt",  "ge",      "le",          "eq",   "ne"};
-
 // In place torch asks Python for the shape of the result, and a number that torch's C++ code takes
 // as a Scalar cannot get there: only what is a tensor can.
 bool takes_in_place(std::string_view word, size_t arguments) {
@@ -179,9 +174,7 @@ bool Numbers::takes_runtime_numbers(std::string_view target, std::span<const py:
     if (!o || !deferred_.contains(o.ptr())) return true;
     numbers++;
     if (!is_runtime_number(o) || !takes_number(word, position, keyword, tensors)) return false;
-    if (is_of_data(o) &&
-        (position == kByName || std::ranges::find(kOfGraph, word) == std::end(kOfGraph)))
-      return false;
+    if (integer && may_be_int(o)) return false;
     const py::object& real = deferred_.at(o.ptr()).real;
     const bool is_float = PyFloat_CheckExact(real.ptr());
     // Eager refuses a float as their alpha.
@@ -224,11 +217,11 @@ NumberDtype Numbers::input_dtype(const py::object& o, NumberDtype met) const {
 }
 
 // The input of the graph that stands for a runtime number beside a tensor of this dtype.
-py::object Numbers::number_input(const py::object& o, NumberDtype met) {
+py::object Numbers::number_input(const py::object& o, NumberDtype met, bool plain) {
   const NumberDtype dtype = input_dtype(o, met);
+  if (is_of_data(o)) return tensor_of_data(o, dtype, plain);
   const auto key = std::pair(o.ptr(), dtype);
   if (auto it = number_inputs_.find(key); it != number_inputs_.end()) return it->second;
-  if (is_of_data(o)) return tensor_of_data(o, dtype);
   const Deferred deferred = deferred_.at(o.ptr());
   const at::Tensor real = number_as_tensor(deferred.real, dtype).value();
   const std::string name = cat("number_", graphs().number_inputs.size());
@@ -251,8 +244,8 @@ py::object Numbers::number_input(const py::object& o, NumberDtype met) {
 
 py::object Numbers::float_argument(const py::object& o) {
   constexpr NumberDtype kF64{at::kDouble, false};
-  if (graphs().inner() != nullptr || !o || !is_symbolic_float(o) || is_of_data(o) ||
-      !is_runtime_number(o) || !number_as_tensor(real_of(o), kF64))
+  if (graphs().inner() != nullptr || !o || !is_symbolic_float(o) || !is_runtime_number(o) ||
+      !number_as_tensor(real_of(o), kF64))
     return {};
   return number_input(o, kF64);
 }

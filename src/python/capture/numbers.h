@@ -72,6 +72,10 @@ class Numbers : public Part, private FloatOwner {
   // Whether it is a size, a float that varies, or made of such.
   bool is_of_sizes(const py::object& o) const;
   py::object combined(const py::object& function, const Arguments& args) override;
+  // A float of data as an int of data.
+  std::optional<py::object> whole_of_data(const py::object& o, Rounding how);
+  bool is_of_data(const py::object& o) const;  // a float or truth, or a text of such
+  bool may_be_int(const py::object& o) const;  // of a float of data
   // Such a float as an int; nothing where no expression of the sizes gives it.
   std::optional<py::object> rounded(const py::object& function, const py::object& o, Rounding how);
   // What the function gives for numbers of sizes, an int or a bool, guarded; null where it raises.
@@ -86,7 +90,8 @@ class Numbers : public Part, private FloatOwner {
   py::object number_of_graph(const py::object& tensor, bool truths);  // whoever has asked
   bool is_varying(SourceId source) const;
   std::optional<NumberDtype> met_dtype(std::span<const py::object> args);
-  py::object number_input(const py::object& o, NumberDtype met);
+  // `plain`: not an operand of arithmetic, but where torch takes a number.
+  py::object number_input(const py::object& o, NumberDtype met, bool plain = false);
   // Plain floats of torch's functions (stand_ins.cpp).
   py::object plain_float(const std::string& target, std::span<const py::object> args,
                          size_t position, std::string_view keyword, py::object o);
@@ -160,7 +165,7 @@ class Numbers : public Part, private FloatOwner {
   // Of a number that is computed of these. One of more steps than kMostSteps is read.
   size_t steps_with(const Arguments& parts) const;
   static constexpr size_t kMostSteps = 256;
-  bool is_of_data(const py::object& o) const;
+  std::optional<py::object> float_of_data(const py::object& function, const Arguments& args);
   bool never_raises(std::string_view name, const Arguments& args);
   bool is_float_power(const py::object& base, const py::object& exponent);
   std::optional<sym::Expr> whole(const py::object& o);
@@ -173,7 +178,7 @@ class Numbers : public Part, private FloatOwner {
   void refuse_truth(const py::object& o) const;
   bool builds_result(const TracedFrame& frame) const;
   py::object graph_number(const py::object& o);
-  py::object tensor_of_data(const py::object& o, NumberDtype dtype);
+  py::object tensor_of_data(const py::object& o, NumberDtype dtype, bool plain);
   py::object real_of(const py::object& o) const;
   bool have_runtime_numbers() const {
     return !varying.empty() || floats_of_sizes_ || numbers_of_data_;

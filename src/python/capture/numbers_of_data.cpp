@@ -1,7 +1,8 @@
 // Floats and truths that captured code reads of tensors (Tensor.item), where torch's settings let
-// it: a call knows them behind its graph. They are deferred like numbers that nobody has looked at
-// (deferred_numbers.cpp); where a float meets a tensor, the graph computes it, in f64 as Python
-// does.
+// it: a call knows them behind its graph. Truths are deferred like numbers that nobody has looked
+// at (deferred_numbers.cpp), floats may lie anywhere (symbolic_float.h). What Python makes of a
+// float is done by Python behind the graph; where one meets a tensor, the graph computes it, in
+// f64.
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 
@@ -22,7 +23,7 @@ bool Numbers::asks_for_item(const TracedFrame& f) const {
   const Instruction& i = f.bytecode->instructions[f.next];
   if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
   const auto [callable, self] = next_callee(f, i.arg);
-  if (callable.is(type_object(&PyFloat_Type)))
+  if (callable.is(type_object(&PyFloat_Type)) || callable.is(type_object(&PyBool_Type)))
     return i.arg == 1 && (heap().is_tensor(f.stack.back()) || is_array(f.stack.back()));
   if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
   const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
@@ -32,7 +33,9 @@ bool Numbers::asks_for_item(const TracedFrame& f) const {
 
 // A copy of the tensor, which nothing writes to, holds it.
 py::object Numbers::number_of_data(const py::object& tensor, bool truths) {
-  return item_asked ? number_of_graph(tensor, truths) : py::object();
+  const bool truth = THPVariable_Unpack(tensor.ptr()).scalar_type() == at::kBool;
+  const bool asked = truth ? item_asked : sizes().of_data().numbers;
+  return asked ? number_of_graph(tensor, truths) : py::object();
 }
 
 py::object Numbers::number_of_graph(const py::object& tensor, bool truths) {
@@ -48,7 +51,6 @@ py::object Numbers::number_of_graph(const py::object& tensor, bool truths) {
   copy = calls().call_method(copy, "to", {dtype}, {{py::str("copy"), py::bool_(true)}});
   const py::object out = defer(truth ? py::object(py::bool_(true)) : py::object(py::float_(1.5)),
                                {}, member_of<"torch", "Tensor">().attr("item"), {copy});
-  deferred_.at(out.ptr()).of_data = true;
   const auto same = [&](const auto& named) { return named.second.starts_with(truth ? "u" : "z"); };
   names_of_data_[out.ptr()] = cat(truth ? "u" : "zuf", std::ranges::count_if(names_of_data_, same));
   return out;
@@ -75,9 +77,11 @@ std::string Numbers::data_text(const py::object& o) const {
   const Deferred* found = find(o);
   if (!found) return text(py::repr(o));
   if (const auto it = names_of_data_.find(o.ptr()); it != names_of_data_.end()) return it->second;
-  if (found->parts.size() == 1) return cat("-", data_text(found->parts[0]));
-  if (found->parts.size() != 2) return text(py::repr(found->real));
   const std::string name = text(found->function.attr("__name__"));
+  if (found->parts.size() == 1)
+    return name == "neg" ? cat("-", data_text(found->parts[0]))
+                         : cat(name, "(", data_text(found->parts[0]), ")");
+  if (found->parts.size() != 2) return text(py::repr(found->real));
   if (const auto it = std::ranges::find(kComparisons, name); it != kComparisons.end())
     return cat(data_text(found->parts[0]), kSigns[it - kComparisons.begin()],
                data_text(found->parts[1]));
@@ -85,7 +89,10 @@ std::string Numbers::data_text(const py::object& o) const {
   const char* sign = name.ends_with("add")   ? " + "
                      : name.ends_with("sub") ? " - "
                      : name.ends_with("mul") ? "*"
-                                             : "/";
+                     : name.ends_with("div") ? "/"
+                                             : nullptr;
+  if (sign == nullptr)
+    return cat(name, "(", data_text(found->parts[0]), ", ", data_text(found->parts[1]), ")");
   auto part = [&](const py::object& p) {
     const Deferred* inner = find(p);
     const bool apart = !sum && inner && inner->parts.size() == 2;
@@ -149,40 +156,148 @@ bool Numbers::is_of_data(const py::object& o) const {
   return found && found->of_data;
 }
 
+namespace {
+
+// What Python makes of one float and torch of a tensor in f64, under one name.
+constexpr std::string_view kOfOne =
+    "neg abs sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc";
+constexpr std::string_view kOfTwo = "add sub mul truediv floordiv mod pow";
+// Those that raise for no floats, also functions that the graph has not.
+constexpr std::string_view kTotal =
+    "add sub mul neg abs float fabs min max copysign atan atan2 tanh erf erfc degrees radians "
+    "asinh sum round";
+
+// Of a function of the modules `operator`, `math` or `builtins`.
+std::string name_in_graph(py::handle function) {
+  auto name = text(function.attr("__name__"));
+  if (name.starts_with("i") && has_word(kOfTwo, std::string_view(name).substr(1)))
+    name.erase(0, 1);  // in place
+  return name == "fabs" ? "abs" : name;
+}
+
+bool is_extreme(std::string_view name) { return name == "min" || name == "max"; }
+
+bool is_constant_nonzero(py::handle o) {
+  return is_number(o.ptr()) && PyObject_IsTrue(o.ptr()) == 1;
+}
+
+}  // namespace
+
+std::optional<py::object> Numbers::float_of_data(const py::object& function,
+                                                 const Arguments& args) {
+  if (steps_with(args) > kMostSteps) return std::nullopt;
+  const std::string name = name_in_graph(function);
+  for (const py::object& a : args)
+    if (!a || !(is_symbolic_float(a) || is_symbolic_int(a) || PyFloat_CheckExact(a.ptr()) ||
+                PyLong_CheckExact(a.ptr())))
+      return std::nullopt;
+  if (name == "round" && (args.size() != 2 || !PyLong_CheckExact(args[1].ptr()) ||
+                          PyObject_RichCompareBool(args[1].ptr(), py::int_(0).ptr(), Py_GE) != 1))
+    return std::nullopt;
+  const bool total = has_word(kTotal, name) || (name == "truediv" && is_constant_nonzero(args[1]));
+  if (!total && !has_word(kOfOne, name) && !has_word(kOfTwo, name)) return std::nullopt;
+  py::object made = defer(py::float_(1.5), {}, function, args);
+  // Where Python raises, torch gives what is not finite: such calls run in eager.
+  if (!total && (!is_graph_number(made) ||
+                 !assume_truth(calls().call_method(graph_number(made), "isfinite", {}, {}), true)))
+    return std::nullopt;
+  return made;
+}
+
+// What the extreme of a float and an int gives, and sums and the like of such.
+bool Numbers::may_be_int(const py::object& o) const {
+  if (is_symbolic_int(o) || PyLong_CheckExact(o.ptr())) return true;
+  const Deferred* found = is_of_data(o) ? find(o) : nullptr;
+  if (!found || heap().is_tensor(found->parts[0])) return false;
+  auto part_may = [this](const py::object& part) { return may_be_int(part); };
+  const std::string name = name_in_graph(found->function);
+  if (is_extreme(name)) return std::ranges::any_of(found->parts, part_may);
+  return has_word("add sub mul neg abs floordiv mod pow sum round", name) &&
+         std::ranges::all_of(found->parts, part_may);
+}
+
+// Such a float as an int: the graph rounds it.
+std::optional<py::object> Numbers::whole_of_data(const py::object& o, Rounding how) {
+  constexpr double kMostExact = 0x1p53;
+  if (!is_of_data(o) || !is_graph_number(o) || !sizes().of_data().numbers) return std::nullopt;
+  const char* method = how == Rounding::Down     ? "floor"
+                       : how == Rounding::Up     ? "ceil"
+                       : how == Rounding::ToZero ? "trunc"
+                                                 : "round";
+  const py::object whole = calls().call_method(graph_number(o), method, {}, {});
+  const py::object fits =
+      objects().compare(calls().call_method(whole, "abs", {}, {}), py::float_(kMostExact), Py_LT);
+  if (!assume_truth(fits, true)) return std::nullopt;
+  const py::object number =
+      sizes().number_in(calls().call_method(whole, "to", {member_of<"torch", "int64">()}, {}));
+  return number ? std::optional(number) : std::nullopt;
+}
+
 // Whether arithmetic of the graph gives such a float: in f64, as Python's.
 bool Numbers::is_graph_number(const py::object& o) const {
   constexpr double kMostExact = 0x1p53;
-  if (PyFloat_CheckExact(o.ptr())) return true;
+  if (PyFloat_CheckExact(o.ptr()) || is_symbolic_int(o)) return true;
   if (PyLong_CheckExact(o.ptr())) {
     const double value = PyLong_AsDouble(o.ptr());
     if (value == -1.0) PyErr_Clear();
     return std::abs(value) <= kMostExact;
   }
   const Deferred* found = find(o);
-  if (!found || !found->of_data || !PyFloat_CheckExact(found->real.ptr())) return false;
+  if (!found || !PyFloat_CheckExact(found->real.ptr())) return false;
+  if (!found->of_data) return is_symbolic_float(o) && is_runtime_number(o);
   if (heap().is_tensor(found->parts[0])) return true;
-  return std::ranges::all_of(found->parts,
-                             [this](const py::object& part) { return is_graph_number(part); });
+  const std::string name = name_in_graph(found->function);
+  const bool known = has_word(kOfOne, name) || has_word(kOfTwo, name) || is_extreme(name) ||
+                     name == "float" || (name == "sum" && !kSumsCompensate);
+  return known && std::ranges::all_of(found->parts, [this](const py::object& part) {
+           return is_graph_number(part);
+         });
 }
 
 py::object Numbers::graph_number(const py::object& o) {
   if (!find(o)) return o;
   const Deferred deferred = *find(o);
+  if (!deferred.of_data) return number_input(o, {at::kDouble, false});
   if (heap().is_tensor(deferred.parts[0])) return deferred.parts[0];
-  auto name = text(deferred.function.attr("__name__"));
-  if (name.starts_with("i")) name.erase(0, 1);  // in place
+  const std::string name = name_in_graph(deferred.function);
   Arguments parts;
   for (const py::object& part : deferred.parts) parts.push_back(graph_number(part));
-  return objects().operate(py::module_::import("operator").attr(name.c_str()), parts);
+  if (name == "float") return parts[0];
+  if (has_word(kOfOne, name)) return calls().call_method(parts[0], name, {}, {});
+  auto function = [](const char* of) { return py::module_::import("operator").attr(of); };
+  if (has_word(kOfTwo, name)) return objects().operate(function(name.c_str()), parts);
+  py::object out = parts[0];
+  for (const py::object& part : std::span(parts).subspan(1)) {
+    if (!is_extreme(name)) {
+      out = objects().operate(function("add"), {out, part});
+      continue;
+    }
+    // The first of equal ones, and of those beside a NaN, as Python goes through them.
+    const py::object better = objects().compare(part, out, name == "min" ? Py_LT : Py_GT);
+    out = heap().is_tensor(better)
+              ? calls().call(member_of<"torch", "where">(), {better, part, out})
+              : (objects().truth(better) ? part : out);
+  }
+  return out;
 }
 
-// What the graph has computed.
-py::object Numbers::tensor_of_data(const py::object& o, NumberDtype dtype) {
+// What the graph has computed. `plain`: where torch takes a number, and may refuse to convert it.
+py::object Numbers::tensor_of_data(const py::object& o, NumberDtype dtype, bool plain) {
   py::object out = graph_number(o);
+  const auto most = dtype.fits == at::kFloat      ? std::optional(0x1.fffffep127)
+                    : dtype.fits == at::kHalf     ? std::optional(65504.0)
+                    : dtype.fits == at::kBFloat16 ? std::optional(0x1.fep127)
+                                                  : std::nullopt;
+  if (plain && most) {
+    const py::object fits =
+        objects().compare(calls().call_method(out, "abs", {}, {}), py::float_(*most), Py_LE);
+    if (!assume_truth(fits, true)) throw Break(BreakId::data_dependent, "Tensor.item");
+  }
   if (dtype.same && dtype.fits != at::kDouble)
     out = calls().call_method(
         out, "to", {borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype.fits)))}, {});
-  number_inputs_.emplace(std::pair(o.ptr(), dtype), out);
+  if (plain) graphs().recorder().allow_number(THPVariable_Unpack(out.ptr()), 1.5);
   return out;
 }
 

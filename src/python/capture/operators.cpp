@@ -210,7 +210,10 @@ py::object Objects::compute(const py::object& function, const Arguments& args) {
 py::object Objects::type_of(py::handle o) {
   if (is_symbolic_int(o)) return type_object(&PyLong_Type);
   if (is_symbolic_bool(o)) return type_object(&PyBool_Type);
-  if (is_symbolic_float(o)) return type_object(&PyFloat_Type);
+  if (is_symbolic_float(o)) {
+    if (numbers().may_be_int(borrow(o))) numbers().read(borrow(o));  // which breaks
+    return type_object(&PyFloat_Type);
+  }
   if (numbers().is_graph_float(o)) return type_object(&PyFloat_Type);
   if (is_array(o)) return type_of_array(o);
   Tracked* k = heap().tracked(o);
@@ -237,6 +240,7 @@ bool Objects::truth(py::handle o) {
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
   if (is_constant(p) || is_symbolic(o)) return of_c();
+  if (numbers().is_of_data(borrow(o))) numbers().read(borrow(o));  // which breaks
   const bool says_so = special_method(o, names().bool_) || special_method(o, names().len_);
   if (!says_so && (is_callable_constant(p) || PyTuple_Check(p))) return of_c();
   if (!says_so && heap().exists(o) && PyDict_Check(p))

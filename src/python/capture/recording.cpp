@@ -89,13 +89,21 @@ Graphs::Graphs(Capture& capture)
 }
 Graphs::~Graphs() = default;
 
+// Operators of which one operand is a tensor: the other one may be one, too.
+static bool is_arithmetic(std::string_view word) {
+  return has_word(
+      "add sub mul div truediv true_divide iadd isub imul itruediv gt lt ge le eq ne floordiv "
+      "floor_divide ifloordiv mod remainder imod fmod",
+      word);
+}
+
 py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::handle callable,
                           const Arguments& args, const Keywords& kwargs) {
   // Eager has short cuts for some exponents, which are no tensors.
   const std::string_view word = std::string_view(target).substr(target.rfind('.') + 1);
   const bool takes_numbers = numbers().takes_runtime_numbers(target, args, kwargs);
   if (takes_numbers && word == "pow" && args.size() == 2 && numbers().is_deferred(args[1])) {
-    const py::object exponent = numbers().number_input(args[1], *numbers().met_dtype(args));
+    const py::object exponent = numbers().number_input(args[1], *numbers().met_dtype(args), true);
     const bool differentiable =
         c10::GradMode::is_enabled() && THPVariable_Unpack(args[0].ptr()).requires_grad();
     if (!differentiable)
@@ -128,7 +136,8 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   bring_graph_to(TorchModes());
   auto given = [&](const py::object& a, size_t position, std::string_view keyword) {
     if (takes_numbers && numbers().is_deferred(a))
-      return lift(numbers().number_input(a, numbers().met_dtype(args).value()));
+      return lift(
+          numbers().number_input(a, numbers().met_dtype(args).value(), !is_arithmetic(word)));
     if (const py::object number = numbers().plain_float(target, args, position, keyword, a)) {
       plain.push_back(as_plain_float(number));
       return plain.back().stand_in;

@@ -135,7 +135,8 @@ py::object Calls::filled_with_float(const std::string& name, py::handle callable
   }
   const bool is_number = t.dim() == 0;
   made = call_method(made, "fill_", {value}, {});
-  if (is_number) numbers().set_constant_number(made, {value, py::list()});
+  if (is_number && !numbers().is_of_data(value))
+    numbers().set_constant_number(made, {value, py::list()});
   return made;
 }
 

@@ -267,6 +267,14 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
   return floats.empty() ? total : sum_of_floats(c, std::move(floats));
 }
 
+// bool(o)
+py::object truth_of(Capture& c, const py::object& o) {
+  if (c.heap.is_tensor(o) && THPVariable_Unpack(o.ptr()).scalar_type() == at::kBool &&
+      !c.numbers.use_number(o))
+    if (py::object truth = c.numbers.number_of_data(o, true)) return truth;
+  return py::bool_(c.objects.truth(o));
+}
+
 Meant absolute(Capture& c, const Arguments& args) {
   if (PyObject* own = own_method(c, args[0], "__abs__")) return c.calls.call(own, args);
   if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0]) &&
@@ -338,7 +346,8 @@ Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
   if (module_of(callable) == "math")
     if (auto floats = with_floats(c, callable, args))
       return c.calls.call(callable, std::move(*floats));
-  if (std::ranges::none_of(args, [&](auto& a) { return c.numbers.is_of_sizes(a); })) return nothing;
+  const auto is_made = [&](auto& a) { return c.numbers.is_of_sizes(a) || c.numbers.is_of_data(a); };
+  if (std::ranges::none_of(args, is_made)) return nothing;
   const auto name = text(callable.attr("__name__"));
   if (auto number = c.numbers.float_of_sizes(name, borrow(callable), args)) return *number;
   Arguments plain;
@@ -348,6 +357,7 @@ Meant float_of_size(Capture& c, py::handle callable, const Arguments& args) {
 
 Meant rounded_size(Capture& c, py::handle callable, const py::object& o, Rounding how) {
   if (is_symbolic_int(o)) return o;
+  if (auto number = c.numbers.whole_of_data(o, how)) return *number;
   if (!c.numbers.is_of_sizes(o)) return nothing;
   if (auto number = c.numbers.rounded(borrow(callable), o, how)) return *number;
   return c.calls.call(callable, {c.numbers.read(o)});

@@ -226,6 +226,11 @@ static bool is_symbolic_tensor(py::handle o) {
 }
 
 bool Numbers::is_within(const py::object& number, double least, double most) {
+  if (is_of_data(number)) {
+    const py::object tensor = graph_number(number);
+    return assume_truth(objects().compare(tensor, py::float_(least), Py_GT), true) &&
+           assume_truth(objects().compare(tensor, py::float_(most), Py_LT), true);
+  }
   auto holds = [&](double bound, int operation) {
     const py::object answer = compared(number, py::float_(bound), operation);
     return answer && objects().truth(answer);
@@ -263,7 +268,7 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
   if (argument == nullptr) return {};
   if (!scalar && o && is_symbolic_int(o) && has_hint(o))
     o = combined(type_object(&PyFloat_Type), {o});
-  if (!o || !is_symbolic_float(o) || is_of_data(o) || !is_runtime_number(o) ||
+  if (!o || !is_symbolic_float(o) || !is_runtime_number(o) ||
       !std::isnormal(PyFloat_AS_DOUBLE(real_of(o).ptr())))
     return {};
   const auto met = met_dtype(args);
@@ -286,7 +291,7 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
       fits = floating && !met->same;
       break;
     case Range::Norm:
-      fits = is_within(o, 0, kNoBound);
+      fits = !is_of_data(o) && is_within(o, 0, kNoBound);
       for (const double own : {1.0, 2.0})
         fits = fits && objects().truth(compare(o, py::float_(own), Py_NE));
       break;
@@ -299,7 +304,7 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
   NumberDtype dtype{scalar ? at::get_default_dtype_as_scalartype() : at::kDouble, false};
   if (scalar && floating) dtype.fits = met->fits;
   if (!number_as_tensor(real_of(o), dtype)) return {};
-  return number_input(o, dtype);
+  return number_input(o, dtype, true);
 }
 
 // A call in which torch computes with numbers, where they vary.

@@ -45,16 +45,18 @@ bool Numbers::is_deferred_text(const py::object& o) const {
   return found && PyUnicode_CheckExact(found->real.ptr());
 }
 
-// A number that another call may have another one for, a text of such, or a tuple of such numbers.
+// A number that another call may have another one for, a text of such, or a tuple or list of such
+// numbers.
 bool Numbers::varies_in_text(const py::object& o) const {
   if (is_symbolic_int(o)) return has_hint(o);
-  if (is_symbolic_float(o)) return !is_of_data(o) && is_runtime_number(o);
-  if (!PyTuple_Check(o.ptr())) return is_deferred_text(o);
-  const auto items = py::reinterpret_borrow<py::tuple>(o);
+  if (is_symbolic_float(o)) return is_of_data(o) || is_runtime_number(o);
+  const bool list = PyList_CheckExact(o.ptr()) && !heap().exists(o);
+  if (!PyTuple_Check(o.ptr()) && !list) return is_deferred_text(o);
+  const py::tuple items(o);
   auto is_size = [this](py::handle item) {
     return is_symbolic_int(item) && varies_in_text(borrow(item));
   };
-  return (PyTuple_CheckExact(o.ptr()) ||
+  return (list || PyTuple_CheckExact(o.ptr()) ||
           Py_TYPE(o.ptr()) == as_type(member_of<"torch", "Size">())) &&
          std::ranges::any_of(items, is_size) && std::ranges::all_of(items, [&](py::handle item) {
            return is_size(item) || PyLong_CheckExact(item.ptr());
@@ -70,9 +72,12 @@ py::object Numbers::deferred_text(const py::object& function, Arguments parts) {
     const bool part_varies = varies_in_text(parts[i]);
     if (!part_varies && !is_constant(parts[i].ptr())) return {};
     varies |= part_varies;
-    real[i] = PyTuple_Check(parts[i].ptr())
+    const bool list = PyList_CheckExact(parts[i].ptr());
+    real[i] = list || PyTuple_Check(parts[i].ptr())
                   ? with_items(parts[i], [this](const py::object& item) { return real_of(item); })
                   : typed(parts[i]);
+    if (list)  // as it is now
+      parts[i] = defer(real[i], {}, type_object(&PyList_Type), {py::tuple(parts[i])});
   }
   if (!varies) return {};
   const py::object text = owned(PyObject_CallObject(function.ptr(), real.ptr()));

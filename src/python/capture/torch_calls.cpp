@@ -573,6 +573,9 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
           name == "__float__" && whole ? call_method(tensor, "double", {}, {}) : borrow(tensor),
           name == "item");
     }
+    if (!found && name == "__int__")
+      if (const py::object number = numbers().number_of_data(borrow(tensor), false))
+        found = numbers().whole_of_data(number, Rounding::ToZero).value_or(py::object());
     if (found) return found;
   }
   if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
