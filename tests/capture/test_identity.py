@@ -255,6 +255,27 @@ def test_what_deepcopy_meets_again():
             assert compiled(a, b, torch.ones(2))[0] is (a is b)
 
 
+def test_numbers_of_parameters_and_modules():
+    """One that a module has twice is counted once; other parameters are another capture."""
+    shared = torch.nn.Linear(2, 2)
+    layers = torch.nn.ModuleList([shared, torch.nn.Linear(2, 2), shared])
+
+    def program(x):
+        seen, out = set(), []
+        for layer in layers:
+            for p in layer.parameters():
+                if id(p) not in seen:
+                    seen.add(id(p))
+                    out.append(p.sum() * x)
+        return len({id(layer): layer for layer in layers}), len(seen), torch.stack(out)
+
+    compiled, x = oxyfuel.compile(program, fullgraph=True), torch.ones(2)
+    for _ in range(2):
+        for a, b in zip(compiled(x), program(x), strict=True):
+            torch.testing.assert_close(a, b)
+        layers[1].weight = shared.weight
+
+
 def test_containers_find_nan_by_its_identity():
     def found(a, b, items):
         return a in items, items.count(a), [a] == [b], a in (b,), a in {b}, a in {b: 1}

@@ -627,10 +627,12 @@ Meant identity(Capture& c, const py::object& o) {
       throw Break(BreakId::builtin_call, "id() for a table of before the call");
     return c.heap.id_of(o);
   }
-  if (!c.heap.exists(o) || c.heap.is_tensor(o)) return nothing;
-  const Tracked& k = *c.heap.tracked(o);
-  const py::object& real = k.original ? k.original : o;
-  c.heap.guard(GuardKind::IdIs, k.source, real);
+  const Tracked* k = c.heap.tracked(o);
+  if (k == nullptr || !k->source.valid()) return nothing;
+  // An argument is another one at each call.
+  if (c.heap.is_tensor(o) && !c.heap.is_module_state(k->source)) return nothing;
+  const py::object& real = k->original ? k->original : o;
+  c.heap.guard(GuardKind::IdIs, k->source, real);
   return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
 }
 
