@@ -272,9 +272,65 @@ def known_to_its_methods(x):
     return x * (1 if d.data["n"]() is None else 2)
 
 
+class Child:
+    def __init__(self, parent):
+        self.parent = weakref.ref(parent)
+
+    def of_parent(self):
+        parent = self.parent()
+        return None if parent is None else parent.children
+
+
+class Parent:
+    def __init__(self, n):
+        self.children = [Child(self) for _ in range(n)]
+
+
+def made_and_kept(x):
+    parent = Parent(2)
+    return x * len(parent.children[0].of_parent())
+
+
+def made_and_dropped(x):
+    child = Parent(2).children[0]
+    return x * (1 if child.of_parent() is None else 2)
+
+
+def made_and_deleted(x):
+    parent = Parent(2)
+    child = parent.children[1]
+    x = x * len(child.of_parent())
+    del parent
+    return x * (1 if child.of_parent() is None else 2)
+
+
+def made_inside_of_another(x):
+    table = {"parents": [Parent(3)]}
+    child = table["parents"][0].children[0]
+    x = x * len(child.of_parent())
+    table["parents"].clear()
+    return x * (1 if child.of_parent() is None else 2)
+
+
+def given_away(x):
+    parent = Parent(1)
+    return x + 1, parent, parent.children[0].parent() is parent
+
+
+def test_weak_references_to_what_is_made():
+    """They are asked in the graph while captured code holds it."""
+    compiled = oxyfuel.compile(made_and_kept, fullgraph=True)
+    torch.testing.assert_close(compiled(torch.ones(2)), made_and_kept(torch.ones(2)))
+    _, parent, same = oxyfuel.compile(given_away)(torch.ones(2))
+    assert same and parent.children[0].parent() is parent
+
+
 @pytest.mark.parametrize(
     "f",
     [
+        made_and_dropped,
+        made_and_deleted,
+        made_inside_of_another,
         dropped_behind_a_break,
         dropped_with_its_list,
         replaced,

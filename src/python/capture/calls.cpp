@@ -292,6 +292,33 @@ py::object Calls::call_real(py::handle callable, const Arguments& args, const Ke
   return out;
 }
 
+// Whether captured code holds an object that it has made: in a local, on a stack, or inside of what
+// is there.
+static bool is_held(Capture& c, py::handle o) {
+  constexpr int kMaxDepth = 3;
+  const std::function<bool(py::handle, int)> has = [&](py::handle held, int depth) {
+    PyObject* p = held.ptr();
+    if (p == o.ptr()) return true;
+    if (p == nullptr || depth == kMaxDepth || c.heap.exists(held) || is_tensor_object(p))
+      return false;
+    if (PyCell_Check(p)) return has(PyCell_GET(p), depth + 1);
+    if (PyList_Check(p) || PyTuple_Check(p)) {
+      PyObject** items = PySequence_Fast_ITEMS(p);
+      return std::any_of(items, items + PySequence_Fast_GET_SIZE(p),
+                         [&](PyObject* item) { return has(item, depth + 1); });
+    }
+    PyObject** own = PyDict_CheckExact(p) ? &p : _PyObject_GetDictPtr(p);
+    if (own == nullptr || *own == nullptr || PyType_Check(p) || PyModule_Check(p)) return false;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(*own))
+      if (has(value, depth + 1)) return true;
+    return false;
+  };
+  return std::ranges::any_of(c.frames.stack(), [&](const TracedFrame* f) {
+    const auto held = [&](const py::object& local) { return has(local, 0); };
+    return std::ranges::any_of(f->fast, held) || std::ranges::any_of(f->stack, held);
+  });
+}
+
 py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   PyObject* p = callable.ptr();
   frames().meets_weak |= makes_weak_reference(callable);
@@ -360,7 +387,9 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty()) {
     const py::object referent = borrow(PyWeakref_GET_OBJECT(p));
-    if (!referent.is_none() && !heap().surely_lives(referent))
+    const bool made = !heap().exists(callable) && !heap().exists(referent);
+    if (!referent.is_none() &&
+        !(made ? is_held(capture_, referent) : heap().surely_lives(referent)))
       throw Break(BreakId::builtin_call, "a weak reference to what may be gone");
     if (!heap().exists(callable)) return referent;
     return heap().wrap(referent, heap().sources.referent(heap().source_of(callable)));
@@ -648,11 +677,15 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
-  // Of what was there before, and stays: of an object that is made here nobody knows how long it
-  // lives.
-  if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty() && heap().exists(args[0]) &&
-      PyType_SUPPORTS_WEAKREFS(Py_TYPE(args[0].ptr())))
-    return call_real(type, args, kwargs);
+  // What is made here lives as long as the capture: who asks is told only where it surely lives.
+  if (t == &_PyWeakref_RefType && args.size() == 1 && kwargs.empty()) {
+    PyTypeObject* of = Py_TYPE(args[0].ptr());
+    const bool made = (of->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0 && !PyType_Check(args[0].ptr()) &&
+                      !heap().is_tensor(args[0]) && !is_array(args[0]) &&
+                      !iterators().lazy(args[0]);
+    if (PyType_SUPPORTS_WEAKREFS(of) && (heap().exists(args[0]) || made))
+      return steal(PyWeakref_NewRef(args[0].ptr(), nullptr));
+  }
   if (t == &PySuper_Type && args.size() == 2 && heap().is_tensor(args[1]))
     throw Break(BreakId::attribute_protocol, "super() of a tensor");
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
