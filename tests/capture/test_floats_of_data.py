@@ -102,7 +102,7 @@ def test_python(name, of):
 
 RESULTS = {
     "text": lambda t: (f"{t.item():.3f}", f"loss {t.item() * 2} of {t.dim()}", str(t.item())),
-    "formatted": lambda t: ("%.2e" % t.item(), f"{t.item():>8.2f}"),
+    "formatted": lambda t: ("%.2e" % t.item(), format(t.item(), ">8.2f")),  # noqa: UP031
     "truth": lambda t: (bool((t > 0).all()), bool(torch.isnan(t))),
 }
 

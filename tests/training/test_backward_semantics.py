@@ -455,6 +455,40 @@ def test_hooks_of_saved_tensors_that_are_not_allowed():
         oxyfuel.compile(fn)(leaf(3))
 
 
+def test_a_block_where_hooks_of_saved_tensors_are_not_allowed():
+    def fn(x, n):
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            y = x.sin() * x
+            if n == 2:
+                graph_break()
+                y = y + 1
+        return y.sum()
+
+    graph_break = oxyfuel.graph_break
+    compiled = oxyfuel.compile(fn)
+    for n, breaks in ((1, False), (2, True)):
+        given = leaf(3)
+        expected = given.detach().clone().requires_grad_()
+        compiled(given, n).backward()
+        fn(expected, n).backward()
+        torch.testing.assert_close(given.grad, expected.grad)
+        assert (oxyfuel.stats()["graph_breaks"] > 0) == breaks
+        assert torch._C._autograd._saved_tensors_hooks_is_enabled()
+
+
+def test_hooks_of_saved_tensors_that_stay_forbidden():
+    def fn(x):
+        torch._C._autograd._saved_tensors_hooks_disable("from here on")
+        return x.sin()
+
+    x = leaf(3)
+    try:
+        torch.testing.assert_close(oxyfuel.compile(fn)(x), x.sin())
+        assert not torch._C._autograd._saved_tensors_hooks_is_enabled()
+    finally:
+        torch._C._autograd._saved_tensors_hooks_enable()
+
+
 hears_nodes = pytest.mark.skipif(
     not hasattr(torch.autograd.graph, "node_creation_hook"), reason="torch has it since 2.15"
 )

@@ -106,15 +106,25 @@ void Calls::require_saved_hooks(BreakId reason) {
     throw Break(reason, "hooks of saved tensors are not allowed");
 }
 
-// By torch.func alone: no frame is left until they are allowed again.
+// By torch.func, or in a block of the user's that allows them again: no frame is left until then.
 py::object Calls::switch_saved_hooks(py::handle callable, const Arguments& args,
                                      const Keywords& kwargs) {
   const auto& stack = frames().stack();
-  if (std::ranges::none_of(stack,
-                           [](auto* f) { return is_of_transforms(as_function(f->function)); }))
-    throw Break(BreakId::torch_call, "hooks of saved tensors are allowed or not");
   refuse_saved_hooks(BreakId::functional_transform, "one");
   require_saved_hooks(BreakId::functional_transform);
+  if (std::ranges::none_of(stack,
+                           [](auto* f) { return is_of_transforms(as_function(f->function)); })) {
+    const std::string name = name_of(callable);
+    const bool allowed = at::SavedTensorDefaultHooks::is_enabled();
+    if (name == "_saved_tensors_hooks_disable") {
+      if (!allowed)
+        throw Break(BreakId::torch_call, "hooks of saved tensors are forbidden once more");
+      frames().close();
+    } else if (name == "_saved_tensors_hooks_enable") {
+      if (allowed) throw Break(BreakId::torch_call, "hooks of saved tensors are allowed");
+      frames().open();
+    }
+  }
   return call_real(callable, args, kwargs);
 }
 
