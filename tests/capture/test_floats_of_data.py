@@ -3,6 +3,7 @@ torch take them: one graph, and each value's result and errors are eager's."""
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -321,3 +322,28 @@ def test_gradients():
             assert given == pytest.approx(expected)
             torch.testing.assert_close(weights[0].grad, weights[1].grad)
     assert oxyfuel.stats()["recompiles"] <= 1  # once there is a gradient
+
+
+def test_what_is_logged(caplog):
+    """Sizes and numbers of data in a message, or beside it: said behind the graph, from the line of
+    the code."""
+    logger = logging.getLogger("oxyfuel.a_test_of_floats")
+
+    def program(x):
+        logger.info(f"of {x.shape}")
+        y = x * 2
+        logger.warning("%d rows, %.2f of %s", x.shape[0], y.mean().item(), x.shape)
+        logger.debug(f"not heard: {x.max().item()}")
+        logger.error(f"loss {y.sum().item():.3f}")
+        return y
+
+    def said(call, n):
+        caplog.clear()
+        call(torch.full((n, 2), 0.5))
+        return [(r.getMessage(), r.funcName, r.lineno, r.levelname) for r in caplog.records]
+
+    with caplog.at_level(logging.INFO, logger="oxyfuel.a_test_of_floats"):
+        compiled = oxyfuel.compile(program, fullgraph=True)
+        for n in (3, 5, 4, 7):
+            assert said(compiled, n) == said(program, n)
+    assert oxyfuel.stats()["recompiles"] == 1

@@ -94,6 +94,28 @@ bool is_all_constant(py::handle o) {
   return std::all_of(o.begin(), o.end(), [](py::handle i) { return is_all_constant(i); });
 }
 
+// The level of Logger.info and its kind; nothing for other functions.
+std::optional<int> level_of(py::handle function) {
+  static const auto& levels = *[] {
+    auto* all = new std::vector<std::pair<py::object, int>>();
+    const py::object& logger = member_of<"logging", "Logger">();
+    for (const auto& [name, level] :
+         {std::pair("debug", 10), {"info", 20}, {"warning", 30}, {"error", 40}, {"critical", 50}})
+      all->emplace_back(logger.attr(name), level);
+    return all;
+  }();
+  for (const auto& [method, level] : levels)
+    if (function.is(method)) return level;
+  return std::nullopt;
+}
+
+// A size or float that each call has another one for, or a tuple with such.
+bool is_of_symbols(py::handle o) {
+  if (!PyTuple_Check(o.ptr())) return is_symbolic(o);
+  return std::all_of(o.begin(), o.end(),
+                     [](py::handle i) { return is_symbolic(i) || is_constant(i.ptr()); });
+}
+
 bool is_in_logging(const TracedFrame& f) {
   const std::string source = py::handle(f.code->co_filename).cast<std::string>();
   return source == member_of<"logging", "_srcfile">().cast<std::string>() ||
@@ -197,6 +219,16 @@ std::optional<py::object> Calls::call_that_tells(py::handle callable, Arguments&
     return py::none();
   }
   if (callable.is(log)) return log_behind(args, kwargs);
+  const auto is_made_by_call = [this](const py::object& o) -> bool {
+    return numbers().is_deferred_text(o) || (mentions(o, is_symbolic, false) && is_of_symbols(o));
+  };
+  if (const auto level = level_of(callable);
+      level && kwargs.empty() && args.size() >= 2 && Py_TYPE(args[0].ptr()) == as_type(logger) &&
+      heap().exists(args[0]) && std::ranges::any_of(args, is_made_by_call)) {
+    if (!objects().truth(call(enabled, {args[0], py::int_(*level)}))) return py::none();
+    const Arguments values(args.begin() + 2, args.end());
+    return log_behind({args[0], py::int_(*level), args[1], tuple_of(values)}, {});
+  }
   // It keeps its answers; the first is found under a lock.
   if (callable.is(enabled) && args.size() == 2 && kwargs.empty() && heap().exists(args[0]) &&
       Py_TYPE(args[0].ptr()) == as_type(logger) && PyLong_CheckExact(args[1].ptr()) &&
@@ -298,8 +330,13 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
       refuse("a log message with more than its text");
   if (!given.contains("args")) refuse("Logger._log");
   const py::object logger = given["self"], message = given["msg"], values = given["args"];
-  if (!heap().exists(logger) || !is_constant(message.ptr()) || !is_all_constant(values))
-    refuse("a log message with more than constants");
+  const auto is_known = [this](py::handle o) {
+    return is_all_constant(o) || is_of_symbols(o) || numbers().is_deferred_text(borrow(o));
+  };
+  const bool known = PyTuple_CheckExact(values.ptr()) &&
+                     std::all_of(values.begin(), values.end(), is_known) &&
+                     (is_constant(message.ptr()) || numbers().is_deferred_text(message));
+  if (!heap().exists(logger) || !known) refuse("a log message with more than constants");
   int64_t level = given.contains("stacklevel") ? given["stacklevel"].cast<int64_t>() : 1;
   const TracedFrame* at = nullptr;
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
