@@ -3,6 +3,7 @@ keeps them by, so that both compilers read the marks of either."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -116,3 +117,29 @@ def sizes_by_source(
                 for attribute, number in vars(module).items():
                     add(f"{inside}.{attribute}", number)
     return found
+
+
+def named_sizes(
+    found: dict[str, tuple[int, ...] | int | float], sources: str, values: str
+) -> dict[str, list[int] | None]:
+    """What of ``found``, by source, the settings ``dynamic_sources`` and ``dynamic_values`` of
+    ``torch.compiler.config`` name: dimensions of tensors; ints (None)."""
+    named = [re.fullmatch(r"(.*?)(?::(\d+))?", entry.strip()) for entry in sources.split(",")]
+    entries = [(m[1], m[2] and int(m[2])) for m in named if m and m[1]]
+    numbers = {int(value) for value in values.split(",") if value.strip()}
+
+    def is_named(source: str, dim: int | None) -> bool:
+        return any(
+            (entry == source or re.match(entry, source)) and (None in (at, dim) or at == dim)
+            for entry, at in entries
+        )
+
+    out: dict[str, list[int] | None] = {}
+    for source, size in found.items():
+        if isinstance(size, tuple):
+            dims = [d for d, n in enumerate(size) if n in numbers or is_named(source, d)]
+            if dims:
+                out[source] = dims
+        elif isinstance(size, int) and (size in numbers or is_named(source, None)):
+            out[source] = None
+    return out

@@ -561,7 +561,7 @@ void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* 
   for (std::string& source : guards.tensor_sources()) self->shapes.known.insert(std::move(source));
 }
 
-// The same of a call that ran in eager, the first one (`set_stance("eager_then_compile")`).
+// The sizes and numbers in the arguments, by source.
 py::dict sizes_in(const BoundArguments& bound) {
   const InnerFrames none(nullptr);
   py::list values;
@@ -570,6 +570,24 @@ py::dict sizes_in(const BoundArguments& bound) {
       py::handle(bound.code).attr("co_varnames"), values);
 }
 
+// Those that a program has named to torch's compiler are symbols at once.
+void note_named(CompiledFunction* self, const BoundArguments& bound) {
+  const std::string sources = compiler_text("dynamic_sources");
+  const std::string values = compiler_text("dynamic_values");
+  if (sources.empty() && values.empty()) return;
+  const py::dict found = sizes_in(bound);
+  const InnerFrames none(nullptr);
+  for (auto [source, dims] :
+       py::dict(member_of<"oxyfuel.shapes", "named_sizes">()(found, sources, values))) {
+    const auto name = source.cast<std::string>();
+    if (dims.is_none())
+      add_varying(self, name, true);
+    else
+      for (py::handle d : dims) self->shapes.changed[name].insert(d.cast<int64_t>());
+  }
+}
+
+// What another call had otherwise: one that ran in eager, the first (`eager_then_compile`).
 void note_changes_since(CompiledFunction* self, const py::dict& before,
                         const BoundArguments& bound) {
   const bool sizes = dynamo_setting("automatic_dynamic_shapes", true);
@@ -612,6 +630,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
         why_another(self, state, bound));
   if (const py::dict before = std::exchange(self->sizes_seen, {}); !before.empty())
     note_changes_since(self, before, bound);
+  note_named(self, bound);
   for (const auto& e : std::vector(self->entries))
     if (e->code.ptr() == bound.code)
       e->with_draws(bound.locals,

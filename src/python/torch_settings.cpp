@@ -34,6 +34,11 @@ py::object dynamo_object(const char* name) {
   return value.is_none() ? py::object() : value;
 }
 
+std::string compiler_text(const char* name) {
+  const py::object value = object_of("torch.compiler.config", name);
+  return PyUnicode_Check(value.ptr()) ? value.cast<std::string>() : "";
+}
+
 std::optional<bool> chosen_setting(const char* name) {
   const py::object is_default = object_of(kDynamo, "_is_default");
   if (is_default.is_none() || is_default(name).cast<bool>()) return std::nullopt;

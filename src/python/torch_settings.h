@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "python/cpython/handles.h"
 
@@ -13,6 +14,8 @@ bool setting_of(const char* module, const char* name, bool usual);
 bool dynamo_setting(const char* name, bool usual);
 size_t dynamo_number(const char* name, size_t usual);
 py::object dynamo_object(const char* name);  // null where there is none
+// Of torch.compiler.config; empty where there is none.
+std::string compiler_text(const char* name);
 // The same; nothing where the program has left it as it was.
 std::optional<bool> chosen_setting(const char* name);
 

@@ -176,3 +176,26 @@ def test_what_the_eager_call_of_a_stance_tells(automatic):
             x, parts = torch.randn(n, 4), {"rows": [torch.randn(n, 1)]}
             assert torch.equal(compiled(x, parts, n / 4), module(x, parts, n / 4))
     assert oxyfuel.stats()["recompiles"] == (0 if automatic else 2)
+
+
+@pytest.mark.parametrize(
+    "settings, recompiles",
+    [
+        ({}, 1),
+        ({"dynamic_sources": "L['x'], L['n'], L\\['parts'\\].*"}, 0),
+        ({"dynamic_sources": "L['x']:0,L['n'],L['parts']['rows'][0]:0"}, 0),
+        ({"dynamic_sources": "L['x']:1"}, 1),
+        ({"dynamic_values": "11"}, 0),
+        ({"dynamic_values": "12, 13"}, 1),
+    ],
+)
+def test_sizes_that_are_named(settings, recompiles):
+    def program(x, n, parts):
+        return (x + parts["rows"][0]) * n
+
+    compiled = oxyfuel.compile(program)
+    with torch.compiler.config.patch(settings):
+        for n in (11, 7, 9):
+            args = torch.randn(n, 3), n, {"rows": [torch.randn(n, 1)]}
+            assert torch.equal(compiled(*args), program(*args))
+    assert oxyfuel.stats()["recompiles"] == recompiles
