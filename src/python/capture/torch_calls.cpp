@@ -557,6 +557,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
              : name == "__int__"   ? py::object(py::int_(value))
              : name == "__float__" ? py::object(py::float_(value))
                                    : value;
+  if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
+    if (py::object number = numbers().float_in(borrow(tensor), name == "item")) return number;
   if ((traits & native::ReadsValue) && args.empty() && kwargs.empty()) {
     if (const py::object given = sizes().number_in_argument(borrow(tensor)))
       return name == "__bool__"    ? py::object(py::bool_(objects().truth(given)))
@@ -578,8 +580,6 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
         found = numbers().whole_of_data(number, Rounding::ToZero).value_or(py::object());
     if (found) return found;
   }
-  if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
-    if (py::object number = numbers().float_in(borrow(tensor), name == "item")) return number;
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") {
     Numbers::forget_numbers(tensor);
