@@ -203,7 +203,8 @@ Stance current_stance() {
 // a method of one object.
 bool Calls::is_ignored(py::handle function, const Arguments& args) {
   if (!ignored_) ignored_ = dynamo_object("ignore_logging_functions");
-  if (!*ignored_ || !PyAnySet_Check(ignored_->ptr())) return false;
+  if (!*ignored_ || !PyAnySet_Check(ignored_->ptr()) || PySet_GET_SIZE(ignored_->ptr()) == 0)
+    return false;
   for (py::handle f : py::list(*ignored_)) {
     if (f.is(function)) return true;
     if (PyMethod_Check(f.ptr()) && PyMethod_GET_FUNCTION(f.ptr()) == function.ptr() &&

@@ -269,9 +269,10 @@ Meant sum(Capture& c, const Arguments& args, const Keywords& kwargs) {
 
 // bool(o)
 py::object truth_of(Capture& c, const py::object& o) {
-  if (c.heap.is_tensor(o) && THPVariable_Unpack(o.ptr()).scalar_type() == at::kBool &&
-      !c.numbers.use_number(o))
+  if (c.heap.is_tensor(o) && THPVariable_Unpack(o.ptr()).scalar_type() == at::kBool) {
+    if (const auto known = c.objects.known_truth(o)) return py::bool_(*known);
     if (py::object truth = c.numbers.number_of_data(o, true)) return truth;
+  }
   return py::bool_(c.objects.truth(o));
 }
 
