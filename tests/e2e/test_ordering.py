@@ -31,7 +31,7 @@ def numbers(dtype, *shape):
     return torch.where(torch.rand(shape) > 0.3, few, torch.randn(shape)).to(dtype)
 
 
-def check(f, *tensors, kernels=True):
+def check(f, *tensors, kernels=True, signs=True):
     oxyfuel.reset()
     with torch.no_grad():
         expected, found = f(*tensors), oxyfuel.compile(f, fullgraph=True)(*tensors)
@@ -39,7 +39,7 @@ def check(f, *tensors, kernels=True):
     single = isinstance(found, torch.Tensor)
     for o, e in [(found, expected)] if single else zip(found, expected, strict=True):
         assert (o.dtype, o.stride()) == (e.dtype, e.stride())
-        if o.dtype.is_floating_point:
+        if signs and o.dtype.is_floating_point:
             assert torch.equal(o.signbit() | o.isnan(), e.signbit() | e.isnan())
     if kernels:
         assert oxyfuel.stats()["extern_calls"] == 0
@@ -130,6 +130,49 @@ def test_sizes_that_vary():
     for rows, columns, count in ((3, 4, 5), (7, 12, 3), (2, 40, 90), (5, 16, 64)):
         x, b = torch.randn(rows, columns), torch.randn(count).sort()[0]
         torch.testing.assert_close(compiled(x, b), f(x, b))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [2, 3, 9, 17, 32, 33])
+def test_selections_by_rank(size, dtype):
+    """Of zeros of both signs, which are equal, either is the k-th."""
+    x = numbers(dtype, 40, size)
+    kernels = size <= 32
+    if dtype != torch.bool:
+        check(lambda x: x.median(-1).values, x, kernels=kernels, signs=False)
+        check(lambda x: x.t().median(0, keepdim=True)[0], x, kernels=kernels, signs=False)
+        for k in (1, size // 2 + 1, size):
+            check(lambda x: x.kthvalue(k, 1)[0], x, kernels=kernels, signs=False)  # noqa: B023
+        check(lambda x: x.median(-1), x, kernels=False)
+        check(lambda x: x.kthvalue(2, 0, keepdim=True), x[:5], kernels=False)
+
+
+@pytest.mark.parametrize("size", [17, 33, 64, 65])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16])
+def test_sorted_values(size, dtype):
+    x = torch.randn(30, size).mul(9).to(dtype)
+    for descending in (False, True):
+        f = lambda x: x.sort(-1, descending=descending)[0]  # noqa: B023, E731
+        check(f, x, kernels=size <= 64)
+    if dtype == torch.float32:
+        check(lambda x: x.quantile(0.3, -1), x, kernels=size <= 64)
+        check(lambda x: x.nanquantile(0.9, 1), x, kernels=False)
+
+
+def test_gradients_of_selections():
+    x = torch.randn(20, 9)
+    for f in (
+        lambda x: x.median(-1)[0],
+        lambda x: x.kthvalue(3, -1)[0],
+        lambda x: x.sort(-1)[0] * torch.arange(9.0),
+        lambda x: x.quantile(0.4, -1),
+    ):
+        grads = []
+        for g in (f, oxyfuel.compile(f, fullgraph=True)):
+            v = x.clone().requires_grad_()
+            g(v).square().sum().backward()
+            grads.append(v.grad)
+        torch.testing.assert_close(grads[1], grads[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
