@@ -1,4 +1,5 @@
 // Distances of all pairs of rows: differences that are folded as they are made.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/families.h"
@@ -19,6 +20,30 @@ bool are_points(const TensorType& a, const TensorType& b) {
   return is_points(a) && is_points(b) && a.dtype == b.dtype &&
          sym::certain_equal(a.sizes.back(), b.sizes.back()) == true &&
          sym::certain_less(0, a.sizes.back()) == true;
+}
+
+// The batch that both go to, then these.
+std::optional<TensorType> of_batch(const TensorType& a, const TensorType& b,
+                                   std::initializer_list<Expr> rest) {
+  auto sizes = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
+  if (!sizes) return std::nullopt;
+  sizes->insert(sizes->end(), rest);
+  return fresh(a, *sizes);
+}
+
+bool shape_distances(const Args& a, Types& out) {
+  const TensorType *x1 = a.tensor(0), *x2 = a.tensor(1);
+  return x1 && x2 && are_points(*x1, *x2) &&
+         give(out, of_batch(*x1, *x2, {*(x1->sizes.end() - 2), *(x2->sizes.end() - 2)}));
+}
+
+bool shape_distance_gradient(const Args& a, Types& out) {
+  const TensorType *x1 = a.tensor(1), *x2 = a.tensor(2);
+  const auto has_some = [](const TensorType& t) {
+    return std::ranges::all_of(t.sizes, [](Expr e) { return sym::certain_less(0, e) == true; });
+  };
+  return x1 && x2 && are_points(*x1, *x2) && has_some(*x1) && has_some(*x2) &&
+         give(out, of_batch(*x1, *x2, {*(x1->sizes.end() - 2), x1->sizes.back()}));
 }
 
 // x1[..., i, m] - x2[..., j, m]

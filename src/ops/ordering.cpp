@@ -118,6 +118,21 @@ bool select_rank(Rewriter& r, const ir::Node& n, int64_t dim, int64_t rank, bool
   return give(out, ValueId());
 }
 
+bool shape_median(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto dim = t && t->dim() > 0 ? a.dim(1, t->dim()) : std::nullopt;
+  const auto keepdim = a.boolean(2, false);
+  if (!dim || !keepdim || !is_computable(t->dtype) || t->dtype == DType::B8 ||
+      sym::known_less(0, t->sizes[static_cast<size_t>(*dim)]) != true)
+    return false;
+  Sizes sizes = t->sizes;
+  if (*keepdim)
+    sizes[static_cast<size_t>(*dim)] = 1;
+  else
+    sizes.erase(sizes.begin() + *dim);
+  return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
+}
+
 // NaN is the largest: where there is one, it is the median.
 bool decompose_median(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const Args a(r.graph(), n);
@@ -178,6 +193,13 @@ bool decompose_searchsorted(Rewriter& r, const ir::Node& n, std::vector<ValueId>
   const auto side = a.string(4, right.value_or(false) ? "right" : "left");
   if (!right || !side || !n.arg(5).is_none()) return false;
   return count_places(r, n, n.arg(0).value(), n.arg(1).value(), *side == "right", out);
+}
+
+bool shape_histc(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto bins = a.expr(1, 100);
+  return t && bins && (t->dtype == DType::F32 || t->dtype == DType::F64) &&
+         sym::known_less(0, *bins) == true && give(out, fresh(*t, {*bins}));
 }
 
 // Elements between ends that are given, the upper one in the last bin.

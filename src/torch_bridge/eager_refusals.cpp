@@ -168,8 +168,9 @@ bool lacks(c10::ArrayRef<Lacking> rows, std::string_view target, at::ScalarType 
 bool is_lacking(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType result) {
   if (lacks(kLackingOfResult, target, result)) return true;
   const bool of_tensor = !args.empty() && args[0].isTensor() && args[0].toTensor().defined();
-  return of_tensor && args[0].toTensor().sym_numel() != 0 &&
-         lacks(kLackingOfFirst, target, args[0].toTensor().scalar_type());
+  // Whether there are elements is asked where it matters alone: sizes of data have no answer.
+  return of_tensor && lacks(kLackingOfFirst, target, args[0].toTensor().scalar_type()) &&
+         args[0].toTensor().sym_numel() != 0;
 }
 
 // Kernels of these ask for operands of one dtype.

@@ -193,3 +193,13 @@ def test_histograms_of_other_ends():
     check(lambda x: torch.histc(x, 8), x, kernels=False)
     check(lambda x: torch.histc(x, 8, 1, 1), x, kernels=False)
     check(lambda x: torch.histc(x, 8, -1, 1), x.half(), kernels=False)
+
+
+def test_every_length():
+    for f in (lambda x: x.median(0)[0], lambda x: x.t().median(-1)[0], lambda x: x.histc(5, -1, 1)):
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(f, fullgraph=True)
+        for n in (5, 9, 40, 33):
+            x = torch.randn(n, 4)
+            torch.testing.assert_close(compiled(x), f(x))
+        assert oxyfuel.stats()["recompiles"] == 1
