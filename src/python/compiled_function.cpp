@@ -649,7 +649,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
   self->shapes.of_data = {
       self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
-      self->fullgraph || dynamo_setting("capture_dynamic_output_shape_ops", false)};
+      self->fullgraph || dynamo_setting("capture_dynamic_output_shape_ops", false), true};
   auto failed = [&] {
     raised = {self->suppressed ? "suppressed" : "failed", *self->failure};
     return nullptr;

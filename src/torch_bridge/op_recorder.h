@@ -24,9 +24,10 @@ class DataDependent : public Unsupported {
   const bool needs_symbols;  // a recording with symbolic sizes can have it
 };
 
-// What a recording may take of data, as symbols: the integer in a tensor, and sizes.
+// What a recording may take of data, as symbols: the integer in a tensor, sizes, and those that a
+// program does not see.
 struct OfData {
-  bool numbers = false, sizes = false;
+  bool numbers = false, sizes = false, inner = false;
 };
 
 // What the recorder needs to know of one op, looked up once a recording.

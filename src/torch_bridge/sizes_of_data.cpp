@@ -108,7 +108,7 @@ OpRecorder::OfDataOp OpRecorder::of_data_op(const OpFacts& f, const torch::jit::
       found = OfDataOp::Number;
   } else if (of_data_.sizes && gives_sizes(f.target)) {
     found = OfDataOp::Sizes;
-  } else if (f.target == kCtcLoss && (of_data_.sizes || r_.shapes) &&
+  } else if (f.target == kCtcLoss && (of_data_.inner || r_.shapes) &&
              s[base].toTensor().dim() == 3) {
     found = OfDataOp::Sizes;  // of what only the gradient reads
   } else if (of_data_.sizes &&

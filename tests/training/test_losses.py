@@ -396,3 +396,30 @@ def test_embedding_bag(mode, last, weighted, padding, sparse):
         else:
             torch.testing.assert_close(found, wanted)
     assert oxyfuel.stats()["grad_fallbacks"] == oxyfuel.stats()["fallbacks"] == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"reduction": "none"}, {"zero_infinity": True, "blank": 3}]
+)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ctc_loss_of_lengths_in_tensors(options, dtype):
+    """What the gradient reads has sizes that depend on the lengths; they change with each call."""
+
+    def loss(x, targets, of_inputs, of_targets):
+        return F.ctc_loss(x.log_softmax(-1), targets, of_inputs, of_targets, **options) * 2
+
+    oxyfuel.reset()
+    compiled = oxyfuel.compile(loss)
+    for longest in (9, 4, 7, 1):
+        torch.manual_seed(longest)
+        x, targets = torch.randn(20, 3, 12), torch.randint(4, 12, (3, 9)).to(dtype)
+        lengths = torch.tensor([20, 17, 12]).to(dtype), torch.tensor([longest, 1, 1]).to(dtype)
+        results = []
+        for f in (loss, compiled):
+            leaf = x.clone().requires_grad_()
+            out = f(leaf, targets, *lengths)
+            out.sum().backward()
+            results.append((out.detach(), leaf.grad))
+        torch.testing.assert_close(*results)
+    stats = oxyfuel.stats()
+    assert (stats["graph_breaks"], stats["recompiles"], stats["grad_fallbacks"]) == (0, 0, 0)
