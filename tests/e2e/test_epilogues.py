@@ -98,7 +98,7 @@ def test_forms(check, form):
 @pytest.mark.parametrize(
     "m,k,n",
     [
-        (17, 8, 17),  # the fewest rows and columns
+        (17, 9, 17),  # the fewest rows and columns
         (23, 31, 50),  # one panel, not whole
         (100, 40, 131),  # a last panel with partial vectors
         (600, 64, 192),  # several blocks of rows

@@ -422,6 +422,12 @@ def test_division_of_sizes_specialises():
 
 
 def test_an_op_without_a_shape_rule_is_asked_at_several_sizes():
+    text, facts = check(lambda x: torch.nanmedian(x, 2)[0], grid, *SIZES, BY_BATCH_AND_TIME)
+    assert "f32[s0, s1]" in text and "aten.nanmedian.dim" in text
+    assert facts == []
+
+
+def test_an_op_that_is_another_one_for_many():
     text, facts = check(
         lambda x: torch.cdist(x[:, :, :2], x[:, :, 2:4]), grid, *SIZES, BY_BATCH_AND_TIME
     )
