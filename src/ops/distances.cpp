@@ -25,7 +25,8 @@ bool are_points(const TensorType& a, const TensorType& b) {
 // The batch that both go to, then these.
 std::optional<TensorType> of_batch(const TensorType& a, const TensorType& b,
                                    std::initializer_list<Expr> rest) {
-  auto sizes = broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
+  auto sizes =
+      broadcast({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
   if (!sizes) return std::nullopt;
   sizes->insert(sizes->end(), rest);
   return fresh(a, *sizes);
