@@ -6,7 +6,6 @@
 #include "ops/args.h"
 #include "schedule/pass_list.h"
 #include "schedule/uses.h"
-#include "support/check.h"
 
 namespace oxy::schedule {
 namespace {
@@ -71,16 +70,17 @@ class Placer {
   }
 
  private:
+  void note_writers();
   void place(const Whole& whole, size_t call);
-  // The unit whose group writes enough of the pieces.
+  // The unit whose group writes most of the pieces, and enough.
   std::optional<size_t> writer_of(const Whole& whole, size_t call) const;
-  ScheduledUnit* copier_of(BufferId b) const;
+  const ScheduledUnit* copier_of(BufferId b) const;
   Inst element(BufferId b, Expr f) const;
   std::optional<Nest> copy(const Whole& whole, const Piece& piece, const Group& g) const;
   // Whether the group can run where the call stands: nobody between them touches what it writes.
   bool can_move(size_t group, size_t call) const;
   bool is_written_between(const Whole& whole, size_t from, size_t to) const;
-  void remove_if_unread(ScheduledUnit* copier, BufferId b);
+  void remove_copy_if_unread(BufferId b);
 
   template <class F>
   static bool any_access(const ScheduledUnit& u, F&& f) {  // f(buffer, whether it is written)
@@ -96,56 +96,62 @@ class Placer {
     return false;
   }
   BufferId memory(BufferId b) const { return memory_of(program_, b); }
-  bool writes(const ScheduledUnit& u, BufferId b) const {
-    return any_access(u, [&](BufferId x, bool write) { return write && memory(x) == memory(b); });
+  // The last unit that writes it; none of what was there before.
+  std::optional<size_t> writer(BufferId b) const {
+    const auto it = writers_.find(memory(b));
+    return it == writers_.end() ? std::nullopt : std::optional(it->second);
   }
 
   std::vector<ScheduledUnit>& units_;
   Program& program_;
   const std::set<BufferId> escapes_;
+  std::unordered_map<BufferId, size_t> writers_;  // by memory
 };
 
-std::optional<size_t> Placer::writer_of(const Whole& whole, size_t call) const {
-  for (size_t u = call; u-- > 0;) {
-    if (units_[u].group.empty()) continue;
-    const Group& g = units_[u].group[0];
-    const auto own = std::ranges::count_if(
-        whole.pieces, [&](const Piece& piece) { return writes(units_[u], piece.buffer); });
-    if (kOwnPart * static_cast<size_t>(own) < whole.pieces.size()) continue;
-    const bool elementwise = std::ranges::all_of(g.nests, [&](const Nest& n) {
-      return n.axes.size() == g.parallel.size() && !find_inst(n, LoopOp::StoreAdd) &&
-             !find_inst(n, LoopOp::Scan);
+void Placer::note_writers() {
+  writers_.clear();
+  for (size_t u = 0; u < units_.size(); ++u)
+    any_access(units_[u], [&](BufferId b, bool write) {
+      if (write) writers_[memory(b)] = u;
+      return false;
     });
-    return elementwise ? std::optional(u) : std::nullopt;
-  }
-  return std::nullopt;
+}
+
+std::optional<size_t> Placer::writer_of(const Whole& whole, size_t call) const {
+  std::map<size_t, size_t> own;
+  for (const Piece& piece : whole.pieces)
+    if (const auto u = writer(piece.buffer); u && *u < call && !units_[*u].group.empty()) ++own[*u];
+  const auto most =
+      std::ranges::max_element(own, {}, [](const auto& entry) { return entry.second; });
+  if (most == own.end() || kOwnPart * most->second < whole.pieces.size()) return std::nullopt;
+  const Group& g = units_[most->first].group[0];
+  const bool elementwise = std::ranges::all_of(g.nests, [&](const Nest& n) {
+    return n.axes.size() == g.parallel.size() && !find_inst(n, LoopOp::StoreAdd) &&
+           !find_inst(n, LoopOp::Scan);
+  });
+  return elementwise ? std::optional(most->first) : std::nullopt;
 }
 
 bool Placer::can_move(size_t group, size_t call) const {
-  for (size_t u = group + 1; u < call; ++u) {
-    const bool touched =
-        any_access(units_[u], [&](BufferId b, bool) { return writes(units_[group], b); });
-    if (touched) return false;
-  }
+  for (size_t u = group + 1; u < call; ++u)
+    if (any_access(units_[u], [&](BufferId b, bool) { return writer(b) == group; })) return false;
   return true;
 }
 
 bool Placer::is_written_between(const Whole& whole, size_t from, size_t to) const {
-  for (size_t u = from + 1; u < to; ++u)
-    for (const Piece& piece : whole.pieces)
-      if (writes(units_[u], piece.buffer)) return true;
-  return false;
+  return std::ranges::any_of(whole.pieces, [&](const Piece& piece) {
+    const auto u = writer(piece.buffer);
+    return u && from < *u && *u < to;
+  });
 }
 
 // The unit that fills a buffer with a constant, or copies into it; none where it is no such.
-ScheduledUnit* Placer::copier_of(BufferId b) const {
-  for (ScheduledUnit& u : units_) {
-    if (u.group.empty() || !writes(u, b)) continue;
-    const std::vector<Nest>& nests = u.group[0].nests;
-    const bool one = nests.size() == 1 && nests[0].body.size() == 2;
-    return one && is_any(nests[0].body[0].op, LoopOp::Const, LoopOp::Load) ? &u : nullptr;
-  }
-  return nullptr;
+const ScheduledUnit* Placer::copier_of(BufferId b) const {
+  const auto u = writer(b);
+  if (!u || units_[*u].group.empty()) return nullptr;
+  const std::vector<Nest>& nests = units_[*u].group[0].nests;
+  const bool one = nests.size() == 1 && nests[0].body.size() == 2;
+  return one && is_any(nests[0].body[0].op, LoopOp::Const, LoopOp::Load) ? &units_[*u] : nullptr;
 }
 
 // Element f of a piece, in row-major order: what was copied into it, where that is all.
@@ -203,11 +209,12 @@ std::optional<Nest> Placer::copy(const Whole& whole, const Piece& piece, const G
 }
 
 void Placer::place(const Whole& whole, size_t call) {
-  const auto writer = writer_of(whole, call);
-  if (!writer) return;
-  const bool move = can_move(*writer, call);
-  if (!move && is_written_between(whole, *writer, call)) return;
-  Group g = units_[*writer].group[0];
+  note_writers();
+  const auto from = writer_of(whole, call);
+  if (!from) return;
+  const bool move = can_move(*from, call);
+  if (!move && is_written_between(whole, *from, call)) return;
+  Group g = units_[*from].group[0];
   for (const Piece& piece : whole.pieces) {
     auto n = copy(whole, piece, g);
     if (!n) return;
@@ -224,19 +231,19 @@ void Placer::place(const Whole& whole, size_t call) {
     return c && c->node == node;
   });
   units_[call].call.clear();
-  units_[*writer].group.clear();
-  units_[move ? call : *writer].group = {std::move(g)};
-  for (const Piece& piece : whole.pieces) remove_if_unread(copier_of(piece.buffer), piece.buffer);
+  units_[*from].group.clear();
+  units_[move ? call : *from].group = {std::move(g)};
+  for (const Piece& piece : whole.pieces) remove_copy_if_unread(piece.buffer);
 }
 
-void Placer::remove_if_unread(ScheduledUnit* copier, BufferId b) {
-  if (!copier || program_.buffers[memory(b)].kind != Buffer::Kind::Temp ||
+void Placer::remove_copy_if_unread(BufferId b) {
+  if (!copier_of(b) || program_.buffers[memory(b)].kind != Buffer::Kind::Temp ||
       escapes_.contains(memory(b)))
     return;
   const auto reads = [&](const ScheduledUnit& u) {
     return any_access(u, [&](BufferId x, bool write) { return !write && memory(x) == memory(b); });
   };
-  if (std::ranges::none_of(units_, reads)) copier->group.clear();
+  if (std::ranges::none_of(units_, reads)) units_[*writer(b)].group.clear();
 }
 
 }  // namespace
