@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 
 import pytest
 import torch
@@ -117,7 +118,11 @@ def test_texts_and_truths(name):
     assert oxyfuel.stats()["recompiles"] == 0
 
 
-@pytest.mark.parametrize("name", sorted(set(OF_PYTHON) - {"rounded", TEXT}))
+# From Python 3.12 on sum() carries what floats lose, which no op of the graph does.
+SUMS = {"mean", "sum"} if sys.version_info >= (3, 12) else set()
+
+
+@pytest.mark.parametrize("name", sorted(set(OF_PYTHON) - {"rounded", TEXT} - SUMS))
 def test_python_beside_tensors(name):
     """In arithmetic with tensors: the graph computes them."""
     f = OF_PYTHON[name]
