@@ -22,6 +22,10 @@ bool are_points(const TensorType& a, const TensorType& b) {
          sym::certain_less(0, a.sizes.back()) == true;
 }
 
+bool have_same_batch(const TensorType& a, const TensorType& b) {
+  return a.dim() == b.dim() && std::equal(a.sizes.begin(), a.sizes.end() - 2, b.sizes.begin());
+}
+
 // The batch that both go to, then these.
 std::optional<TensorType> of_batch(const TensorType& a, const TensorType& b,
                                    std::initializer_list<Expr> rest) {
@@ -76,10 +80,9 @@ bool decompose_cdist(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) 
   if (!p || !are_points(t1, t2)) return false;
   const auto gemm = by_gemm(a, t1, t2, *p);
   if (!gemm) return false;
-  if (*gemm && t1.dim() == t2.dim() &&
-      std::equal(t1.sizes.begin(), t1.sizes.end() - 2, t2.sizes.begin()))
-    return give(out, r.call("aten._euclidean_dist.default", {x1, x2}, r.type(n.outputs[0])));
-  if (*gemm) return false;
+  if (*gemm)
+    return have_same_batch(t1, t2) &&
+           give(out, r.call("aten._euclidean_dist.default", {x1, x2}, r.type(n.outputs[0])));
   const ValueId d = differences(r, x1, x2);
   const int64_t last = r.type(d).dim() - 1;
   const ValueId size = r.unary("aten.abs.default", d);
@@ -102,9 +105,7 @@ bool decompose_cdist(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) 
 bool decompose_euclidean(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const ValueId x1 = n.arg(0).value(), x2 = n.arg(1).value();
   const TensorType t1 = r.type(x1), t2 = r.type(x2);
-  if (!are_points(t1, t2) || t1.dim() != t2.dim() || t1.dim() > 3 ||
-      !std::equal(t1.sizes.begin(), t1.sizes.end() - 2, t2.sizes.begin()))
-    return false;
+  if (!are_points(t1, t2) || !have_same_batch(t1, t2) || t1.dim() > 3) return false;
   const int64_t last = t1.dim() - 1;
   const auto side_by_side = [&](ValueId a, ValueId b, ValueId c) {
     ir::List all;

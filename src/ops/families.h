@@ -35,6 +35,8 @@ FamilyRows sampling_ops();
 // Rules of one family that rows of another name.
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
 bool decompose_kthvalue(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);
+// Values and places of one element of each row along a dimension, row-major.
+bool give_selected(Types& out, const ir::TensorType& t, int64_t dim, bool keepdim);
 bool shape_diagonal_scatter(const Args& a, Types& out);
 bool shape_convolution(const Args& a, Types& out);
 Scalar tanh_of_softplus(Element& e, Scalar x);

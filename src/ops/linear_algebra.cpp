@@ -152,15 +152,13 @@ struct Factors {
 class SmallMatrices {
  public:
   SmallMatrices(Rewriter& r, const TensorType& t)
-      : r_(r), dtype_(t.dtype), device_(t.device), batch_(t.sizes.begin(), t.sizes.end() - 2) {}
+      : r_(r), dtype_(t.dtype), device_(t.device), batch_(batch_of(t)) {}
 
   // Of a tensor whose last dimension, or last two, are the rows and columns.
   Matrix load(ValueId v, bool is_vector = false) {
     const TensorType t = r_.type(v);
-    const auto size = [&](int64_t d) {
-      return static_cast<size_t>(t.sizes[static_cast<size_t>(t.dim() + d)].value());
-    };
-    Matrix m{size(is_vector ? -1 : -2), is_vector ? 1 : size(-1)};
+    const auto size = [&](int64_t d) { return static_cast<size_t>(from_back(t, d).value()); };
+    Matrix m{size(is_vector ? 1 : 2), is_vector ? 1 : size(1)};
     for (size_t i = 0; i < m.rows; ++i) {
       const ValueId row = select(v, is_vector ? -1 : -2, i);
       for (size_t j = 0; j < m.columns; ++j)
@@ -354,13 +352,12 @@ bool is_small(const TensorType& t) {
 bool is_right_hand(const TensorType& a, const TensorType& b, bool is_vector, bool left) {
   const int64_t own = is_vector ? 1 : 2;
   if (b.dtype != a.dtype || b.dim() < own || b.dim() - own > a.dim() - 2) return false;
-  const auto at = [&](int64_t d) { return b.sizes[static_cast<size_t>(b.dim() + d)]; };
-  const int64_t rows = known(at(-1)), columns = is_vector ? 1 : known(at(-2));
+  const int64_t rows = known(from_back(b, 1)), columns = is_vector ? 1 : known(from_back(b, 2));
   if (rows < 1 || columns < 1 || rows * columns > kMostRight) return false;
-  if (is_vector ? at(-1) != a.sizes.back() : at(left ? -2 : -1) != a.sizes.back()) return false;
+  if (from_back(b, !is_vector && left ? 2 : 1) != from_back(a, 1)) return false;
   for (int64_t d = 1; d <= b.dim() - own; ++d) {
-    const Expr size = at(-own - d);
-    if (!size.is_const(1) && size != a.sizes[static_cast<size_t>(a.dim() - 2 - d)]) return false;
+    const Expr size = from_back(b, own + d);
+    if (!size.is_const(1) && size != from_back(a, 2 + d)) return false;
   }
   return true;
 }

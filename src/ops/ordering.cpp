@@ -125,12 +125,7 @@ bool shape_median(const Args& a, Types& out) {
   if (!dim || !keepdim || !is_computable(t->dtype) || t->dtype == DType::B8 ||
       sym::known_less(0, t->sizes[static_cast<size_t>(*dim)]) != true)
     return false;
-  Sizes sizes = t->sizes;
-  if (*keepdim)
-    sizes[static_cast<size_t>(*dim)] = 1;
-  else
-    sizes.erase(sizes.begin() + *dim);
-  return give(out, fresh(*t, sizes)) && give(out, row_major(DType::I64, t->device, sizes));
+  return give_selected(out, *t, *dim, *keepdim);
 }
 
 // NaN is the largest: where there is one, it is the median.

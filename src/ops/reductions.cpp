@@ -406,13 +406,7 @@ bool shape_kthvalue(const Args& a, Types& out) {
   const auto keeps = a.boolean(3, false);
   if (!dim || !k || !keeps || !is_computable(t->dtype)) return false;
   if (sym::known_less(*k, 1) != false || sym::known_less(t->sizes[*dim], *k) != false) return false;
-  Sizes sizes = t->sizes;
-  if (*keeps)
-    sizes[*dim] = 1;
-  else
-    sizes.erase(sizes.begin() + *dim);
-  return give(out, row_major(t->dtype, t->device, sizes)) &&
-         give(out, row_major(DType::I64, t->device, sizes));
+  return give_selected(out, *t, *dim, *keeps);
 }
 
 bool shape_extreme(const Args& a, Types& out) {
@@ -642,6 +636,15 @@ constexpr OpInfo kReductionOps[] = {
 };
 
 }  // namespace
+
+bool give_selected(Types& out, const TensorType& t, int64_t dim, bool keepdim) {
+  Sizes sizes = t.sizes;
+  if (keepdim)
+    sizes[static_cast<size_t>(dim)] = 1;
+  else
+    sizes.erase(sizes.begin() + dim);
+  return give(out, fresh(t, sizes)) && give(out, row_major(DType::I64, t.device, sizes));
+}
 
 std::span<const OpInfo> reduction_ops() { return kReductionOps; }
 

@@ -19,6 +19,10 @@ using sym::Expr;
 struct Window {
   std::vector<int64_t> kernel, stride, padding, dilation;  // one a dimension of space
   int64_t groups = 1, channels = 1;                        // that one result sums
+
+  int64_t taps() const {
+    return std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies<>());
+  }
 };
 
 bool known(const std::vector<Expr>& sizes, std::vector<int64_t>& out) {
@@ -50,8 +54,7 @@ std::optional<Window> few_products(const ir::Graph& g, const ir::Node& n) {
   for (auto* list : {&out.stride, &out.padding, &out.dilation})
     if (list->size() == 1) list->resize(dims, list->front());
   out.groups = *groups, out.channels = weight[1];
-  const int64_t taps =
-      std::accumulate(out.kernel.begin(), out.kernel.end(), int64_t{1}, std::multiplies<>());
+  const int64_t taps = out.taps();
   const bool each = out.channels == 1 && (*groups == 1 || *groups == weight[0]);
   const bool few = *groups == 1 && out.channels * taps <= tuning::gemm_few_products;
   const bool steps = std::ranges::all_of(out.stride, [](int64_t s) { return s >= 1 && s <= 2; });
@@ -75,9 +78,7 @@ class Shifted {
   }
 
   ValueId sum() {
-    const std::vector<int64_t>& kernel = window_.kernel;
-    const int64_t taps =
-        std::accumulate(kernel.begin(), kernel.end(), int64_t{1}, std::multiplies<>());
+    const int64_t taps = window_.taps();
     ValueId out;
     for (int64_t c = 0; c < window_.channels; ++c) {
       for (int64_t tap = 0; tap < taps; ++tap) {

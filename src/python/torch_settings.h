@@ -14,9 +14,9 @@ bool setting_of(const char* module, const char* name, bool usual);
 bool dynamo_setting(const char* name, bool usual);
 size_t dynamo_number(const char* name, size_t usual);
 py::object dynamo_object(const char* name);  // null where there is none
+// Nothing where the program has left it as it was.
+std::optional<bool> chosen_setting(const char* name);
 // Of torch.compiler.config; empty where there is none.
 std::string compiler_text(const char* name);
-// The same; nothing where the program has left it as it was.
-std::optional<bool> chosen_setting(const char* name);
 
 }  // namespace oxy::python
