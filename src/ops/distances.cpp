@@ -42,6 +42,12 @@ bool shape_distances(const Args& a, Types& out) {
          give(out, of_batch(*x1, *x2, {*(x1->sizes.end() - 2), *(x2->sizes.end() - 2)}));
 }
 
+// torch refuses the other norms.
+bool shape_cdist(const Args& a, Types& out) {
+  const auto p = a.number(2);
+  return p && *p >= 0 && shape_distances(a, out);
+}
+
 bool shape_distance_gradient(const Args& a, Types& out) {
   const TensorType *x1 = a.tensor(1), *x2 = a.tensor(2);
   const auto has_some = [](const TensorType& t) {

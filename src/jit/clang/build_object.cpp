@@ -7,9 +7,10 @@
 #include <set>
 
 #include <clang/Basic/Diagnostic.h>
-#include <clang/CodeGen/CodeGenAction.h>
+#include <clang/CodeGen/ModuleBuilder.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
+#include <clang/Frontend/FrontendAction.h>
 #include <clang/Frontend/TextDiagnosticPrinter.h>
 #include <clang/Lex/PreprocessorOptions.h>
 #include <llvm/IR/DiagnosticInfo.h>
@@ -117,6 +118,29 @@ const clang::CompilerInvocation& invocation() {
   return *parsed;
 }
 
+// Clang's own action for this, EmitLLVMOnlyAction, makes an llvm::Timer, which takes a lock of the
+// whole process: a fork finds it taken for good when another thread compiles.
+class EmitModule final : public clang::ASTFrontendAction {
+ public:
+  explicit EmitModule(llvm::LLVMContext& context) : context_(context) {}
+  std::unique_ptr<llvm::Module> take_module() { return std::move(module_); }
+
+ private:
+  std::unique_ptr<clang::ASTConsumer> CreateASTConsumer(clang::CompilerInstance& compiler,
+                                                        llvm::StringRef file) override {
+    generator_ =
+        clang::CreateLLVMCodeGen(compiler.getDiagnostics(), file, &compiler.getVirtualFileSystem(),
+                                 compiler.getHeaderSearchOpts(), compiler.getPreprocessorOpts(),
+                                 compiler.getCodeGenOpts(), context_);
+    return std::unique_ptr<clang::ASTConsumer>(generator_);
+  }
+  void EndSourceFileAction() override { module_.reset(generator_->ReleaseModule()); }
+
+  llvm::LLVMContext& context_;
+  clang::CodeGenerator* generator_ = nullptr;  // of the compiler
+  std::unique_ptr<llvm::Module> module_;
+};
+
 // Null with Clang's diagnostics in `error`.
 std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMContext& context,
                                            std::string& error) {
@@ -130,13 +154,13 @@ std::unique_ptr<llvm::Module> parse_source(llvm::StringRef source, llvm::LLVMCon
   compiler.createDiagnostics(new clang::TextDiagnosticPrinter(text, &compiler.getDiagnosticOpts()));
   compiler.setVerboseOutputStream(text);  // "2 errors generated."
   compiler.createFileManager(llvm::makeIntrusiveRefCnt<llvm::vfs::InMemoryFileSystem>());
-  clang::EmitLLVMOnlyAction action(&context);
+  EmitModule action(context);
   if (!compiler.ExecuteAction(action)) {
     text.flush();
     if (error.empty()) error = "the front end failed without a message";
     return nullptr;
   }
-  return action.takeModule();
+  return action.take_module();
 }
 
 // Kernels are explicit vectors in small functions which are always inlined, and loops of which
