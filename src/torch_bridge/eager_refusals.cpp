@@ -103,6 +103,10 @@ constexpr Lacking kLackingOfFirst[] = {
     {"aten.avg_pool3d.default", kHalves},
     {"aten.avg_pool3d_backward.default", kHalves},
     {"aten._cdist_forward.default", kHalves},
+    {"aten.kthvalue.default", kBool},
+    {"aten.median.dim", kBool},
+    {"aten.searchsorted.Tensor", kBool | kComplex},
+    {"aten.bucketize.Tensor", kBool | kComplex},
     {"aten._pdist_forward.default", kHalves},
     {"aten._fft_r2c.default", kHalves},
     {"aten._upsample_bilinear2d_aa.default", kHalves | kNoBytes},
@@ -130,6 +134,11 @@ constexpr Lacking kLackingOfFirst[] = {
     {"aten.linalg_solve_triangular.default", kHalves | kNoFloats},
     {"aten.ormqr.default", kHalves | kNoFloats},
     {"aten.triangular_solve.default", kHalves | kNoFloats},
+};
+constexpr Lacking kLackingOfSecond[] = {
+    {"aten.bucketize.Tensor", kBool | kComplex},
+    {"aten.dist.default", kBool},
+    {"aten.ldexp.Tensor", kBool | kUnsigned},
 };
 constexpr Lacking kLackingOfResult[] = {
     {"aten.arange.default", kBool},
@@ -167,10 +176,37 @@ bool lacks(c10::ArrayRef<Lacking> rows, std::string_view target, at::ScalarType 
 
 bool is_lacking(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType result) {
   if (lacks(kLackingOfResult, target, result)) return true;
-  const bool of_tensor = !args.empty() && args[0].isTensor() && args[0].toTensor().defined();
   // Whether there are elements is asked where it matters alone: sizes of data have no answer.
-  return of_tensor && lacks(kLackingOfFirst, target, args[0].toTensor().scalar_type()) &&
-         args[0].toTensor().sym_numel() != 0;
+  const auto lacks_argument = [&](c10::ArrayRef<Lacking> rows, size_t i) {
+    return i < args.size() && args[i].isTensor() && args[i].toTensor().defined() &&
+           lacks(rows, target, args[i].toTensor().scalar_type()) &&
+           args[i].toTensor().sym_numel() != 0;
+  };
+  return lacks_argument(kLackingOfFirst, 0) || lacks_argument(kLackingOfSecond, 1);
+}
+
+// Ops along a dimension whose meta kernels do not ask whether there is such a one, or whether the
+// result has anything to be selected from.
+struct Along {
+  std::string_view op;
+  size_t dim;
+  bool selects;
+};
+constexpr Along kAlong[] = {
+    {"aten.sort.default", 1, false},     {"aten.sort.stable", 2, false},
+    {"aten._softmax.default", 1, false}, {"aten.cummax.default", 1, false},
+    {"aten.cummin.default", 1, false},   {"aten.max.dim", 1, true},
+    {"aten.min.dim", 1, true},           {"aten.median.dim", 1, true},
+    {"aten.nanmedian.dim", 1, true},     {"aten.mode.default", 1, true},
+};
+
+bool has_dimension(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+  const auto row = std::ranges::find(kAlong, target, &Along::op);
+  if (row == std::end(kAlong) || row->dim >= args.size() || !args[row->dim].isInt()) return true;
+  const at::Tensor& t = args[0].toTensor();
+  const int64_t rank = std::max<int64_t>(t.dim(), 1), dim = args[row->dim].toInt();
+  if (dim < -rank || dim >= rank) return false;
+  return !row->selects || t.dim() == 0 || t.sym_size(dim).maybe_as_int() != 0;
 }
 
 // Kernels of these ask for operands of one dtype.
@@ -182,6 +218,7 @@ constexpr std::string_view kOfOneDtype[] = {"aten._softmax_backward_data.default
                                             "aten.addmv.default",
                                             "aten.linear.default",
                                             "aten.addbmm.default",
+                                            "aten._cdist_forward.default",
                                             "aten.complex.default",
                                             "aten.polar.default",
                                             "aten.convolution.default"};
@@ -323,6 +360,7 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of integers"));
   if (std::ranges::find(kOfOneDtype, target) != std::end(kOfOneDtype) && differ_in_dtype(args))
     throw Unsupported(cat(target, " of two dtypes"));
+  if (!has_dimension(target, args)) throw Unsupported(cat(target, " of such a dimension"));
   if (is_sum_of_all(target, args)) throw Unsupported(cat(target, " over no dimension"));
   if (!takes_parameters(target, args))
     throw Unsupported(cat(target, " with parameters of another dtype"));

@@ -392,6 +392,11 @@ LACKING = {
     "avg_pool3d": lambda x: F.avg_pool3d(x.expand(1, 2, 3, 3, 3), 2),
     "max_pool1d": lambda x: F.max_pool1d(x, 2),
     "cdist": lambda x: torch.cdist(x, x),
+    "cdist of two dtypes": lambda x: torch.cdist(x, x.float()),
+    "dist": lambda x: torch.dist(x.float(), x),
+    "ldexp": lambda x: torch.ldexp(x.float(), x),
+    "searchsorted": lambda x: torch.searchsorted(x[0], x[0]),
+    "bucketize": lambda x: torch.bucketize(x, x[0]),
     "pdist": F.pdist,
     "stft": lambda x: torch.stft(x[0], 2, return_complex=True, window=x[0, :2]),
     "nearest": lambda x: F.interpolate(x[None], scale_factor=2),
@@ -424,3 +429,37 @@ def test_dtypes_that_a_kernel_lacks(name):
             raised = [outcome(f, x) for f in (call, oxyfuel.compile(call))]
             raised = [r if isinstance(r[0], type) else None for r in raised]
             assert raised[0] == raised[1], (dtype, call)
+
+
+ALONG = {
+    **{
+        name: getattr(torch, name)
+        for name in [
+            *("sum", "mean", "prod", "amax", "argmin", "max", "min", "any", "aminmax", "std"),
+            *("sort", "argsort", "median", "nanmedian", "mode", "kthvalue", "topk", "msort"),
+            *("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "logsumexp", "softmax"),
+            *("log_softmax", "flip", "squeeze", "unsqueeze", "unbind", "diff"),
+        ]
+    },
+    "kthvalue": lambda x, dim: torch.kthvalue(x, 1, dim),
+    "topk": lambda x, dim: torch.topk(x, 1, dim),
+    "msort": lambda x, dim: torch.msort(x),
+    "diff": lambda x, dim: torch.diff(x, dim=dim),
+    "select": lambda x, dim: x.select(dim, 0),
+}
+
+
+@pytest.mark.parametrize("name", ALONG)
+def test_dimensions_that_there_are_not(name):
+    """Also where nothing reads the result."""
+
+    def unread(x, dim):
+        ALONG[name](x, dim)
+        return x.clone()
+
+    inputs = [torch.ones(3, 4), torch.ones(3, 0), torch.ones(3, 4) > 0, torch.tensor(2.0)]
+    for x in [*inputs, torch.ones(3, 4, dtype=torch.int64), torch.ones(3, 4).half()]:
+        for dim in (0, 1, 7, -3):
+            raised = [outcome(f, x, dim) for f in (unread, oxyfuel.compile(unread))]
+            raised = [r if isinstance(r[0], type) else None for r in raised]
+            assert raised[0] == raised[1], (x, dim)
