@@ -33,6 +33,7 @@ class GemmEmitter {
         pairs_(multiplies_pairs(dtype, t)),
         by_tiles_(multiplies_tiles(dtype, t)),
         per_step_(pairs_ ? 2 : 1),
+        lines_(is_line(dtype, t)),
         half_(dtype == ir::DType::F32 ? "" : ir::name(dtype)),
         element_(half_.empty() ? "f32" : "u16"),
         result_(to_f32 ? "f32" : element_),
@@ -227,6 +228,11 @@ struct Finish {
   // The others are remainders: text for them takes time to compile and saves little.
   bool is_unrolled(int rows) const { return rows >= kUnrolledRows; }
 
+  // Of the line of a row that is a panel wide: to the first-level cache, for reading or writing.
+  void prefetch_line(const std::string& address, int writes) {
+    if (lines_) cat_to(body_, "  __builtin_prefetch(", address, ", ", writes, ", 3);\n");
+  }
+
   // The first tile, that is.
   bool can_pack(int rows, int vectors) const { return rows == kTileRows && vectors == vectors_; }
 
@@ -259,6 +265,8 @@ struct Finish {
         cat_to(body_, "start ? ", load_, "(", start,
                ") : ", prelude_.fn("load_part", "f32", lanes_), "(", c, ", last);\n");
     });
+    if (is_unrolled(rows) && vectors == vectors_)
+      for (int i = 0; i < rows; i++) prefetch_line(cat("c + ", i, " * c_row"), 1);
     body_ += "  for (i64 t = 0; t < taps; ++t) {\n";
     for (int i = 0; i < rows; i++)
       cat_to(body_, "    const unit* r", i, " = rows[t * ", rows, " + ", i, "] + channel;\n");
@@ -268,6 +276,7 @@ struct Finish {
       const char* ahead = vectors == vectors_ ? "prefetch(&next);\n      " : "";
       if (can_pack(rows, vectors)) {
         body_ += "    if (from)\n      for (; k < count; ++k) {\n        prefetch(&next);\n";
+        prefetch_line(cat("from + (k + ", kColumnsAhead, ") * from_row"), 0);
         step(rows, vectors, "k", true);
         body_ += "      }\n";
       }
@@ -698,6 +707,7 @@ static void pointers(const Shape* s, const element* a, const unit* zeros, i64 fi
   const int lanes_, vectors_;
   const bool pairs_, by_tiles_;
   const int per_step_;                // elements along k
+  const bool lines_;                  // a row of a panel is a cache line
   const std::string half_, element_;  // "bf16", "f16" or ""; what lies in memory
   const std::string result_, unit_;   // what is written; what is multiplied
   std::string vec_, unit_vec_, load_, store_, load_unit_, store_unit_, splat_, multiply_add_, body_;

@@ -15,6 +15,7 @@ Size bytes_between_rows(const Gemm& s) {
 // Of so many rows of B's as many as have a place each in the second-level cache: those that lie a
 // number of pages apart share its sets.
 Size prefetched(const Gemm& s, const Machine& t, int64_t rows) {
+  if (is_line(s.dtype, t)) return rows;
   const Size apart = bytes_between_rows(s);
   const Size collide = is_less(0, apart) * is_equal(apart % t.page_bytes, 0);
   return select(
@@ -25,6 +26,11 @@ int64_t cache(const Gemm& s, const Machine& t) {
   // (Rows of B, which the first tile packs, pass through that cache as well.)
   const bool lies_in_rows = s.b_n.is_constant(1) && !s.packed;
   return t.l2.bytes / 4 * (lies_in_rows ? 2 : 3);
+}
+
+// Values of k of so many equal pieces, but for the last one.
+Size in_pieces(const Size& k, const Size& pieces, int64_t multiple) {
+  return ceil_div(ceil_div(k, pieces), multiple) * multiple;
 }
 
 }  // namespace
@@ -47,8 +53,7 @@ Blocking::Blocking(const Gemm& given, const Machine& t) {
             : prefetched(s, t,
                          std::min<int64_t>(tuning::gemm_depth,
                                            t.l2.bytes / tuning::panel_part_of_l2 / (width * 4)));
-  channels = ceil_div(s.channels, ceil_div(s.channels * s.taps(), depth));
-  channels = ceil_div(channels, multiple) * multiple;
+  channels = in_pieces(s.channels, ceil_div(s.channels * s.taps(), depth), multiple);
   panels = ceil_div(s.n, width);
   cut_rows(s, t, tiles ? tuning::tiles_most_rows : tuning::gemm_most_rows);
   if (s.is_convolution()) return;
@@ -95,7 +100,8 @@ void Blocking::copy_rows(const Gemm& s, const Machine& t) {
   const bool columns = has_columns(s);
   // Columns that lie near to each other are read where they lie.
   const Size copied = is_half(s) ? Size(1)
-                      : columns  ? is_less(tuning::gemm_columns_pitch, s.a_k * 4)
+                      : columns  ? max(is_less(tuning::gemm_columns_pitch, s.a_k * 4),
+                                       is_less(tuning::gemm_columns_panels, panels))
                                  : Size(0);
   const Size own = columns ? Size(0) : do_collide(s.a_row * 4, t);
   const Size collide = select(copied, do_collide(row_bytes, t), own);
@@ -107,9 +113,16 @@ void Blocking::copy_rows(const Gemm& s, const Machine& t) {
   const Size pieces =
       is_less(channels, s.channels) * max(is_less(cache(s, t), rows_per_block * row_bytes),
                                           is_less(t.l2.bytes, s.channels * bytes_between_rows(s)));
-  together = select(
-      pieces, clamp(Size(cache(s, t)) / (rows_per_block * (width * 4)), 1, max(panels, 1)), 1);
+  together = select(pieces,
+                    clamp(max(Size(cache(s, t)) / (rows_per_block * (width * 4)),
+                              tuning::gemm_piece_columns / width),
+                          1, max(panels, 1)),
+                    1);
   by_piece = pieces * max(copied, collide);
+  // The copy stays in the second-level cache.
+  const Size fits = max(Size(t.l2.bytes) / (rows_per_block * 4), tuning::gemm_least_depth);
+  channels = select(by_piece * is_less(fits, channels),
+                    in_pieces(s.channels, ceil_div(s.channels, fits), 8), channels);
   copy_row = select(by_piece, channels + 16, copy_row);
 }
 

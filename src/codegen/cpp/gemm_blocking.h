@@ -15,6 +15,10 @@ constexpr int kAmxTile = 16;  // rows, columns and steps of k of a tile of AMX
 inline bool is_half(const Gemm& s) { return s.dtype != ir::DType::F32; }
 inline bool has_columns(const Gemm& s) { return !s.a_k.is_constant(1); }
 inline bool has_f32_result(const Gemm& s) { return !is_half(s) || s.to_f32; }
+// A row of a panel is a cache line, which is asked for on the way through the rows.
+inline bool is_line(ir::DType dtype, const Machine& m) {
+  return dtype == ir::DType::F32 && tuning::gemm_panel_columns(m) * 4 == m.line_bytes;
+}
 // The same gemm with k in steps: of one value, or of a pair where the machine multiplies pairs.
 Gemm in_steps(Gemm s, const Machine& target);
 
