@@ -12,6 +12,7 @@
 #include "autograd/sides.h"
 #include "autograd/unread_symbols.h"
 #include "ops/op_table.h"
+#include "passes/pass_list.h"
 #include "support/check.h"
 
 namespace oxy::autograd {
@@ -335,6 +336,7 @@ Partition partition(const Graph& recorded, const PartitionOptions& options) {
     formulas[recorded.order()[i].index] = true;
   Graph joint = recorded;
   divide_products(joint, formulas);
+  if (options.machine) passes::expand_trained_attention(joint, formulas, *options.machine);
   if (options.policy == Policy::MinCut) {
     normalize_again(joint);
     narrow_draws(joint);

@@ -18,6 +18,7 @@
 #pragma once
 
 #include "ir/graph.h"
+#include "support/machine.h"
 
 namespace oxy::autograd {
 
@@ -67,6 +68,8 @@ struct PartitionOptions {
   // read that, and what is computed again reads what it had (Saved::before). Where both read a
   // primal, it is saved twice.
   std::optional<size_t> forward_nodes = {};
+  // For which attention is written out where that is faster (passes::expand_trained_attention).
+  const Machine* machine = nullptr;
 };
 
 Partition partition(const ir::Graph& joint, const PartitionOptions& options = {});

@@ -33,6 +33,8 @@ using ir::TensorType;
 using ir::ValueId;
 
 constexpr const char* kFused = "aten._scaled_dot_product_flash_attention_for_cpu.default";
+constexpr const char* kGradient =
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default";
 
 // On the CPU in this dtype, with elements at every call; sizes that vary decide at their hints.
 bool has_sizes(const TensorType& t, ir::DType dtype = ir::DType::F32) {
@@ -249,9 +251,7 @@ struct Fused {
 };
 
 // The op's call, where it is one whose scores are small.
-std::optional<Fused> small_attention(const Graph& g, const Node& n,
-                                     const std::vector<uint32_t>& uses, const Machine& machine) {
-  if (n.target != kFused || uses[n.outputs[1].index] > 0) return std::nullopt;
+std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machine& machine) {
   const ops::Args a(g, n);
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
   const auto scale = a.number(6, 0.0), dropout = a.number(3, 0.0);
@@ -288,29 +288,113 @@ ValueId mixed_halves(ops::Rewriter& r, ValueId scores, ValueId value, ir::DType 
   return r.cast(r.div(mixed, r.view(sum, rows)), dtype);
 }
 
-std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f) {
-  const ValueId query = merged(r, n.args[0].value()), key = merged(r, n.args[1].value()),
-                value = merged(r, n.args[2].value());
-  const ValueId turned = r.call("aten.permute.default", {key, Arg(ir::List{{0, 2, 1}})});
-  // As in the op, scores of halves stay in f32.
-  const ir::DType dtype = f.query.dtype;
-  const bool halves = dtype != ir::DType::F32;
-  ValueId scores = r.call(halves ? ops::kBmmToF32 : "aten.bmm.default", {query, turned});
+// The op's operands with one batch dimension each.
+struct Operands {
+  ValueId query, key, value;
+};
+
+Operands operands(ops::Rewriter& r, const Arg& query, const Arg& key, const Arg& value) {
+  const ValueId q = merged(r, query.value()), k = merged(r, key.value());
+  return {q, k, merged(r, value.value())};
+}
+
+ValueId turned(ops::Rewriter& r, ValueId v) {
+  return r.call("aten.permute.default", {v, Arg(ir::List{{0, 2, 1}})});
+}
+
+ValueId multiplied(ops::Rewriter& r, ValueId a, ValueId b) {
+  return r.call("aten.bmm.default", {a, b});
+}
+
+// What scores of halves are, as in the op: f32.
+ValueId scores_of(ops::Rewriter& r, const Operands& o, const Node& n, const Fused& f) {
+  const ValueId key = turned(r, o.key);
+  const bool halves = f.query.dtype != ir::DType::F32;
+  const ValueId scores = r.call(halves ? ops::kBmmToF32 : "aten.bmm.default", {o.query, key});
   const std::vector<ir::Expr> flat = r.type(scores).sizes;
-  scores = r.view(scores, {f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]});
-  scores = r.call("aten.mul.Tensor", {scores, f.scale});
-  scores = masked_scores(r, scores, f.causal, n.arg(5));
-  if (halves) {
-    const ValueId mixed = mixed_halves(r, scores, value, dtype);
-    return copy_laid_out(r, r.view(mixed, f.query.sizes), r.type(n.outputs[0]));
-  }
+  const ValueId four = r.view(scores, {f.query.sizes[0], f.query.sizes[1], flat[1], flat[2]});
+  return masked_scores(r, r.call("aten.mul.Tensor", {four, f.scale}), f.causal, n.arg(5));
+}
+
+// What each row of f32 scores takes of the values, with one batch dimension.
+ValueId shares_of(ops::Rewriter& r, ValueId scores, const Node& n) {
   ValueId shares = r.call("aten._softmax.default", {scores, 3, false});
   if (n.arg(5).is_value())  // a row of nothing but -inf is 0 here, where softmax gives NaN
     shares = r.call("aten.masked_fill.Scalar",
                     {shares, r.call("aten.eq.Scalar", {scores, -INFINITY}), 0.0});
-  shares = r.view(shares, flat);
-  const ValueId out = r.call("aten.bmm.default", {shares, value});
-  return copy_laid_out(r, r.view(out, f.query.sizes), r.type(n.outputs[0]));
+  const std::vector<ir::Expr> sizes = r.type(shares).sizes;
+  return r.view(shares, {sizes[0] * sizes[1], sizes[2], sizes[3]});
+}
+
+// As the op's output, or gradient, of this number lies.
+std::optional<ValueId> as_output(ops::Rewriter& r, ValueId v, const Node& n, size_t number) {
+  const TensorType like = r.type(n.outputs[number]);
+  return copy_laid_out(r, r.view(v, like.sizes), like);
+}
+
+std::optional<ValueId> expanded(ops::Rewriter& r, const Node& n, const Fused& f) {
+  const Operands o = operands(r, n.arg(0), n.arg(1), n.arg(2));
+  const ValueId scores = scores_of(r, o, n, f);
+  const ir::DType dtype = f.query.dtype;
+  return as_output(r,
+                   dtype == ir::DType::F32 ? multiplied(r, shares_of(r, scores, n), o.value)
+                                           : mixed_halves(r, scores, o.value, dtype),
+                   n, 0);
+}
+
+// The calls of the op and of its gradient, and what takes the place of their results.
+struct Trained {
+  NodeId forward, backward;
+  std::vector<std::pair<ValueId, std::optional<ValueId>>> results;
+};
+
+// Of the op, whose shares the gradient takes.
+ValueId expand_forward(Graph& g, const Fused& f, Trained& t) {
+  ops::Rewriter r(g, t.forward);
+  const Node n = g.node(t.forward);
+  const Operands o = operands(r, n.arg(0), n.arg(1), n.arg(2));
+  const ValueId shares = shares_of(r, scores_of(r, o, n, f), n);
+  t.results.emplace_back(n.outputs[0], as_output(r, multiplied(r, shares, o.value), n, 0));
+  return shares;
+}
+
+// d scores = shares * (d shares - sum(d out * out)): FlashAttention's formula.
+void expand_backward(Graph& g, const Fused& f, ValueId shares, Trained& t) {
+  ops::Rewriter r(g, t.backward);
+  const Node n = g.node(t.backward);
+  const Operands o = operands(r, n.arg(1), n.arg(2), n.arg(3));
+  const ValueId grad = merged(r, n.arg(0).value());
+  const ValueId weights = r.sum(r.mul(n.arg(0).value(), n.arg(4).value()), {3}, true);
+  const std::vector<ir::Expr> rows = r.type(grad).sizes;
+  const ValueId of_shares = multiplied(r, grad, turned(r, o.value));
+  const ValueId rest = r.sub(of_shares, r.view(weights, {rows[0], rows[1], 1}));
+  const ValueId of_scores = r.call("aten.mul.Tensor", {r.mul(shares, rest), f.scale});
+  const ValueId gradients[] = {multiplied(r, of_scores, o.key),
+                               multiplied(r, turned(r, of_scores), o.query),
+                               multiplied(r, turned(r, shares), grad)};
+  for (size_t i = 0; i < 3; ++i)
+    t.results.emplace_back(n.outputs[i], as_output(r, gradients[i], n, i));
+}
+
+// Whether the shares take no more memory than what the op keeps in any case: its operands and its
+// result.
+bool are_few(const Fused& f) {
+  const auto& q = f.query.sizes;
+  const auto& k = f.key.sizes;
+  return sym::hint(q[2]) * sym::hint(k[2]) <=
+         2 * sym::hint(q[3]) * (sym::hint(q[2]) + sym::hint(k[2]));
+}
+
+// A call of the op's gradient, with the op's, whose logsumexp nobody else reads.
+std::optional<Trained> trained(const Graph& g, const Node& n, const std::vector<uint32_t>& uses) {
+  if (n.target != kGradient || n.dead || !n.arg(5).is_value()) return std::nullopt;
+  const ir::Value& kept = g.value(n.arg(5).value());
+  const Node& f = g.node(kept.def);
+  if (f.target != kFused || uses[n.arg(5).value().index] != 1 || n.arg(4) != Arg(f.outputs[0]))
+    return std::nullopt;
+  for (size_t i = 0; i < 3; ++i)
+    if (n.arg(i + 1) != f.arg(i)) return std::nullopt;
+  return Trained{kept.def, g.value(n.outputs[0]).def, {}};
 }
 
 }  // namespace
@@ -331,9 +415,41 @@ bool fuse_attention(Graph& g, const Machine& machine) {
 bool expand_attention(Graph& g, const Machine& machine) {
   const std::vector<uint32_t> uses = g.use_counts();
   return replace_calls(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
-    const std::optional<Fused> f = small_attention(g, n, uses, machine);
+    if (n.target != kFused || uses[n.outputs[1].index] > 0) return std::nullopt;
+    const std::optional<Fused> f = small_attention(g, n, machine);
     return f ? expanded(r, n, *f) : std::nullopt;
   });
+}
+
+bool expand_trained_attention(Graph& g, std::vector<bool>& formulas, const Machine& machine) {
+  const std::vector<uint32_t> uses = g.use_counts();
+  const std::vector<NodeId> order = g.order();
+  Replacements replacements(g);
+  for (NodeId id : order) {
+    std::optional<Trained> t = trained(g, g.node(id), uses);
+    if (!t) continue;
+    const auto f = small_attention(g, g.node(t->forward), machine);
+    if (!f || f->query.dtype != ir::DType::F32 || !are_few(*f)) continue;
+    const size_t first = g.node_count();
+    formulas.resize(first);
+    const bool made = where_shapes_are_known(g, [&] {
+      const ValueId shares = expand_forward(g, *f, *t);
+      formulas.resize(g.node_count());
+      expand_backward(g, *f, shares, *t);
+      return true;
+    });
+    formulas.resize(g.node_count(), true);
+    if (!made || std::ranges::any_of(t->results, [&](const auto& pair) {
+          return !pair.second || !same_place(g.value(*pair.second).type, g.value(pair.first).type);
+        })) {
+      kill_from(g, first);
+      continue;
+    }
+    for (const auto& [from, to] : t->results) replacements.replace_unchecked(from, *to);
+    g.kill(t->backward);
+    g.kill(t->forward);
+  }
+  return replacements.apply();
 }
 
 }  // namespace oxy::passes

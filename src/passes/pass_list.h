@@ -42,6 +42,11 @@ bool remove_noops(ir::Graph& g);
 // Stand behind the first canonicalize and remove_noops, before decompose takes softmax apart.
 bool fuse_attention(ir::Graph& g, const Machine& machine);
 bool expand_attention(ir::Graph& g, const Machine& machine);
+// The same for the op and its gradient in a joint graph, in front of the partition: the gradient
+// takes the shares that the forward has made, where they need no more memory than the operands and
+// the result, which are kept in any case. `formulas`: by node, whether autograd has called it.
+bool expand_trained_attention(ir::Graph& joint, std::vector<bool>& formulas,
+                              const Machine& machine);
 
 // Convolutions of half precision and their gradients in f32, rounded once, where oneDNN does not
 // multiply that dtype: bf16 without AVX-512, f16 without AVX512-FP16 or AMX-FP16.

@@ -12,13 +12,13 @@
 #include "schedule/cpu/pass_list.h"
 
 namespace oxy::pipeline {
-namespace {
 
-// The host, as far as the settings want it used.
 Machine machine_of(const Settings& settings) {
   const Machine m = settings.machine.empty() ? host_machine() : host_machine_with(settings.machine);
   return settings.vector_bytes < 0 ? m : m.with_vectors(settings.vector_bytes);
 }
+
+namespace {
 
 // Of one compilation.
 struct Context {

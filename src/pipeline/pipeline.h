@@ -9,6 +9,7 @@
 #include "pipeline/trace.h"
 #include "runtime/code_table.h"
 #include "runtime/plan.h"
+#include "support/machine.h"
 #include "support/settings.h"
 #include "symbolic/facts.h"
 
@@ -47,6 +48,9 @@ struct Compiled {
 // The code of each text. Equal texts are compiled once.
 runtime::CodeTable compile_texts(const std::vector<std::string>& texts, const Settings& settings,
                                  jit::Compiler& compiler);
+
+// The host, as far as the settings want it used.
+Machine machine_of(const Settings& settings);
 
 // `compiler` may be null: then every op is an extern call. `facts`: what the graph's symbols are
 // known to fulfil, over its pool. Throws InternalError or Unsupported.

@@ -10,6 +10,7 @@
 
 #include "ir/python_text.h"
 #include "ir/text.h"
+#include "ops/contraction.h"
 #include "pipeline/assemble.h"
 #include "runtime/bandwidth.h"
 #include "torch_bridge/measured_way.h"
@@ -224,6 +225,10 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
                                  .memory_budget = settings.activation_memory_budget,
                                  .allows_writes = true};
   if (recorded.passes.empty()) how.forward_nodes = recorded.gradients.forward_nodes;
+  const Machine machine = pipeline::machine_of(settings);
+  if (settings.decompose && !settings.pass_disabled("expand_attention") &&
+      ops::providers_on(machine, settings.gemm_backend).own)
+    how.machine = &machine;
   autograd::Partition parts = autograd::partition(joint, how);
   trace.show(Artifact::aot_joint_graph, "saved_for_backward.txt",
              [&] { return autograd::print(parts.saved); });
