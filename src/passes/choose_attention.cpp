@@ -50,11 +50,13 @@ bool multiplies(ir::DType dtype, const Machine& machine) {
   return p.own && !(dtype == ir::DType::BF16 ? p.fast_bf16 : p.fast_f16);
 }
 
-// Bytes of scores from which on the op is faster. Where it computes by tiles as our kernels do,
+// Bytes of scores from which on the op is faster. Where its gemms are as fast as our kernels are,
 // what scores cost is their way through the caches.
 int64_t most_scores(ir::DType dtype, const Machine& machine) {
   if (dtype == ir::DType::BF16 && ops::providers_on(machine, "auto").tiles_bf16)
     return tuning::tiles_attention_of_l2 * machine.l2.bytes;
+  if (dtype == ir::DType::F32 && machine.vector_bytes < 64)
+    return tuning::avx2_attention_of_l2 * machine.l2.bytes;
   const bool slow = dtype == ir::DType::BF16 || (dtype == ir::DType::F16 && !machine.avx512_fp16);
   return tuning::attention_bytes(machine, slow);
 }
@@ -251,7 +253,8 @@ struct Fused {
 };
 
 // The op's call, where it is one whose scores are small.
-std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machine& machine) {
+std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machine& machine,
+                                     int64_t most) {
   const ops::Args a(g, n);
   const TensorType *q = a.tensor(0), *k = a.tensor(1), *v = a.tensor(2), *mask = a.tensor(5);
   const auto scale = a.number(6, 0.0), dropout = a.number(3, 0.0);
@@ -266,7 +269,7 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machin
   const ir::Expr length = q->sizes[2], keys = k->sizes[2];
   if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
       sym::hint(length) < tuning::gemm_few_rows ||
-      bytes_of({q->sizes[0], q->sizes[1], length, keys}) > most_scores(dtype, machine))
+      bytes_of({q->sizes[0], q->sizes[1], length, keys}) > most)
     return std::nullopt;
   const double usual = 1.0 / std::sqrt(static_cast<double>(q->sizes[3].value()));
   return Fused{*q, *k, a.missing(6) ? usual : *scale, *causal};
@@ -405,7 +408,7 @@ bool fuse_attention(Graph& g, const Machine& machine) {
     const std::optional<Written> w = finder.at(n);
     if (!w) return std::nullopt;
     const std::vector<ir::Expr>& s = w->scores;
-    if (bytes_of(s) <= tuning::attention_bytes(machine) ||
+    if (bytes_of(s) <= most_scores(ir::DType::F32, machine) ||
         sym::hint(s[s.size() - 2]) < tuning::gemm_few_rows)
       return std::nullopt;
     return fused(r, *w);
@@ -416,7 +419,9 @@ bool expand_attention(Graph& g, const Machine& machine) {
   const std::vector<uint32_t> uses = g.use_counts();
   return replace_calls(g, [&](ops::Rewriter& r, const Node& n) -> std::optional<ValueId> {
     if (n.target != kFused || uses[n.outputs[1].index] > 0) return std::nullopt;
-    const std::optional<Fused> f = small_attention(g, n, machine);
+    const ops::Args a(g, n);
+    const std::optional<Fused> f =
+        small_attention(g, n, machine, most_scores(a.tensor(0)->dtype, machine));
     return f ? expanded(r, n, *f) : std::nullopt;
   });
 }
@@ -428,7 +433,8 @@ bool expand_trained_attention(Graph& g, std::vector<bool>& formulas, const Machi
   for (NodeId id : order) {
     std::optional<Trained> t = trained(g, g.node(id), uses);
     if (!t) continue;
-    const auto f = small_attention(g, g.node(t->forward), machine);
+    const auto f =
+        small_attention(g, g.node(t->forward), machine, tuning::attention_bytes(machine));
     if (!f || f->query.dtype != ir::DType::F32 || !are_few(*f)) continue;
     const size_t first = g.node_count();
     formulas.resize(first);
