@@ -35,7 +35,8 @@ bool remove_noops(ir::Graph& g);
 // that op with small scores is written out, for our own gemms.
 // The cost model: written out, our gemms and one softmax kernel beat ATen's blocked kernel as long
 // as the matrix of scores stays in the last-level cache (0.65 to 0.95 of its time at 128 to 512
-// positions of 12 heads), and lose where it goes through memory (1.1 to 1.3 at 2,048 and more).
+// positions of 12 heads), and lose where it goes through memory (1.1 to 1.3 at 2,048 and more);
+// with AVX2, a few times the second-level cache (tuning::avx2_attention_of_l2).
 // Both round as f32 sums do; neither narrows anything. Bf16 and f16 are written out where our
 // kernels multiply them, up to larger scores (0.3 to 0.6 of the op's time); shares are rounded
 // where the op rounds them.

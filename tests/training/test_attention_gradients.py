@@ -1,4 +1,4 @@
-"""Attention of few scores trains by gemms of its own, of more by the op's gradient: both as eager."""
+"""Attention of few scores trains by gemms, of more by the op's gradient: both as in eager."""
 
 import pytest
 import torch
