@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "passes/rewrite.h"
 
@@ -129,7 +130,25 @@ std::optional<ValueId> others(ops::Rewriter& r, const Rows& rows, const ir::Tens
   const ValueId none = where(is_zero, number(0, t.dtype), number(nan, t.dtype));
   const ValueId only = r.call("aten.logical_and.default", {zero, is(zeros, 1)});
   const ValueId at_zeros = where(only, r.cast(rest, t.dtype), none);
-  return r.as(where(is(zeros, 0), r.div(product->value, x), at_zeros), like);
+  ValueId quotients = r.div(product->value, x);
+  if (!product->of_all && t.dim() > 1) {
+    // With a zero in any row, eager multiplies in all rows, also what has no quotient.
+    const ValueId is_nan = r.call("aten.ne.Tensor", {x, x});
+    const ValueId sign = where(r.call("aten.lt.Scalar", {x, 0}), number(-1, wide), number(1, wide));
+    const ValueId factors = where(finite, r.widen(x), sign);
+    const ValueId product_of_factors = r.call("aten.prod.dim_int", {factors, rows.dim, true});
+    const ValueId beyond = where(is(beside, 0), number(1, wide),
+                                 number(std::numeric_limits<double>::infinity(), wide));
+    const ValueId nans = where(is_nan, number(1, wide), number(0, wide));
+    const ValueId no_nan = is(r.sub(r.sum(nans, {rows.dim}, true), nans), 0);
+    const ValueId multiplied = r.cast(r.mul(r.mul(product_of_factors, sign), beyond), t.dtype);
+    std::vector<int64_t> all(static_cast<size_t>(t.dim()));
+    std::iota(all.begin(), all.end(), 0);
+    const ValueId no_zero = is(r.sum(zeros, all, true), 0);
+    quotients = where(r.call("aten.logical_or.default", {finite, no_zero}), quotients,
+                      where(no_nan, multiplied, number(nan, t.dtype)));
+  }
+  return r.as(where(is(zeros, 0), quotients, at_zeros), like);
 }
 
 }  // namespace

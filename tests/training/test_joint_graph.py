@@ -126,6 +126,22 @@ def test_gradients_of_products_without_a_number(other):
         torch.testing.assert_close(grads[1], grads[0], equal_nan=True)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_gradients_of_products_with_zeros_in_other_rows(dim):
+    compiled = oxyfuel.compile(torch.prod, options={"strict": True})
+    inf, nan = float("inf"), float("nan")
+    rows = [[2.0, 3.0, 4.0], [2.0, 0.0, 3.0], [0.0, inf, 0.0], [nan, 0.0, 3.0]]
+    for row in ([2.0, -inf, 3.0], [inf, -inf, 2.0], [nan, 2.0, inf], [nan, -3.0, nan], [inf] * 3):
+        for other in rows:
+            grads = []
+            for f in (torch.prod, compiled):
+                x = torch.tensor([row, other, [-2.0, 5.0, 1.0]])
+                x = (x if dim == 1 else x.t().contiguous()).requires_grad_()
+                f(x, dim).sum().backward()
+                grads.append(x.grad)
+            torch.testing.assert_close(grads[1], grads[0], equal_nan=True)
+
+
 def test_products_are_not_scanned_in_a_backward(tmp_path):
     options = {"trace": str(tmp_path), "strict": True}
     x = torch.rand(4, 6, requires_grad=True)
