@@ -159,6 +159,14 @@ bool has_new_history(const RecordedSource& s) {
          torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function;
 }
 
+// In eager a view's new history is that of all views of its base.
+bool shares_storage(const Recording& r, size_t input) {
+  const auto* storage = storage_of(r.inputs[input].real);
+  return std::ranges::count_if(r.inputs, [&](const RecordedSource& s) {
+           return s.real.defined() && storage_of(s.real) == storage;
+         }) > 1;
+}
+
 // `input`: it shares memory with one. What is no view may be of an op whose code runs without grad
 // mode (torch.library.custom_op).
 bool needs_gradient(const OpRecorder& ops, const at::Tensor& result, bool input) {
@@ -399,6 +407,9 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
     const bool has_history = has_new_history(s);
     if (has_history && !gradients) throw Unsupported("a new value that requires gradients");
+    if (has_history && !s.real.requires_grad() && shares_storage(r, i))
+      throw Unsupported(
+          "an input that comes to require gradients, with another view of its memory");
     if (s.real.is_inference() && !r.inference)
       throw Unsupported("an inference tensor changes in place outside inference mode");
     roots.push_back(has_history ? s.wrapper : at::Tensor());

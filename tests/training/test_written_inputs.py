@@ -315,3 +315,20 @@ def test_a_backward_inside_uses_up_the_history_of_an_input(function, of_a_view):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not first_difference(step(oxyfuel.compile(function)), step(function))
+
+
+def beside(a, b, w):
+    a.copy_(w)
+    return b.sin()
+
+
+@pytest.mark.parametrize("ends", [(2, 4), (0, 4), (2, 2)])
+def test_views_of_one_tensor_come_to_require_gradients_together(ends):
+    def step(f):
+        base, w = torch.ones(4, 3), torch.ones(3, requires_grad=True)
+        a, b = base[: ends[0]], base[ends[0] : ends[1]]
+        out = f(a, b, w)
+        out.sum().backward()
+        return [t.requires_grad for t in (out, a, b, base)], w.grad
+
+    assert not first_difference(step(oxyfuel.compile(beside)), step(beside))
