@@ -349,6 +349,19 @@ def test_membership_depends_on_which_object_it_is():
         assert compiled(o) == is_early(o)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "use", [str, "{!r:>9}".format, list, lambda o: f"{o}", lambda o: o.copy(), lambda o: [o, 1]]
+)
+def test_containers_in_themselves(use, dynamic):
+    mapping, items = {"one": [1, 2]}, [1, 2]
+    mapping["two"] = mapping
+    items.append(items)
+    for o in (mapping, items):
+        compiled = oxyfuel.compile(lambda x, o=o: (x + 1, use(o)), dynamic=dynamic)
+        assert str(compiled(torch.ones(3))[1]) == str(use(o))
+
+
 def test_frames_of_c_code_are_not_run_by_a_capture():
     def run(x, o):
         return x + len({o: 1, 2: 3})

@@ -23,8 +23,10 @@ std::set<int64_t> marked_dims(py::handle tensor, const char* mark) {
 
 }  // namespace
 
-py::object from_torch(const py::object& o) {
-  if (is_symbolic(o)) return o;
+static constexpr int kMostNesting = 20;  // one that holds itself has no end
+
+static py::object from_torch_inside(const py::object& o, int depth) {
+  if (is_symbolic(o) || depth > kMostNesting) return o;
   // By type: isinstance would ask the object, whose class may answer with Python code.
   auto is = [&](py::handle type) { return PyObject_TypeCheck(o.ptr(), as_type(type)) != 0; };
   if (is(member_of<"torch", "SymInt">())) {
@@ -41,21 +43,29 @@ py::object from_torch(const py::object& o) {
   if (!PyTuple_Check(o.ptr()) && !PyList_CheckExact(o.ptr())) return o;
   bool same = true;  // then it is the object itself, to which captured code may write
   py::object out = with_items(o, [&](const py::object& item) {
-    py::object made = from_torch(item);
+    py::object made = from_torch_inside(item, depth + 1);
     same &= made.is(item);
     return made;
   });
   return same ? o : out;
 }
 
+py::object from_torch(const py::object& o) { return from_torch_inside(o, 0); }
+
 bool mentions_symbolic_int(py::handle o) {
   return mentions(o, [](py::handle p) { return is_symbolic(p); }, true);
 }
 
-py::object with_numbers(const py::object& o) {
+static py::object with_numbers_inside(const py::object& o, int depth) {
   if (is_symbolic(o)) return guarded_number(o);
-  return mentions_symbolic_int(o) ? with_items(o, with_numbers) : o;
+  if (!mentions_symbolic_int(o)) return o;
+  if (depth > kMostNesting)
+    throw Break(BreakId::builtin_on_existing, "containers in containers, without end");
+  return with_items(o,
+                    [&](const py::object& item) { return with_numbers_inside(item, depth + 1); });
 }
+
+py::object with_numbers(const py::object& o) { return with_numbers_inside(o, 0); }
 
 std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (policy_ == nullptr || policy_->off()) return {};
