@@ -43,6 +43,8 @@ std::optional<ContractionNode> gemm_of(const ir::Node& n, const Args& a) {
 std::optional<ContractionNode> convolution_of(const ir::Node& n, const Args& a) {
   if (!has_rank(a.tensor(0), 4) || !has_rank(a.tensor(1), 4)) return std::nullopt;
   if (a.boolean(6, false) != false || a.integer(8, 1) != 1) return std::nullopt;
+  // Of no channels eager gives none, whatever the weight's rows are.
+  if (a.tensor(0)->sizes[1].is_const(0)) return std::nullopt;
   ContractionNode out;
   out.what.kind = Kind::Convolution;
   std::vector<Expr>* lists[] = {&out.what.stride, &out.what.padding, &out.what.dilation};

@@ -274,3 +274,13 @@ def test_rest_of_a_kernel_whose_copy_of_an_input_is_written_in_place(softmax):
     index = torch.tensor([[1]])
     a, b = (torch.ones(33, 4, dtype=torch.bfloat16) for _ in range(2))
     assert torch.equal(oxyfuel.compile(f)(b, index), f(a, index)) and torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}])
+def test_convolution_of_no_channels_by_itself(dtype, options):
+    def f(x):
+        return torch.conv2d(x[:, :0], x[:, :0], **options)
+
+    x = torch.ones(1, 1, 8, 8).to(dtype)
+    assert torch.equal(oxyfuel.compile(f, options={"verify": "True"})(x), f(x))
