@@ -79,7 +79,8 @@ bool AutocastCasts::add(const ir::Node& cast, const c10::TensorImpl* weight,
                         std::optional<ir::ValueId> entering, bool grad) {
   const ir::ValueId value = cast.args[0].value();
   const ir::ValueId first = kept_ == KeptCasts::All ? entering.value_or(value) : value;
-  if (first_.try_emplace(weight, first).first->second != value) return false;
+  const auto found = first_.try_emplace(weight, First{first, cast.args[1]}).first->second;
+  if (found.of != value || found.dtype != cast.args[1]) return false;
   if (entering) casts_.push_back({cast.id, grad});
   return true;
 }

@@ -30,8 +30,8 @@ class AutocastCasts {
 
   // A cast that was heard, of a leaf that requires gradients; whether an input is one, torch looks
   // at again when the plan runs. `entering`: its value in front of the graph, if it is an input or
-  // attribute. False: the weight has changed, so that the cache has another cast of it, or none, or
-  // this one must not get there.
+  // attribute. False: the weight has changed or its dtype is another one, so that the cache has
+  // another cast of it, or none, or this one must not get there.
   bool add(const ir::Node& cast, const c10::TensorImpl* weight, std::optional<ir::ValueId> entering,
            bool grad);
   // What ends the outermost context.
@@ -49,7 +49,11 @@ class AutocastCasts {
 
   const KeptCasts kept_;
   std::vector<Cast> casts_;
-  std::unordered_map<const c10::TensorImpl*, ir::ValueId> first_;  // by weight: what was cast
+  struct First {
+    ir::ValueId of;
+    ir::Arg dtype;
+  };
+  std::unordered_map<const c10::TensorImpl*, First> first_;  // by weight: its first cast
 };
 
 }  // namespace oxy::bridge

@@ -311,7 +311,7 @@ void hear_cast(const at::Tensor& from, const at::Tensor& to) {
   const ir::Node& cast = r.graph.def(r.value_of(wrapper_of(to)->value()));
   if (!current->casts.add(cast, from.unsafeGetTensorImpl(), r.entering(from),
                           c10::GradMode::is_enabled()))
-    r.give_up("autocast casts a weight that has changed");
+    r.give_up("autocast casts a weight that has changed, or to two dtypes");
 }
 
 at::Tensor to_copy(c10::DispatchKeySet keys, const at::Tensor& self,

@@ -392,3 +392,27 @@ def test_autocast_of_another_device():
         torch.set_autocast_enabled("cuda", False)
         torch.set_autocast_dtype("cuda", before)
     torch.testing.assert_close(compiled(x), f(x))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_one_weight_in_two_dtypes(kept):
+    """Eager takes the cast that it finds, of whatever dtype it is."""
+
+    def f(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ w
+            with torch.autocast("cpu", torch.float16, cache_enabled=kept):
+                return y, x @ w
+
+    x = torch.randn(4, 4)
+    for w in (torch.nn.Parameter(torch.randn(4, 4)), torch.randn(4, 4)):
+        outcomes = []
+        for call in (f, oxyfuel.compile(f)):
+            try:
+                outcomes.append(call(x, w))
+            except RuntimeError as e:
+                outcomes.append(str(e))
+        if isinstance(outcomes[0], str):
+            assert outcomes[1] == outcomes[0]
+        else:
+            torch.testing.assert_close(outcomes[1], outcomes[0])
