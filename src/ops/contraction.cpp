@@ -383,6 +383,7 @@ bool decompose_attention(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId
       (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return false;
   const Expr length = q->sizes[2], size = q->sizes[3];
+  if (sym::known_equal(a.tensor(1)->sizes[2], a.tensor(2)->sizes[2]) == false) return false;
   if (!length.is_const() || length.value() >= tuning::gemm_few_rows || !size.is_const() ||
       q->numel().is_const(0) || a.tensor(1)->numel().is_const(0))
     return false;

@@ -346,13 +346,20 @@ std::optional<ValueId> normalize_channels(Rewriter& r, const ir::Node& n, ValueI
   return r.as(y, TensorType(r.type(n.outputs[0])));
 }
 
+// A weight or bias of as many elements may have other dimensions.
+bool are_flat(const Args& a) {
+  const auto is_flat = [](const TensorType* t) { return t == nullptr || t->dim() == 1; };
+  return is_flat(a.tensor(1)) && is_flat(a.tensor(2));
+}
+
 template <size_t Training, size_t EpsAt>
 bool decompose_batch_norm(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   const TensorType t = r.type(n.arg(0).value());
   const Args a(r.graph(), n);
   auto eps = a.number(EpsAt);
   const bool own = uses_batch_statistics(a, Training);
-  if (!is_real(&t) || !eps || (!own && !uses_running_statistics(a, Training))) return false;
+  if (!is_real(&t) || !eps || (!own && !uses_running_statistics(a, Training)) || !are_flat(a))
+    return false;
   if (own) {
     if (t.numel().is_const(0) || ir::is_reduced_float(t.dtype)) return false;
     const ChannelMoments m = channel_moments(r, n.arg(0).value(), *eps);
@@ -383,7 +390,7 @@ bool decompose_batch_norm_updates(Rewriter& r, const ir::Node& n, std::vector<Va
   const Args a(r.graph(), n);
   auto momentum = a.number(6), eps = a.number(7);
   const bool counts = a.boolean(5).value_or(false) && !t.numel().is_const(0);
-  if (!is_real(&t) || !momentum || !eps || !counts) return false;
+  if (!is_real(&t) || !momentum || !eps || !counts || !are_flat(a)) return false;
   if (ir::is_reduced_float(r.type(n.outputs[1]).dtype)) return false;
   const ChannelMoments m = channel_moments(r, r.widen(n.arg(0).value()), *eps);
   Expr count = 1;

@@ -214,6 +214,7 @@ bool decompose_batch_norm_backward(Rewriter& r, const ir::Node& n, std::vector<V
   const auto train = a.boolean(7);
   const auto eps = a.number(8);
   if (!is_real(&t) || !mask || !train || !eps || t.numel().is_const(0)) return false;
+  if (const TensorType* weight = a.tensor(2); weight && weight->dim() != 1) return false;
   const ValueId mean = r.widen(n.arg(*train ? 5 : 3).value());
   ValueId rstd = r.widen(n.arg(*train ? 6 : 4).value());
   if (!*train) rstd = r.unary("aten.rsqrt.default", r.add(rstd, *eps));

@@ -267,6 +267,7 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machin
       !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return std::nullopt;
   const ir::Expr length = q->sizes[2], keys = k->sizes[2];
+  if (sym::known_equal(keys, v->sizes[2]) == false) return std::nullopt;
   if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
       sym::hint(length) < tuning::gemm_few_rows ||
       bytes_of({q->sizes[0], q->sizes[1], length, keys}) > most)
