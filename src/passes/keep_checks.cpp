@@ -58,6 +58,8 @@ constexpr std::string_view kDivisions[] = {
 
 // Ops that look at values in another way, and raise.
 constexpr std::string_view kRaising[] = {
+    "aten._ctc_loss.Tensor",
+    "aten._ctc_loss.default",
     "aten._embedding_bag.default",
     "aten._embedding_bag_forward_only.default",
     "aten._linalg_eigh.default",

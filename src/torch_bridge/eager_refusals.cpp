@@ -6,6 +6,7 @@
 #include <ATen/native/BinaryOps.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -90,6 +91,8 @@ constexpr Lacking kLackingOfFirst[] = {
     {"aten.elu.default", kNoFloats},
     {"aten.celu.default", kNoFloats},
     {"aten.mse_loss.default", kNoFloats},
+    {"aten.soft_margin_loss.default", kNoFloats},
+    {"aten.binary_cross_entropy_with_logits.default", kNoFloats},
     {"aten.im2col.default", kIntegers | kUnsigned | kByte},
     {"aten.col2im.default", kIntegers | kUnsigned | kByte},
     {"aten.max.default", kComplex | kUnsigned},
@@ -136,6 +139,7 @@ constexpr Lacking kLackingOfFirst[] = {
     {"aten.triangular_solve.default", kHalves | kNoFloats},
 };
 constexpr Lacking kLackingOfSecond[] = {
+    {"aten.binary_cross_entropy_with_logits.default", kNoFloats},
     {"aten.bucketize.Tensor", kBool | kComplex},
     {"aten.dist.default", kBool},
     {"aten.ldexp.Tensor", kBool | kUnsigned},
@@ -266,6 +270,61 @@ bool takes_parameters(std::string_view target, c10::ArrayRef<c10::IValue> args) 
   return all(input) || (at::isReducedFloatingType(input) && all(at::kFloat));
 }
 
+bool is_equal(const c10::SymInt& a, const c10::SymInt& b, sym::ShapeFacts* facts) {
+  if (!a.is_symbolic() && !b.is_symbolic()) return a == b;
+  return facts == nullptr || facts->decide(sym::equal(expr_of(a), expr_of(b)), true);
+}
+
+// What check_shape_forward of ATen's Convolution.cpp asks for.
+bool convolves(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
+  const at::Tensor &input = args[0].toTensor(), &weight = args[1].toTensor();
+  const bool transposed = args[6].toBool();
+  const size_t spatial = static_cast<size_t>(weight.dim()) - 2;
+  std::array<std::vector<c10::SymInt>, 4> slides;  // stride, padding, dilation, output padding
+  for (size_t i = 0; i < slides.size(); ++i) {
+    slides[i] = args[i == 3 ? 7 : 3 + i].toSymIntVector();
+    std::vector<c10::SymInt>& s = slides[i];
+    if (s.size() != 1 && s.size() != spatial) return false;
+    const int64_t least = i % 2 == 0 ? 1 : 0;
+    if (std::ranges::any_of(s, [&](const c10::SymInt& n) { return !n.is_symbolic() && n < least; }))
+      return false;
+    s.resize(spatial, s[0]);
+  }
+  for (size_t d = 0; transposed && d < spatial; ++d) {
+    const c10::SymInt &added = slides[3][d], &stride = slides[0][d], &dilation = slides[2][d];
+    if (!added.is_symbolic() && !stride.is_symbolic() && !dilation.is_symbolic() &&
+        added >= stride && added >= dilation)
+      return false;
+  }
+  const c10::SymInt groups = args[8].toSymInt(), rows = weight.sym_size(0);
+  if (!groups.is_symbolic() && (groups < 1 || (!rows.is_symbolic() && rows % groups != 0)))
+    return false;
+  if (transposed && !is_equal(input.sym_size(1), rows, facts)) return false;
+  if (!args[2].isTensor() || !args[2].toTensor().defined()) return true;
+  const at::Tensor& bias = args[2].toTensor();
+  return bias.dim() == 1 &&
+         is_equal(bias.sym_size(0), transposed ? weight.sym_size(1) * groups : rows, facts);
+}
+
+bool takes_shapes(std::string_view target, c10::ArrayRef<c10::IValue> args,
+                  sym::ShapeFacts* facts) {
+  if (target == "aten.convolution.default") return convolves(args, facts);
+  if (target == "aten._adaptive_avg_pool3d.default") {
+    const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
+    return std::ranges::none_of(sizes.slice(1), [](const c10::SymInt& s) { return s == 0; });
+  }
+  if (target == "aten.native_layer_norm.default") {
+    const std::vector<c10::SymInt> sizes = args[1].toSymIntVector();
+    const auto fits = [&](const c10::IValue& a) {
+      return !a.isTensor() || !a.toTensor().defined() ||
+             std::ranges::equal(a.toTensor().sym_sizes(), sizes,
+                                [&](auto& x, auto& y) { return is_equal(x, y, facts); });
+    };
+    return fits(args[2]) && fits(args[3]);
+  }
+  return true;
+}
+
 // Eager looks at the weight for the shape of the bias's gradient, and for the statistics' dtype.
 bool misses_weight(std::string_view target, c10::ArrayRef<c10::IValue> args) {
   const auto none = [&](size_t i) { return !args[i].isTensor() || !args[i].toTensor().defined(); };
@@ -322,6 +381,11 @@ bool takes_number(std::string_view target, c10::ArrayRef<c10::IValue> args, at::
     return i < args.size() && args[i].isScalar() && !args[i].toScalar().isSymbolic();
   };
   if (target == "aten.smooth_l1_loss.default" && constant(3)) return args[3].toDouble() >= 0;
+  if (target == "aten.celu.default" && constant(1)) return args[1].toScalar().toDouble() != 0;
+  if (target == "aten.im2col.default")
+    return std::ranges::all_of(args[3].toIntVector(), [](int64_t pad) { return pad >= 0; });
+  if (target == "aten._scaled_dot_product_flash_attention_for_cpu.default")
+    return args[3].toDouble() == 0;
   if (target == "aten.pow.Tensor_Scalar" && at::isIntegralType(dtype, true) && constant(1))
     return !args[1].isInt() || args[1].toInt() >= 0;
   constexpr std::string_view kWithAlpha[] = {"aten.add.Tensor",  "aten.add.Scalar",
@@ -362,6 +426,7 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of two dtypes"));
   if (!has_dimension(target, args)) throw Unsupported(cat(target, " of such a dimension"));
   if (is_sum_of_all(target, args)) throw Unsupported(cat(target, " over no dimension"));
+  if (!takes_shapes(target, args, facts)) throw Unsupported(cat(target, " of such shapes"));
   if (!takes_parameters(target, args))
     throw Unsupported(cat(target, " with parameters of another dtype"));
   if (misses_weight(target, args)) throw Unsupported(cat(target, " without a weight"));

@@ -1,0 +1,113 @@
+"""Calls on which eager raises for the shapes and windows that it is given: so does what is
+compiled, also where nothing reads the result, and with sizes that vary."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import oxyfuel
+
+LONG = torch.int64
+LENGTHS = torch.tensor([5, 5]), torch.tensor([2, 2])
+
+
+def convolved(transposed=False, dims=2, **options):
+    name = f"conv_transpose{dims}d" if transposed else f"conv{dims}d"
+    return lambda x: getattr(F, name)(
+        x.expand(2, 3, *[6] * dims), x.new_ones(3, 3, *[3] * dims), **options
+    )
+
+
+def ctc(t=5, lengths=LENGTHS[0], of_targets=LENGTHS[1]):
+    return lambda x: F.ctc_loss(
+        x.new_ones(t, 2, 4).log_softmax(2), torch.ones(2, 2, dtype=LONG), lengths, of_targets
+    )
+
+
+CALLS = {
+    **{
+        f"{'transposed ' * transposed}{dims}d {options}": convolved(transposed, dims, **options)
+        for transposed in (False, True)
+        for dims in (1, 2, 3)
+        for options in (
+            {"stride": 0}, {"padding": -1}, {"dilation": 0}, {"groups": 2}, {"groups": 0},
+            {"stride": (1,) * (dims + 1)}, {"padding": (1,) * (dims + 1)},
+            {"bias": torch.ones(4)}, {"bias": torch.ones(3, 1)}, {"bias": torch.ones(3)},
+            {"stride": 2, "padding": 1},
+        )
+    },
+    **{
+        f"transposed {dims}d {options}": convolved(True, dims, **options)
+        for dims in (1, 2, 3)
+        for options in (
+            {"output_padding": 1}, {"output_padding": -1}, {"stride": 2, "output_padding": 2},
+            {"stride": 2, "output_padding": 1}, {"dilation": 2, "output_padding": 1},
+        )
+    },
+    "transposed channels": lambda x: F.conv_transpose1d(x.expand(2, 3, 6), x.new_ones(2, 4, 3)),
+    "adaptive pool": lambda x: F.adaptive_avg_pool3d(x.new_ones(2, 0, 4, 4, 4), 2),
+    "logits of integers": lambda x: F.binary_cross_entropy_with_logits(
+        x, x.to(LONG), reduction="none"
+    ),
+    "integers as logits": lambda x: F.binary_cross_entropy_with_logits(x.to(LONG), x),
+    "logits of bools": lambda x: F.binary_cross_entropy_with_logits(x, x > 0, reduction="none"),
+    "soft margin": lambda x: F.soft_margin_loss(x.to(LONG), x.to(LONG)),
+    "ctc of long inputs": ctc(lengths=torch.tensor([6, 5])),
+    "ctc of long targets": ctc(of_targets=torch.tensor([3, 2])),
+    "ctc of few lengths": ctc(lengths=torch.tensor([5])),
+    "ctc": ctc(),
+    "layer norm": lambda x: F.layer_norm(x.expand(4, 6), (4, 6), x.new_ones(6)),
+    "layer norm of few": lambda x: F.layer_norm(x.expand(4, 6), (6,), x.new_ones(4)),
+    "unfold": lambda x: F.unfold(x.expand(1, 2, 6, 6), 2, padding=-1),
+    "dropout of attention": lambda x: F.scaled_dot_product_attention(
+        *[x.expand(1, 2, 4, 6)] * 3, dropout_p=-0.1
+    ),
+    "celu": lambda x: F.celu(x, 0.0),
+}  # fmt: skip
+
+
+def kind_of_error(function, x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            function(x)
+        except Exception as e:
+            return type(e)
+    return None
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_refused(name, dynamic, monkeypatch):
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    call, x = CALLS[name], torch.ones(6)
+
+    def unread(x):
+        call(x)
+        return x.clone()
+
+    for f in (call, unread):
+        expected = kind_of_error(f, x)
+        assert kind_of_error(oxyfuel.compile(f, dynamic=dynamic), x) == expected
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (2, 3)])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_weight_of_other_dimensions_for_a_batch_norm(training, shape):
+    def f(x, w):
+        mean, variance = torch.zeros(6), torch.ones(6)
+        return F.batch_norm(x, mean, variance, w, w, training), mean, variance
+
+    x, w = torch.randn(2, 6, 4), torch.randn(shape)
+    expected = f(x, w)
+    torch.testing.assert_close(oxyfuel.compile(f, options={"strict": True})(x, w), expected)
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_attention_with_more_values_than_keys(queries):
+    """Eager's op takes it, and gives what lies there in memory."""
+    inputs = [torch.randn(2, 2, n, 8) for n in (queries, 4, 5)]
+    compiled = oxyfuel.compile(F.scaled_dot_product_attention, options={"strict": True})
+    assert compiled(*inputs).shape == inputs[0].shape
