@@ -158,6 +158,7 @@ void look_for_vectors(const Recording& r, const engine::edge_list& from) {
   while (!open.empty()) {
     engine::Node* n = open.back();
     open.pop_back();
+    if (is_of_vectors(*n)) throw Unsupported("a gradient of singular vectors of singular vectors");
     if (gives_complex_vectors(*n))
       n->add_pre_hook(std::make_unique<NoVectors>(n->name() == "LinalgEigBackward0"));
     add(n->next_edges());
@@ -412,6 +413,13 @@ bool gives_complex_vectors(const engine::Node& n) {
   for (uint32_t i = 0; i < n.num_inputs(); ++i)
     if (at::isComplexType(at::typeMetaToScalarType(n.input_metadata(i).dtype()))) return true;
   return false;
+}
+
+bool is_of_vectors(const engine::Node& n) {
+  constexpr std::string_view kName = "LinalgSvdBackward0";
+  if (n.name() != kName) return false;
+  const engine::Edge& of = n.next_edge(0);
+  return of.function && of.input_nr != 1 && of.function->name() == kName;
 }
 
 void set_unlocked(Unlocked unlocked) { unlocked_ = unlocked; }

@@ -72,6 +72,9 @@ struct RecordedRegion {
 // Whether the op behind the node gives vectors that are known up to a phase alone: eager refuses a
 // loss that depends on it, which a recording cannot tell.
 bool gives_complex_vectors(const torch::autograd::Node& n);
+// Whether it decomposes singular vectors again, as a recorded gradient of a determinant's gradient
+// does: their singular values are all 1, and the vectors of these have no derivative.
+bool is_of_vectors(const torch::autograd::Node& n);
 // A backward of the user's, or of an op, has raised where a joint graph was recorded.
 struct BackwardRaises : Unsupported {
   using Unsupported::Unsupported;

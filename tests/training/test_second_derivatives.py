@@ -346,3 +346,22 @@ def test_parameters_that_were_frozen():
     (first,) = torch.autograd.grad(out, x, create_graph=True)
     with pytest.raises(RuntimeError, match="made to require gradients"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("inside", [1, 2, 3])
+def test_third_derivatives_of_a_determinant(inside):
+    """Autograd records it by singular vectors, whose singular values are all 1."""
+
+    def derived(y, x, times):
+        for _ in range(times):
+            (y,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+        return y
+
+    x = (torch.eye(3, dtype=torch.float64) + leaf(3, 3) / 4).detach().requires_grad_()
+
+    def f(x):
+        return derived(torch.linalg.det(x), x, inside)
+
+    expected = derived(f(x), x, 3 - inside)
+    found = derived(oxyfuel.compile(f)(x), x, 3 - inside)
+    torch.testing.assert_close(found, expected)

@@ -253,6 +253,8 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
       throw Break(BreakId::torch_call, "a gradient through what was computed before the call");
     if (bridge::gives_complex_vectors(*node))
       throw Break(BreakId::torch_call, "a gradient of complex vectors");
+    if (bridge::is_of_vectors(*node))
+      throw Break(BreakId::torch_call, "a gradient of singular vectors of singular vectors");
   }
   const py::object retain = given(args, kwargs, 3, "retain_graph");
   const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
