@@ -70,6 +70,7 @@ constexpr std::string_view kRaising[] = {
     "aten.histogram.bins_tensor",
     "aten.linalg_eig.default",
     "aten.linalg_lstsq.default",
+    "aten.linalg_pinv.atol_rtol_tensor",
     "aten.max_unpool2d.default",
     "aten.max_unpool3d.default",
     "aten.multi_margin_loss.default",

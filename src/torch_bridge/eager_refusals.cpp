@@ -142,9 +142,22 @@ constexpr Lacking kLackingOfSecond[] = {
     {"aten.binary_cross_entropy_with_logits.default", kNoFloats},
     {"aten.bucketize.Tensor", kBool | kComplex},
     {"aten.dist.default", kBool},
+    {"aten.masked_scatter.default", kByte | kIntegers | kUnsigned},
     {"aten.ldexp.Tensor", kBool | kUnsigned},
 };
+constexpr uint8_t kNoRealFloats = kNoFloats | kComplex;
 constexpr Lacking kLackingOfResult[] = {
+    {"aten.bartlett_window.default", kNoRealFloats},
+    {"aten.bartlett_window.periodic", kNoRealFloats},
+    {"aten.blackman_window.default", kNoRealFloats},
+    {"aten.blackman_window.periodic", kNoRealFloats},
+    {"aten.hamming_window.default", kNoRealFloats},
+    {"aten.hamming_window.periodic", kNoRealFloats},
+    {"aten.hann_window.default", kNoRealFloats},
+    {"aten.hann_window.periodic", kNoRealFloats},
+    {"aten.kaiser_window.default", kNoRealFloats},
+    {"aten.kaiser_window.periodic", kNoRealFloats},
+    {"aten.kaiser_window.beta", kNoRealFloats},
     {"aten.arange.default", kBool},
     {"aten.arange.start", kBool},
     {"aten.arange.start_step", kBool},
@@ -197,11 +210,17 @@ struct Along {
   bool selects;
 };
 constexpr Along kAlong[] = {
-    {"aten.sort.default", 1, false},     {"aten.sort.stable", 2, false},
-    {"aten._softmax.default", 1, false}, {"aten.cummax.default", 1, false},
-    {"aten.cummin.default", 1, false},   {"aten.max.dim", 1, true},
-    {"aten.min.dim", 1, true},           {"aten.median.dim", 1, true},
-    {"aten.nanmedian.dim", 1, true},     {"aten.mode.default", 1, true},
+    {"aten.sort.default", 1, false},
+    {"aten.sort.stable", 2, false},
+    {"aten._softmax.default", 1, false},
+    {"aten.cummax.default", 1, false},
+    {"aten.cummin.default", 1, false},
+    {"aten.max.dim", 1, true},
+    {"aten.min.dim", 1, true},
+    {"aten.median.dim", 1, true},
+    {"aten.nanmedian.dim", 1, true},
+    {"aten.mode.default", 1, true},
+    {"aten.index_reduce.default", 1, false},
 };
 
 bool has_dimension(std::string_view target, c10::ArrayRef<c10::IValue> args) {
@@ -275,6 +294,24 @@ bool is_equal(const c10::SymInt& a, const c10::SymInt& b, sym::ShapeFacts* facts
   return facts == nullptr || facts->decide(sym::equal(expr_of(a), expr_of(b)), true);
 }
 
+bool is_at_most(const c10::SymInt& a, const c10::SymInt& b, sym::ShapeFacts* facts) {
+  if (!a.is_symbolic() && !b.is_symbolic()) return a <= b;
+  return facts == nullptr || facts->decide(sym::at_most(expr_of(a), expr_of(b)), true);
+}
+
+// What gather_shape_check asks for, and no meta kernel.
+bool gathers(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
+  const at::Tensor &from = args[0].toTensor(), &index = args[2].toTensor();
+  const c10::SymIntArrayRef sizes = index.sym_sizes();
+  if (index.dim() == 0 || from.dim() == 0 ||
+      std::ranges::any_of(sizes, [](auto& s) { return !s.is_symbolic() && s == 0; }))
+    return true;
+  const int64_t along = c10::maybe_wrap_dim(args[1].toInt(), from.dim());
+  for (int64_t d = 0; d < index.dim(); ++d)
+    if (d != along && !is_at_most(index.sym_size(d), from.sym_size(d), facts)) return false;
+  return true;
+}
+
 // What check_shape_forward of ATen's Convolution.cpp asks for.
 bool convolves(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
   const at::Tensor &input = args[0].toTensor(), &weight = args[1].toTensor();
@@ -306,9 +343,29 @@ bool convolves(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
          is_equal(bias.sym_size(0), transposed ? weight.sym_size(1) * groups : rows, facts);
 }
 
+// What linalg_vector_norm_checks and the norms of nothing ask for.
+bool has_norm(c10::ArrayRef<c10::IValue> args) {
+  const at::Tensor& t = args[0].toTensor();
+  if (!t.is_floating_point() && !t.is_complex()) return false;
+  if (!args[4].isNone()) {
+    const at::ScalarType wanted = args[4].toScalarType();
+    if (at::promote_types(t.scalar_type(), wanted) != wanted) return false;
+  }
+  const double order = args[1].toScalar().toDouble();
+  if ((order >= 0 && !std::isinf(order)) || t.sym_numel() != 0) return true;
+  if (args[2].isNone() || args[2].toIntVector().empty()) return false;
+  return std::ranges::all_of(args[2].toIntVector(),
+                             [&](int64_t dim) { return t.dim() == 0 || t.sym_size(dim) != 0; });
+}
+
 bool takes_shapes(std::string_view target, c10::ArrayRef<c10::IValue> args,
                   sym::ShapeFacts* facts) {
   if (target == "aten.convolution.default") return convolves(args, facts);
+  if (target == "aten.gather.default") return gathers(args, facts);
+  if (target == "aten.linalg_vector_norm.default") return has_norm(args);
+  if (target.starts_with("aten._fft_")) return args[0].toTensor().sym_numel() != 0;
+  if (target == "aten.addmm.default") return args[0].toTensor().dim() <= 2;
+  if (target == "aten.addmv.default") return args[0].toTensor().dim() <= 1;
   if (target == "aten._adaptive_avg_pool3d.default") {
     const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
     return std::ranges::none_of(sizes.slice(1), [](const c10::SymInt& s) { return s == 0; });
@@ -381,6 +438,10 @@ bool takes_number(std::string_view target, c10::ArrayRef<c10::IValue> args, at::
     return i < args.size() && args[i].isScalar() && !args[i].toScalar().isSymbolic();
   };
   if (target == "aten.smooth_l1_loss.default" && constant(3)) return args[3].toDouble() >= 0;
+  if (target == "aten.tril_indices.default" || target == "aten.triu_indices.default")
+    return dtype == at::kInt || dtype == at::kLong;
+  if (target == "aten.linalg_lu.default" || target == "aten.linalg_lu_factor_ex.default")
+    return args[1].toBool();  // with pivots
   if (target == "aten.celu.default" && constant(1)) return args[1].toScalar().toDouble() != 0;
   if (target == "aten.im2col.default")
     return std::ranges::all_of(args[3].toIntVector(), [](int64_t pad) { return pad >= 0; });

@@ -266,7 +266,10 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
     if (r_.rebuilt.contains(memory))
       throw Unsupported(cat(f.target, ": of an input that was written and has gaps or an offset"));
     r_.strided.insert(memory);
-    r_.names_places |= !s.back().isNone();  // the offset
+    const c10::IValue& offset = s.back();
+    if (offset.isInt() && offset.toInt() < 0)
+      throw Unsupported(cat(f.target, " in front of memory"));
+    r_.names_places |= !offset.isNone();
   }
   const bool conj = f.target == "aten._conj.default";
   if (conj || f.target == "aten._neg_view.default") {

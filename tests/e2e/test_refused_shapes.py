@@ -13,6 +13,10 @@ LONG = torch.int64
 LENGTHS = torch.tensor([5, 5]), torch.tensor([2, 2])
 
 
+def long(*sizes):
+    return torch.zeros(sizes, dtype=LONG)
+
+
 def convolved(transposed=False, dims=2, **options):
     name = f"conv_transpose{dims}d" if transposed else f"conv{dims}d"
     return lambda x: getattr(F, name)(
@@ -65,6 +69,35 @@ CALLS = {
         *[x.expand(1, 2, 4, 6)] * 3, dropout_p=-0.1
     ),
     "celu": lambda x: F.celu(x, 0.0),
+    **{
+        f"gather {sizes} along {dim}": lambda x, s=sizes, d=dim: x.expand(4, 6).gather(d, long(*s))
+        for sizes in ((5, 6), (4, 7), (2, 2), (0, 9))
+        for dim in (0, 1, -1)
+    },
+    "index_reduce": lambda x: x.new_ones(0, 5).index_reduce(2, long(2), x.new_ones(0, 5), "amax"),
+    "masked_scatter": lambda x: x[0].masked_scatter(torch.ones(2, dtype=torch.uint8), x),
+    "as_strided": lambda x: x.as_strided((2, 2), (1, 1), -1),
+    "pinv": lambda x: torch.linalg.pinv(x.expand(6, 6) * float("nan")),
+    "pivots": lambda x: torch.linalg.lu(x.new_ones(3, 3), pivot=False),
+    "lu_factor": lambda x: torch.linalg.lu_factor(x.new_ones(3, 3), pivot=False),
+    "addmm": lambda x: torch.addmm(x.new_ones(3, 3, 1), x.new_ones(3, 3), x.new_ones(3, 3)),
+    "addmv": lambda x: torch.addmv(x.new_ones(3, 1), x.new_ones(3, 3), x.new_ones(3)),
+    "least of nothing": lambda x: torch.linalg.vector_norm(x[:0], -1),
+    "most of nothing": lambda x: torch.linalg.vector_norm(x[:0], float("inf")),
+    "norm of nothing": lambda x: torch.linalg.vector_norm(x[:0]),
+    "norms of nothing": lambda x: torch.linalg.vector_norm(x.new_ones(0, 3), -1, dim=1),
+    "narrower norm": lambda x: torch.linalg.vector_norm(x, dtype=torch.float16),
+    "wider norm": lambda x: torch.linalg.vector_norm(x, dtype=torch.float64),
+    "norm of integers": lambda x: torch.linalg.vector_norm(x.to(LONG), dtype=torch.float32),
+    "fft of nothing": lambda x: torch.fft.rfft(x.new_ones(0, 4)),
+    "ifft of nothing": lambda x: torch.fft.ifft(x.new_ones(0, 4)),
+    "tril_indices": lambda x: torch.tril_indices(3, 3, dtype=torch.uint8),
+    "triu_indices": lambda x: torch.triu_indices(3, 3, dtype=torch.int32),
+    **{
+        f"{name} of {dtype}": lambda x, name=name, dtype=dtype: getattr(torch, name)(4, dtype=dtype)
+        for name in ("hann_window", "hamming_window", "bartlett_window", "kaiser_window")
+        for dtype in (LONG, torch.complex64, torch.float64)
+    },
 }  # fmt: skip
 
 
@@ -111,3 +144,12 @@ def test_attention_with_more_values_than_keys(queries):
     inputs = [torch.randn(2, 2, n, 8) for n in (queries, 4, 5)]
     compiled = oxyfuel.compile(F.scaled_dot_product_attention, options={"strict": True})
     assert compiled(*inputs).shape == inputs[0].shape
+
+
+def test_an_index_that_becomes_larger_than_what_it_selects_of():
+    compiled = oxyfuel.compile(torch.gather, dynamic=True)
+    x = torch.randn(4, 5)
+    for sizes in ((3, 5), (4, 9), (5, 5), (2, 5)):
+        index = long(*sizes)
+        expected = kind_of_error(lambda i: x.gather(1, i), index)
+        assert kind_of_error(lambda i: compiled(x, 1, i), index) == expected
