@@ -299,6 +299,22 @@ bool is_at_most(const c10::SymInt& a, const c10::SymInt& b, sym::ShapeFacts* fac
   return facts == nullptr || facts->decide(sym::at_most(expr_of(a), expr_of(b)), true);
 }
 
+bool expands(const at::Tensor& t, const ir::TensorType& to, sym::ShapeFacts* facts) {
+  if (t.dim() > to.dim()) return false;
+  for (int64_t i = 1; i <= t.dim(); ++i) {
+    const c10::SymInt from = t.sym_size(-i);
+    const sym::Expr size = to.sizes[static_cast<size_t>(to.dim() - i)];
+    if (from.is_symbolic() || !size.is_const()) {
+      const sym::Expr e = from.is_symbolic() ? expr_of(from) : sym::Expr(from.expect_int());
+      if (e != sym::Expr(1) && facts != nullptr && !facts->decide(sym::equal(e, size), true))
+        return false;
+    } else if (from != 1 && from != size.value()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // What gather_shape_check asks for, and no meta kernel.
 bool gathers(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
   const at::Tensor &from = args[0].toTensor(), &index = args[2].toTensor();
@@ -359,13 +375,21 @@ bool has_norm(c10::ArrayRef<c10::IValue> args) {
 }
 
 bool takes_shapes(std::string_view target, c10::ArrayRef<c10::IValue> args,
-                  sym::ShapeFacts* facts) {
+                  const ir::TensorType& result, sym::ShapeFacts* facts) {
   if (target == "aten.convolution.default") return convolves(args, facts);
   if (target == "aten.gather.default") return gathers(args, facts);
   if (target == "aten.linalg_vector_norm.default") return has_norm(args);
   if (target.starts_with("aten._fft_")) return args[0].toTensor().sym_numel() != 0;
-  if (target == "aten.addmm.default") return args[0].toTensor().dim() <= 2;
-  if (target == "aten.addmv.default") return args[0].toTensor().dim() <= 1;
+  if (target == "aten.addmv.default") {  // whose meta kernel takes the sum's shape for the result's
+    const at::Tensor& t = args[0].toTensor();
+    return t.dim() == 0 ||
+           (t.dim() == 1 && (t.sym_size(0).maybe_as_int() == 1 ||
+                             is_equal(t.sym_size(0), args[1].toTensor().sym_size(0), facts)));
+  }
+  constexpr std::string_view kAdding[] = {"aten.addmm.default", "aten.addr.default",
+                                          "aten.addbmm.default", "aten.baddbmm.default"};
+  if (std::ranges::find(kAdding, target) != std::end(kAdding))
+    return expands(args[0].toTensor(), result, facts);
   if (target == "aten._adaptive_avg_pool3d.default") {
     const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
     return std::ranges::none_of(sizes.slice(1), [](const c10::SymInt& s) { return s == 0; });
@@ -487,7 +511,7 @@ void refuse_as_eager(std::string_view target, c10::ArrayRef<c10::IValue> args,
     throw Unsupported(cat(target, " of two dtypes"));
   if (!has_dimension(target, args)) throw Unsupported(cat(target, " of such a dimension"));
   if (is_sum_of_all(target, args)) throw Unsupported(cat(target, " over no dimension"));
-  if (!takes_shapes(target, args, facts)) throw Unsupported(cat(target, " of such shapes"));
+  if (!takes_shapes(target, args, result, facts)) throw Unsupported(cat(target, " of such shapes"));
   if (!takes_parameters(target, args))
     throw Unsupported(cat(target, " with parameters of another dtype"));
   if (misses_weight(target, args)) throw Unsupported(cat(target, " without a weight"));

@@ -82,6 +82,17 @@ CALLS = {
     "lu_factor": lambda x: torch.linalg.lu_factor(x.new_ones(3, 3), pivot=False),
     "addmm": lambda x: torch.addmm(x.new_ones(3, 3, 1), x.new_ones(3, 3), x.new_ones(3, 3)),
     "addmv": lambda x: torch.addmv(x.new_ones(3, 1), x.new_ones(3, 3), x.new_ones(3)),
+    **{
+        f"{name} of {n} rows": lambda x, name=name, sizes=sizes, n=n: getattr(torch, name)(
+            x.new_ones(n, *sizes[0][1:]), *(x.new_ones(s) for s in sizes[1:])
+        )
+        for name, *sizes in (
+            ("addmm", (3, 3), (3, 6), (6, 3)), ("addmv", (3,), (3, 6), (6,)),
+            ("addr", (3, 3), (3,), (3,)), ("baddbmm", (2, 3, 3), (2, 3, 6), (2, 6, 3)),
+            ("addbmm", (3, 3), (2, 3, 6), (2, 6, 3)),
+        )
+        for n in (0, 1, 2, 3, 7)
+    },
     "least of nothing": lambda x: torch.linalg.vector_norm(x[:0], -1),
     "most of nothing": lambda x: torch.linalg.vector_norm(x[:0], float("inf")),
     "norm of nothing": lambda x: torch.linalg.vector_norm(x[:0]),
