@@ -66,8 +66,9 @@ def compile(
       "reduce-overhead" is "default" on the CPU
     - ``options``: those of :func:`oxyfuel.known_options`, in place of a mode
     - ``disable``: give ``model`` back; ``name``: for logs
-    - ``recompile_limit``: how many captures there may be; other calls run in eager. ``None``: 8, or
-      what ``torch._dynamo.config`` says where a program has imported it
+    - ``recompile_limit``: how many captures there may be; other calls run in eager, with ``fullgraph``
+      they raise. ``None``: 8, or what ``torch._dynamo.config`` says where a program has imported
+      it
 
     Raises TypeError for what cannot be called, ValueError for an unknown backend, mode or option.
     """
@@ -244,8 +245,9 @@ class Compiler:
 
             if kind == "forbidden recompile":
                 raise exc.RecompileError(f"Recompiling {self._name}, {self._place}: {text}")
+            cause = "fullgraph=True" if self._fullgraph else "fail_on_recompile_limit_hit"
             raise exc.FailOnRecompileLimitHit(
-                f"Hard failure due to fail_on_recompile_limit_hit: {self._name} has {text}"
+                f"Hard failure due to {cause}: {self._name} has {text}"
             )
         elif kind == "suppressed":
             statistics.count("fallbacks")

@@ -618,7 +618,7 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
     if (auto e = find(self, state, bound, hit)) return e;
   if (!lock.held()) return nullptr;
   if (const size_t limit = limit_of(self); self->entries.size() >= limit) {
-    const bool forbidden = dynamo_setting("fail_on_recompile_limit_hit", false);
+    const bool forbidden = self->fullgraph || dynamo_setting("fail_on_recompile_limit_hit", false);
     if (forbidden || !std::exchange(self->limit_said, true))
       say(self, forbidden ? "forbidden limit" : "limit",
           cat(limit, " captures; other calls run in eager. The last guard that failed: ",

@@ -62,6 +62,17 @@ def test_a_limit_that_is_an_error():
     captures(compiled, (3,))
 
 
+def test_a_limit_under_fullgraph():
+    compiled = oxyfuel.compile(lambda x: x + 1, fullgraph=True, recompile_limit=2)
+    captures(compiled, (1, 2, 1, 2))
+    for _ in range(2):
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit, match="fullgraph=True"):
+            compiled(torch.ones(1, 1, 1))
+    captures(compiled, (1, 2))
+    with torch.compiler.set_stance("eager_on_recompile"):
+        assert torch.equal(compiled(torch.ones(1, 1, 1)), torch.full((1, 1, 1), 2.0))
+
+
 def test_a_recompilation_that_is_an_error():
     compiled = oxyfuel.compile(lambda x: x + 1)
     with config.patch(error_on_recompile=True):
