@@ -1,4 +1,6 @@
 // One extern step a node, with buffers for its results.
+#include <iterator>
+
 #include "ops/op_table.h"
 #include "pipeline/assemble.h"
 #include "pipeline/plan_writer.h"
@@ -89,6 +91,7 @@ class ExternPlanner final : PlanWriter {
       if (o.buffer >= 0) kept[static_cast<size_t>(o.buffer)] = true;
     for (const runtime::PlanMutation& m : plan_.mutations) kept[m.buffer] = true;
     std::vector<runtime::PlanStep> reversed;
+    std::vector<runtime::PlanStep> sizes_of_call;  // right behind the call that they are read of
     for (auto it = plan_.steps.rbegin(); it != plan_.steps.rend(); ++it) {
       const auto* call = std::get_if<ExternStep>(&*it);
       const auto* region = std::get_if<runtime::RegionStep>(&*it);
@@ -103,9 +106,20 @@ class ExternPlanner final : PlanWriter {
       for (int64_t b : made)
         if (b >= 0) last_use(static_cast<uint32_t>(b));
       for (uint32_t b : runtime::buffers_of(*it)) last_use(b);
-      if (const auto* sizes = std::get_if<runtime::SizeStep>(&*it))
-        for (const runtime::Slot s : sizes->reads)
-          last_use(static_cast<uint32_t>(plan_.sizes.instructions[s.index].a));
+      if (const auto* sizes = std::get_if<runtime::SizeStep>(&*it)) {
+        bool of_call = false;
+        for (const runtime::Slot s : sizes->reads) {
+          const runtime::SizeInstruction& i = plan_.sizes.instructions[s.index];
+          last_use(static_cast<uint32_t>(i.a));
+          of_call |= i.op == runtime::SizeOp::BufferSize;
+        }
+        if (of_call) {
+          sizes_of_call.push_back(std::move(*it));
+          continue;
+        }
+      }
+      std::ranges::move(sizes_of_call, std::back_inserter(reversed));
+      sizes_of_call.clear();
       reversed.push_back(std::move(*it));
     }
     plan_.steps.assign(std::make_move_iterator(reversed.rbegin()),

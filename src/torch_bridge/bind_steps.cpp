@@ -342,8 +342,10 @@ void Executable::forget_unused_results() {
     for (uint32_t b : call.reads()) read[root(b)] = read[b] = true;
   for (const auto& region : regions_)
     for (uint32_t b : region->operands()) read[root(b)] = read[b] = true;
-  for (const BoundSizes& sizes : sizes_)
+  for (const BoundSizes& sizes : sizes_) {
     for (uint32_t b : sizes.sizes()) read[b] = true;
+    for (uint32_t b : sizes.numbers()) read[root(b)] = read[b] = true;
+  }
   for (BoundCall& call : calls_) call.keep_results(read);
 }
 

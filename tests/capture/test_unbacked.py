@@ -176,11 +176,16 @@ def assign_rows(x, m):
 LEFT_TO_EAGER = {"in_place_behind": 1, "attention": int(TORCH < (2, 15))}
 
 
+MODES = pytest.mark.parametrize("mode", ["default", "lite"])
+
+
+@MODES
 @pytest.mark.parametrize("name", OF_MASK)
-def test_sizes_of_masks(name):
+def test_sizes_of_masks(name, mode):
     torch.manual_seed(1)
     x = torch.randn(N, 8)
-    counted(OF_MASK[name], [(x, m) for m in masks()], unmet=LEFT_TO_EAGER.get(name, 0))
+    unmet = LEFT_TO_EAGER.get(name, 0)
+    counted(OF_MASK[name], [(x, m) for m in masks()], unmet=unmet, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +239,11 @@ OF_DATA = {
 }
 
 
+@MODES
 @pytest.mark.parametrize("name", OF_DATA)
-def test_sizes_of_data(name):
+def test_sizes_of_data(name, mode):
     calls = [(t,) for t in data()]
-    counted(OF_DATA[name], calls, dynamic=True)
+    counted(OF_DATA[name], calls, dynamic=True, mode=mode)
     oxyfuel.reset()
     counted(OF_DATA[name], [calls[0], (calls[0][0].flip(0),), (torch.full((9,), 4),)])
 
@@ -377,10 +383,21 @@ def row(x, t):
     return n
 
 
+@MODES
 @pytest.mark.parametrize("name", OF_NUMBER)
-def test_numbers(name):
+def test_numbers(name, mode):
     x = torch.randn(N, 8)
-    counted(OF_NUMBER[name], [(x, torch.tensor(n)) for n in (4, 0, 1, 7, 11, 2)])
+    counted(OF_NUMBER[name], [(x, torch.tensor(n)) for n in (4, 0, 1, 7, 11, 2)], mode=mode)
+
+
+@MODES
+def test_a_number_that_nothing_else_reads(mode):
+    def fn(x):
+        n = torch.count_nonzero(x).item()
+        torch._check(n > 0)
+        return x + 1
+
+    counted(fn, [(torch.ones(3),), (torch.arange(3.0),)], mode=mode)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
