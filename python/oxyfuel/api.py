@@ -66,9 +66,9 @@ def compile(
       "reduce-overhead" is "default" on the CPU
     - ``options``: those of :func:`oxyfuel.known_options`, in place of a mode
     - ``disable``: give ``model`` back; ``name``: for logs
-    - ``recompile_limit``: how many captures there may be; other calls run in eager, with ``fullgraph``
-      they raise. ``None``: 8, or what ``torch._dynamo.config`` says where a program has imported
-      it
+    - ``recompile_limit``: how many captures there may be; other calls run in eager, with
+      ``fullgraph`` they raise. ``None``: 8, or what ``torch._dynamo.config`` says where a program
+      has imported it
 
     Raises TypeError for what cannot be called, ValueError for an unknown backend, mode or option.
     """

@@ -600,3 +600,83 @@ def block_diag(*tensors: torch.Tensor) -> torch.Tensor:
         rows.append(F.pad(b, (left, width - left - b.shape[1])))
         left = left + b.shape[1]
     return torch.cat(rows)
+
+
+def take_along_dim(
+    input: torch.Tensor, indices: torch.Tensor, dim: int | None = None
+) -> torch.Tensor:
+    """`torch.take_along_dim`."""
+    if dim is None:
+        return input.view(-1).gather(0, indices.view(-1))
+    rank = input.dim()
+    if indices.dim() != rank or indices.dtype != torch.int64 or not -rank <= dim < rank:
+        return torch.ops.aten.take_along_dim(input, indices, dim)
+    apart = [list(t.shape) for t in (input, indices)]
+    for sizes in apart:
+        sizes[dim] = 1
+    sizes = list(broadcast_shapes(*apart))
+    sizes[dim] = -1
+    return input.expand(sizes).gather(dim, indices.expand(sizes) % input.shape[dim])
+
+
+def matrix_rank(
+    A: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
+) -> torch.Tensor:
+    """`torch.linalg.matrix_rank`."""
+    single = A.dtype in (torch.float32, torch.float64) and A.dim() >= 2
+    if single and rtol is None and not isinstance(atol, torch.Tensor):
+        atol = 0.0 if atol is None else atol
+        rtol = 0.0 if atol > 0 else torch.finfo(A.dtype).eps * max(A.shape[-1], A.shape[-2])
+        atol, rtol = [torch.full((), x, dtype=torch.float64) for x in (atol, rtol)]
+    return torch.ops.aten.linalg_matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian)
+
+
+def matrix_norm(
+    A: torch.Tensor,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch.linalg.matrix_norm`."""
+    rank = A.dim()
+    of_values = isinstance(ord, (int, float)) and abs(ord) == 2 and dtype is None
+    of_values = of_values and rank >= 2 and len(dim) == 2
+    if not of_values or not all(-rank <= d < rank for d in dim) or dim[0] % rank == dim[1] % rank:
+        return torch.ops.aten.linalg_matrix_norm(A, ord, dim, keepdim, dtype=dtype)
+    values = torch.linalg.svdvals(A.movedim(dim, (-2, -1)))
+    out = values.amax(-1) if ord > 0 else values.amin(-1)
+    return out[..., None, None].movedim((-2, -1), dim) if keepdim else out
+
+
+def cov(
+    input: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`torch.cov`."""
+    weighted = fweights is not None or aweights is not None
+    if weighted or input.dim() > 2 or input.dtype == torch.bool:
+        return torch.ops.aten.cov(
+            input, correction=correction, fweights=fweights, aweights=aweights
+        )
+    rows = input if input.dim() == 2 else input.reshape(1, -1)
+    if rows.shape[1] <= correction:
+        return torch.ops.aten.cov(input, correction=correction)
+    count = torch.full((), rows.shape[1], dtype=torch.int64, device=input.device)
+    rows = rows - (rows.sum(1) / count).unsqueeze(1)
+    return (torch.mm(rows, rows.t().conj()) / (count - correction)).squeeze()
+
+
+def corrcoef(input: torch.Tensor) -> torch.Tensor:
+    """`torch.corrcoef`."""
+    if input.dim() > 2 or input.is_complex() or input.dtype == torch.bool:
+        return torch.ops.aten.corrcoef(input)
+    products = cov(input)
+    if products.dim() == 0:
+        return products / products
+    deviations = products.diag().sqrt()
+    return (products / deviations.unsqueeze(-1) / deviations.unsqueeze(0)).clip(-1, 1)

@@ -156,10 +156,13 @@ std::optional<Expr> range_length(const Args& a, const Range& r, DType d) {
     auto start = whole(a, r.start, parts), end = whole(a, r.end, parts);
     auto step = whole(a, r.step, parts);
     if (!start || !end || !step) continue;
-    if (!step->is_const() || step->value() == 0) return std::nullopt;
-    const Expr span = step->value() > 0 ? *end - *start : *start - *end;
+    // The elements are counted in whole numbers where the step varies.
+    if (parts > 1 && !step->is_const()) return std::nullopt;
+    const bool up = sym::known_less(0, *step) == true;
+    if (!up && sym::known_less(*step, 0) != true) return std::nullopt;
+    const Expr span = up ? *end - *start : *start - *end;
     if (sym::known_less(span, 0).value_or(true)) return std::nullopt;
-    return sym::ceildiv(span, Expr(std::abs(step->value())));
+    return sym::ceildiv(span, up ? *step : -*step);
   }
   auto s = as_double(r.start), e = as_double(r.end), by = as_double(r.step);
   if (!s || !e || !by || *by == 0 || !((*e - *s) / *by >= 0)) return std::nullopt;

@@ -218,6 +218,11 @@ bool in_divisor_range(const Sum& x, Expr d) {
   return range_of_sum(x).lo >= 0 && range_of_sum(x).hi < range_of(d).lo;
 }
 
+// Whether x / d is at least -1 and below 0.
+bool is_just_below_zero(const Sum& x, Expr d) {
+  return range_of_sum(x).hi < 0 && range_of_sum(x).lo >= -range_of(d).lo;
+}
+
 bool is_unit(Term t) { return t.coefficient == 1 && t.product.is_const(); }
 
 Expr floordiv_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
@@ -229,6 +234,7 @@ Expr floordiv_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
   };
   if (x.terms.empty() && x.constant == 0) return with_quotient(0);
   if (in_divisor_range(x, b)) return with_quotient(0);
+  if (is_just_below_zero(x, b)) return with_quotient(-1);
   Term common = common_factor(pool, x, d);
   if (!is_unit(common))
     return with_quotient(floordiv(divide_all(pool, x, common), divide_all(pool, d, common)));
@@ -243,6 +249,7 @@ Expr mod_by_expr(ExprPool::Impl& pool, Expr a, Expr b) {
   take_multiples(pool, x, d);
   if (x.terms.empty() && x.constant == 0) return 0;
   if (in_divisor_range(x, b)) return build(pool, x);
+  if (is_just_below_zero(x, b)) return build(pool, x) + b;
   Term common = common_factor(pool, x, d);
   if (!is_unit(common)) {
     Expr factor = common.product.is_const() ? Expr(common.coefficient) : build_term(pool, common);

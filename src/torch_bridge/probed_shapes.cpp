@@ -185,8 +185,10 @@ class Fits {
  private:
   // A whole multiple of e and a constant.
   static std::optional<Expr> linear(Expr e, const Values& w, const Values& v) {
-    const int64_t run = w[1] - w[0], rise = v[1] - v[0];
-    if (run == 0 || rise % run != 0) return std::nullopt;
+    const auto other = std::ranges::find_if(w, [&](int64_t x) { return x != w[0]; });
+    if (other == w.end()) return std::nullopt;
+    const int64_t run = *other - w[0], rise = v[static_cast<size_t>(other - w.begin())] - v[0];
+    if (rise % run != 0) return std::nullopt;
     const int64_t factor = rise / run, constant = v[0] - factor * w[0];
     for (size_t k = 0; k < v.size(); ++k)
       if (factor * w[k] + constant != v[k]) return std::nullopt;

@@ -364,6 +364,57 @@ def test_crops_that_are_resized(mode):
         assert oxyfuel.stats()["fallbacks"] == 0
 
 
+MATRICES = {
+    "rank": lambda x, n: torch.linalg.matrix_rank(x[:n, :3]) + x.sum(),
+    "rank_of_many": lambda x, n: torch.linalg.matrix_rank(x.view(-1, 2, 2)[:n]) + x.sum(),
+    "rank_by_tolerance": lambda x, n: torch.linalg.matrix_rank(x[:n, :3], atol=0.5) + x.sum(),
+    "rank_of_hermitian": lambda x, n: (
+        torch.linalg.matrix_rank(x[:n] @ x[:n].t(), hermitian=True) + x.sum()),
+    "norm": lambda x, n: torch.linalg.matrix_norm(x.view(-1, 2, 3)[:n], 2),
+    "norm_of_others": lambda x, n: (
+        torch.linalg.matrix_norm(x.view(2, -1, 3)[:, :n], -2.0, dim=(2, 0), keepdim=True)),
+    "norm_of_values": lambda x, n: torch.linalg.matrix_norm(x.view(-1, 2, 3)[:n], "nuc"),
+    "cov": lambda x, n: torch.cov(x[:, :n]),
+    "cov_of_a_row": lambda x, n: torch.cov(x[0, :n], correction=0),
+    "corrcoef": lambda x, n: torch.corrcoef(x[:, :n]),
+    "corrcoef_of_a_row": lambda x, n: torch.corrcoef(x[0, :n]),
+    "take_along_dim": lambda x, n: torch.take_along_dim(x[:, :n], x[:, :n].argsort(1), 1),
+    "take_along_dim_of_one": lambda x, n: x[:1, :n].take_along_dim(x[:, :n].argsort(0), -2),
+    "take_along_dim_by_one": lambda x, n: torch.take_along_dim(x, x[:1, :n].argsort(1) - 2, 1),
+    "take_along_no_dim": lambda x, n: torch.take_along_dim(x[:n], x[:n].argsort(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices(name, gradient):
+    x = ROWS.clone().requires_grad_(gradient)
+    served(MATRICES[name], x, [4, 3, 5, 7, 6])
+
+
+AS_THEY_ARE = {
+    "norm_of_no_matrix": lambda x, n: torch.linalg.matrix_norm(x[:n], 2, dim=(0, 0)),
+    "cov_without_freedom": lambda x, n: torch.cov(x[:, :n], correction=30),
+    "cov_with_weights": lambda x, n: torch.cov(x[:, :n], aweights=x[0, :n].square()),
+    "take_along_no_dim_of_columns": lambda x, n: torch.take_along_dim(x[:, :n], x[:, :n].long()),
+    "take_along_by_floats": lambda x, n: torch.take_along_dim(x[:, :n], x[:, :n], 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.complex64])
+@pytest.mark.parametrize("name", [*MATRICES, *AS_THEY_ARE])
+def test_dtypes_of_matrices(name, dtype, monkeypatch):
+    monkeypatch.delenv("OXYFUEL_STRICT")
+    program, x = (MATRICES | AS_THEY_ARE)[name], (ROWS * 4).to(dtype)
+    compiled = oxyfuel.compile(program)
+    for n in (4, 3, 5):
+        expected, actual = run(program, x, n), run(compiled, x, n)
+        if isinstance(expected, type):
+            assert actual is expected
+        else:
+            torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
 LISTS = {
     "lengths": lambda x, n: torch.arange(24)[None] >= torch.tensor(n)[:, None],
     "indices": lambda x, n: x[:, n] * 2,

@@ -427,6 +427,23 @@ def test_an_op_without_a_shape_rule_is_asked_at_several_sizes():
     assert facts == []
 
 
+@pytest.mark.parametrize("size", [5, 6])
+def test_half_a_size_is_found_at_even_and_odd_ones(size):
+    def rows(n):
+        return (torch.randn(3, n),)
+
+    _, facts = check(lambda x: torch.fft.rfft(x), rows, (size,), (9,), {0: [1]})
+    assert facts == []
+
+
+def test_a_range_of_as_many_steps_as_there_are_rows():
+    def f(x):
+        return x.sum() + torch.arange(0, x.numel(), x.shape[1])
+
+    _, facts = check(f, lambda n: (torch.randn(3, n),), (5,), (9,), {0: [1]})
+    assert facts == []
+
+
 def test_an_op_that_is_another_one_for_many():
     text, facts = check(
         lambda x: torch.cdist(x[:, :, :2], x[:, :, 2:4]), grid, *SIZES, BY_BATCH_AND_TIME

@@ -215,6 +215,11 @@ constexpr OfSizes kOfSizes[] = {
     {"torch.functional.stft", "stft"},
     {"torch.kron", "kron", "tensors"},
     {"torch.functional.block_diag", "block_diag", "tensors"},
+    {"torch.take_along_dim", "take_along_dim", "tensors"},
+    {"torch._C._linalg.linalg_matrix_rank", "matrix_rank", "input", 0},
+    {"torch._C._linalg.linalg_matrix_norm", "matrix_norm", "input", 0},
+    {"torch.cov", "cov", "input", 0},
+    {"torch.corrcoef", "corrcoef", "input", 0},
 };
 
 }  // namespace

@@ -629,7 +629,8 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
-  if (any_argument(args, kwargs, [](py::handle o) { return mentions(o, is_symbolic, false); }))
+  if (bridge::is_symbolic(THPVariable_Unpack(tensor.ptr())) ||
+      any_argument(args, kwargs, [](py::handle o) { return mentions(o, is_symbolic, false); }))
     if (auto done = numbers().call_in_python(cat("torch.", name), all, kwargs)) return *done;
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
       std::ranges::none_of(kwargs, [](auto& k) { return is_text(k.first.ptr(), "requires_grad"); }))

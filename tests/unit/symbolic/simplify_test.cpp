@@ -81,6 +81,9 @@ TEST_F(SimplifyTest, SymbolicDivisors) {
   simplifies("x//s0*s0 + x % s0", "x");
   simplifies("x % s0 % s0", "x % s0");
   simplifies("1//s0", "0");
+  simplifies("(4*s0 - 1)//s0", "3");
+  simplifies("(4*s0 - 2) % s0", "s0 - 2");
+  simplifies("(-3)//s0", "(-3)//s0");
 }
 
 TEST_F(SimplifyTest, MinMax) {
