@@ -46,9 +46,10 @@ def mark_dynamic(
 ) -> None:
     """The sizes of these dimensions are symbols from the first capture on.
 
-    ``min``, ``max``: which sizes the capture is for, beyond those that the code allows. Code that
-    works for one size alone is an error: ``ConstraintViolationError``, with the line that made it
-    so. Raises TypeError for what is no tensor, IndexError for a dimension that it does not have.
+    ``min``, ``max``: which sizes the capture is for. Code that works for one size alone, or for a
+    part of this range, is an error: ``ConstraintViolationError``, with the line that made it so;
+    and so is a call with a size outside of it. Raises TypeError for what is no tensor, IndexError
+    for a dimension that it does not have.
     """
     dims = _mark(t, index, "_dynamo_dynamic_indices")
     if not hasattr(t, "_dynamo_dynamic_range"):

@@ -455,6 +455,37 @@ def test_torch_marks_are_read():
     assert recompiles() == 1
 
 
+def marked(n, **bounds):
+    x = torch.ones(n, 4)
+    oxyfuel.mark_dynamic(x, 0, **bounds)
+    return x
+
+
+@pytest.mark.parametrize("n, told", [(4, "4 is not in the range [5, 8]"), (9, "9 is not in")])
+def test_a_size_outside_of_its_mark(n, told):
+    compiled = oxyfuel.compile(lambda x: x * x.shape[0])
+    same(compiled(marked(6, min=5, max=8)), torch.ones(6, 4) * 6)
+    for _ in range(2):
+        with pytest.raises(oxyfuel.ConstraintViolationError) as caught:
+            compiled(marked(n, min=5, max=8))
+        assert told in str(caught.value)
+
+
+def test_a_range_of_which_the_code_leaves_a_part():
+    def short(x):
+        return x * 2 if x.shape[0] < 10 else x + 1
+
+    compiled = oxyfuel.compile(short)
+    for bounds in ({"max": 20}, {"min": 2, "max": 10}):
+        with pytest.raises(oxyfuel.ConstraintViolationError, match="Not all values of") as caught:
+            compiled(marked(6, **bounds))
+        assert "in short" in str(caught.value)
+    with pytest.raises(oxyfuel.ConstraintViolationError, match="Not all values of"):
+        compiled(marked(16, min=3))
+    for x in (marked(6, min=0, max=9), marked(6, max=9), marked(16, min=10), marked(3), marked(12)):
+        same(compiled(x), short(x))
+
+
 def test_a_mark_that_the_code_breaks():
     def specialises(x):
         return x.reshape(2, 3, 4)

@@ -242,14 +242,17 @@ void Sizes::add_tensor(py::handle real, const ir::TensorType& type) {
   const auto fetched = static_cast<uint32_t>(graphs().fetch.size() - 1);
   const std::string name = heap().sources.text(graphs().fetch.back());
   inputs_.push_back({fetched, ir::Type::of(type), name});
+  const size_t first_mark = marked_.size();
   for (const int64_t d : marked_dims(real, "_dynamo_dynamic_indices"))
     if (const auto i = static_cast<size_t>(d); i < type.sizes.size())
-      marked_.push_back(
-          {cat(name, ".size()[", d, "]"), THPVariable_Unpack(real.ptr()).size(d), type.sizes[i]});
-  limit(real, type);
+      marked_.push_back({.name = cat(name, ".size()[", d, "]"),
+                         .dim = i,
+                         .hint = THPVariable_Unpack(real.ptr()).size(d),
+                         .size = type.sizes[i]});
+  limit(real, type, first_mark);
 }
 
-void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
+void Sizes::limit(py::handle tensor, const ir::TensorType& type, size_t first_mark) {
   PyObject** dict = _PyObject_GetDictPtr(tensor.ptr());
   auto kept = [&](const char* name) {
     return dict && *dict ? PyDict_GetItemString(*dict, name) : nullptr;
@@ -273,6 +276,11 @@ void Sizes::limit(py::handle tensor, const ir::TensorType& type) {
     const sym::Expr size = type.sizes[dim];
     if (!least.is_none()) facts->decide(sym::at_most(least.cast<int64_t>(), size));
     if (!most.is_none()) facts->decide(sym::at_most(size, most.cast<int64_t>()));
+    for (Marked& m : std::span(marked_).subspan(first_mark)) {
+      if (m.dim != dim) continue;
+      if (!least.is_none()) m.least = least.cast<int64_t>();
+      if (!most.is_none()) m.most = most.cast<int64_t>();
+    }
   }
 }
 
@@ -322,19 +330,49 @@ static std::string chain_of_facts(const sym::ShapeFacts& facts, std::vector<sym:
   return out;
 }
 
+std::string Sizes::narrowed(const Marked& m) const {
+  constexpr int64_t kFirstSymbol = 2;
+  const auto& facts = *graphs().recorder().facts();
+  const sym::Expr size = facts.simplify(m.size);
+  const bool from_above =
+      m.least && facts.known(sym::less(std::max(*m.least, kFirstSymbol), size)) == true;
+  if (!from_above && !(m.most && facts.known(sym::less(size, *m.most)) == true)) return {};
+  std::vector<sym::Expr> symbols;
+  sym::collect_symbols(m.size, symbols);
+  std::string out;
+  for (const sym::ShapeFacts::Fact& f : facts.facts()) {
+    std::vector<sym::Expr> in_fact;
+    sym::collect_symbols(f.condition.difference, in_fact);
+    if (in_fact == symbols) cat_to(out, "\n    ", sym::print(f.condition), "\n", f.where);
+  }
+  while (out.ends_with("\n")) out.pop_back();
+  return out;
+}
+
 std::string Sizes::violations() const {
   std::string out, names;
   for (const Marked& m : marked_) {
     const auto& facts = *graphs().recorder().facts();
     std::vector<sym::Expr> symbols;
     sym::collect_symbols(m.size, symbols);
-    // A size of 0 or 1 has none.
-    if (symbols.empty() || !facts.simplify(m.size).is_const()) continue;
+    if (symbols.empty()) continue;  // of 0 or 1, which are numbers
+    const auto range = [&] {
+      return cat("in the range [", m.least ? cat(*m.least) : "2", ", ",
+                 m.most ? cat(*m.most) : "inf", "] of its mark");
+    };
+    std::string what;
+    if (!m.holds(m.hint))
+      what = cat("\n  - ", m.name, ": ", m.hint, " is not ", range());
+    else if (facts.simplify(m.size).is_const())
+      what = cat("\n  - You marked ", m.name,
+                 " as dynamic but your code specialized it to be a constant (", m.hint,
+                 "). Either remove the mark or use maybe_mark_dynamic. It was specialized here:",
+                 chain_of_facts(facts, std::move(symbols)));
+    else if (const std::string left = narrowed(m); !left.empty())
+      what = cat("\n  - Not all values of ", m.name, " ", range(), " are left by your code:", left);
+    if (what.empty()) continue;
     cat_to(names, names.empty() ? "" : ", ", m.name);
-    cat_to(out, "\n  - You marked ", m.name,
-           " as dynamic but your code specialized it to be a constant (", m.hint,
-           "). Either remove the mark or use maybe_mark_dynamic. It was specialized here:",
-           chain_of_facts(facts, std::move(symbols)));
+    out += what;
   }
   if (out.empty()) return out;
   return cat("Constraints violated (", names,

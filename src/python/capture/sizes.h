@@ -170,11 +170,17 @@ class Sizes : public Part {
   const bool symbolic_;  // what the policy said when the capture began
   struct Marked {
     std::string name;  // L['x'].size()[0]
+    size_t dim;
     int64_t hint;
     sym::Expr size;
+    std::optional<int64_t> least = {}, most = {};
+
+    bool holds(int64_t n) const { return n >= least.value_or(n) && n <= most.value_or(n); }
   };
   // As torch._dynamo.mark_dynamic has left it: which sizes a dimension may have.
-  void limit(py::handle tensor, const ir::TensorType& type);
+  void limit(py::handle tensor, const ir::TensorType& type, size_t first_mark);
+  // What the code has left of the sizes that a mark names; empty where that is all of them.
+  std::string narrowed(const Marked& m) const;
 
   std::vector<Marked> marked_;
   std::map<SourceId, py::object> in_arguments_;  // symbols, by source
