@@ -668,3 +668,12 @@ def test_no_float_behind_floats_that_varied(question):
     for v in (*VALUES, *others, 0.4):
         actual, expected = compiled(x, v), program(x, v)
         assert torch.equal(actual, expected) if question == "operand" else actual == expected, v
+
+
+@pytest.mark.parametrize("values", [(0.5, 2, 0.25, 3, 4, 0.75), (2, 0.5, 3, 0.25, 4, 0.75)])
+def test_a_number_that_is_now_a_float_now_an_int(values):
+    compiled = oxyfuel.compile(lambda x, n: x * n)
+    for n in values:
+        x = torch.ones(3)
+        assert torch.equal(compiled(x, n), x * n)
+    assert len(compiled.guards()) == 3

@@ -133,8 +133,10 @@ std::vector<std::pair<std::string, bool>> GuardProgram::changed_numbers(
     if (scalar && has != nullptr && !walk_.guard_holds(i, values))
       out.emplace_back(walk_.sources().text(g.source), false);
     if (g.kind != GuardKind::Equals || has == nullptr || walk_.guard_holds(i, values)) continue;
-    const bool number = PyLong_CheckExact(has) || PyFloat_CheckExact(has);
-    if (number && Py_TYPE(has) == Py_TYPE(g.expected.ptr()))
+    auto is_number = [](const PyObject* o) {
+      return PyLong_CheckExact(o) || PyFloat_CheckExact(o);
+    };
+    if (is_number(has) && is_number(g.expected.ptr()))
       out.emplace_back(walk_.sources().text(g.source), PyLong_CheckExact(has));
   }
   return out;
