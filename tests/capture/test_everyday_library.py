@@ -407,6 +407,17 @@ def test_what_is_no_number(function, value):
     assert str(oxyfuel.compile(f)(X, value)) == str(f(X, value))
 
 
+@pytest.mark.parametrize("given", [slice(1, None, 2), slice(None, -3, -1), slice(Access.A)])
+def test_indices_of_slices(given):
+    def f(x, s):
+        try:
+            return x * s.indices(5)[1], slice(2, 9).indices(x.shape[0])
+        except TypeError as e:
+            return x, str(e)
+
+    assert str(oxyfuel.compile(f, fullgraph=True)(X, given)) == str(f(X, given))
+
+
 class Money(decimal.Decimal):
     pass
 
