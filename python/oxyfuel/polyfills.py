@@ -7,6 +7,7 @@ original does.
 """
 
 import _string
+import operator
 import re
 import typing
 
@@ -70,6 +71,27 @@ def _lru_cache_wrapper(user_function, maxsize, typed, cache_info_type):
     cached.cache_info = lambda: cache_info_type(hits, misses, maxsize, len(results))
     cached.cache_clear = cache_clear
     return cached
+
+
+def slice_indices(self, length):
+    def whole(n):
+        if not hasattr(type(n), "__index__"):
+            raise TypeError("slice indices must be integers or None or have an __index__ method")
+        return operator.index(n)
+
+    length = operator.index(length)
+    if length < 0:
+        raise ValueError("length should not be negative")
+    step = 1 if self.step is None else whole(self.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    least, most = (0, length) if step > 0 else (-1, length - 1)
+    ends = [least, most] if step > 0 else [most, least]
+    for place, n in enumerate((self.start, self.stop)):
+        if n is not None:
+            n = whole(n)
+            ends[place] = max(n + length, least) if n < 0 else min(n, most)
+    return (*ends, step)
 
 
 class _ItemsInOrder:  # after another exception it goes on, as no generator does

@@ -8,6 +8,7 @@ import enum
 import functools
 import heapq
 import inspect
+import itertools
 import math
 import operator
 import os
@@ -407,15 +408,22 @@ def test_what_is_no_number(function, value):
     assert str(oxyfuel.compile(f)(X, value)) == str(f(X, value))
 
 
-@pytest.mark.parametrize("given", [slice(1, None, 2), slice(None, -3, -1), slice(Access.A)])
-def test_indices_of_slices(given):
-    def f(x, s):
+ENDS = [None, 0, 2, -2, 9, -9, Access.A]
+
+
+@pytest.mark.parametrize("step", [None, 1, 3, -1, -3, 0, 1.5])
+def test_indices_of_slices(step):
+    def f(x, s, length):
         try:
-            return x * s.indices(5)[1], slice(2, 9).indices(x.shape[0])
-        except TypeError as e:
+            return x + 1, s.indices(length), slice(2, 9).indices(x.shape[0])
+        except (TypeError, ValueError) as e:
             return x, str(e)
 
-    assert str(oxyfuel.compile(f, fullgraph=True)(X, given)) == str(f(X, given))
+    for start, stop in itertools.product(ENDS, ENDS):
+        compiled = oxyfuel.compile(f, fullgraph=True, options={"kernels": False})
+        for length in (5, 0, 3, -1, 4, 2.5):
+            given = X, slice(start, stop, step), length
+            assert str(compiled(*given)) == str(f(*given))
 
 
 class Money(decimal.Decimal):
