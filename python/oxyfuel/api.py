@@ -29,6 +29,15 @@ class GraphBreak(RuntimeError):
     """What ``fullgraph=True`` raises where a function cannot be captured as one graph."""
 
 
+def _graph_break(text: str) -> GraphBreak:
+    """What is raised: an Unsupported of torch._dynamo's too."""
+    from torch._dynamo.exc import Unsupported
+
+    made = type("GraphBreak", (GraphBreak, Unsupported), {"__init__": RuntimeError.__init__})(text)
+    made.msg = text
+    return made
+
+
 def list_backends() -> list[str]:
     """The names that ``compile(backend=...)`` takes."""
     return list(_BACKENDS)
@@ -213,7 +222,7 @@ class Compiler:
             statistics.count("graph_breaks")
             log("graph_breaks", f"graph break in {self._name}", text + where)
             if kind == "forbidden break":
-                raise GraphBreak(f"{text}{where}")
+                raise _graph_break(f"{text}{where}")
         elif kind == "refused":
             raise RuntimeError(
                 "Detected recompile when torch.compile stance is 'fail_on_recompile'. "

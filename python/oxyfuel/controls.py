@@ -122,7 +122,7 @@ def _set_error_on_graph_break(value: bool) -> None:
 
 class error_on_graph_break:
     """A context manager inside captured code: where a graph would end in it, GraphBreak is raised,
-    or, with False, is not."""
+    or, with False, is not. With ``fullgraph=True`` it does nothing."""
 
     def __init__(self, value: bool = True) -> None:
         self._value = value

@@ -418,7 +418,7 @@ std::shared_ptr<Artefact> make_artefact(CompiledFunction* self, const BoundArgum
   try {
     captures.run(capture, {.break_at = break_at});
   } catch (const Break& b) {
-    const bool forbidden = capture->calls.error_on_break.value_or(self->fullgraph);
+    const bool forbidden = self->fullgraph || capture->calls.error_on_break.value_or(false);
     if (forbidden && b.of_torch) {
       raised = {"forbidden break", b.what(), b.stack};
       return nullptr;

@@ -108,7 +108,9 @@ def test_fullgraph_says_reason_place_and_hint():
 
     with pytest.raises(oxyfuel.GraphBreak) as e:
         oxyfuel.compile(f, fullgraph=True)(X)
+    assert isinstance(e.value, torch._dynamo.exc.Unsupported)
     text = str(e.value)
+    assert text == e.value.msg
     assert "the truth of a tensor" in text and "hint: " in text
     line = inner.__code__.co_firstlineno + 1
     assert f'File "{__file__}", line {line}, in inner' in text and "in f\n" in text
