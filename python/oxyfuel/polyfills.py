@@ -73,6 +73,26 @@ def _lru_cache_wrapper(user_function, maxsize, typed, cache_info_type):
     return cached
 
 
+def missing_member(cls, value):
+    error = result = None
+    try:
+        result = cls._missing_(value)
+    except Exception as e:
+        error = e
+    if isinstance(result, cls):
+        return result
+    invalid = ValueError(f"{value!r} is not a valid {cls.__qualname__}")
+    if error is None:
+        if result is None:
+            raise invalid
+        error = TypeError(
+            f"error in {cls.__name__}._missing_: returned {result!r} instead of None or a valid member"
+        )
+    if not isinstance(error, ValueError):
+        error.__context__ = invalid
+    raise error
+
+
 def slice_indices(self, length):
     def whole(n):
         if not hasattr(type(n), "__index__"):

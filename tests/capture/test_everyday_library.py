@@ -408,6 +408,35 @@ def test_what_is_no_number(function, value):
     assert str(oxyfuel.compile(f)(X, value)) == str(f(X, value))
 
 
+class Unit(enum.Enum):
+    METRE = "m"
+    FOOT = "ft"
+
+    @classmethod
+    def _missing_(cls, value):
+        if value == "odd":
+            return 3
+        if value == "broken":
+            raise KeyError(value)
+        if isinstance(value, int):
+            raise ValueError(f"{value} of {len(cls)}")
+        return next((m for m in cls if m.value == value.lower()), None)
+
+
+@pytest.mark.parametrize("value", ["m", "FT", "mile", 3, "odd", "broken", Unit.FOOT])
+def test_members_that_an_enum_looks_for(value):
+    def f(x, value):
+        try:
+            unit = Unit(value)
+        except Exception as e:
+            return x + 1, type(e), str(e), type(e.__context__)
+        return x * len(unit.value), unit
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for given in (value, value, "m", value):
+        assert str(compiled(X, given)) == str(f(X, given))
+
+
 ENDS = [None, 0, 2, -2, 9, -9, Access.A]
 
 

@@ -654,6 +654,18 @@ bool Calls::is_enum(py::handle type) {
                                            _PyType_Lookup(as_type(meta), names().call_);
 }
 
+// Whether an enum asks its own `_missing_` which of its members has this value.
+bool Calls::is_missing_member(py::handle type, py::handle value) {
+  if (!is_constant(value.ptr()) || !is_enum(type) ||
+      !py::object(type.attr("__new__")).is(member_of<"enum", "Enum">().attr("__new__")))
+    return false;
+  auto own = [](py::handle of) { return py::object(of.attr("_missing_").attr("__func__")); };
+  if (own(type).is(own(member_of<"enum", "Enum">())) ||
+      PyType_IsSubtype(as_type(type), as_type(member_of<"enum", "Flag">())))
+    return false;
+  return !py::dict(type.attr("_value2member_map_")).contains(value);
+}
+
 py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bool generic) {
   auto* t = as_type(type);
   if (auto done = iterators().call_lazy_type(type, args, kwargs)) return *done;
@@ -674,6 +686,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     }
   if (args.size() == 1 && kwargs.empty() && py::type::handle_of(args[0]).is(type) && is_enum(type))
     return args[0];
+  if (args.size() == 1 && kwargs.empty() && is_missing_member(type, args[0]))
+    return call(polyfill("missing_member"), {borrow(type), args[0]});
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));

@@ -52,6 +52,7 @@ class Calls : public Part {
   void refuse_objects(const Arguments& args, const Keywords& kwargs, const std::string& target);
   bool is_read_by_key(py::handle mapping);
   bool is_enum(py::handle type);
+  bool is_missing_member(py::handle type, py::handle value);
   py::object dict_of_mapping(py::handle mapping);
   py::object plain_contents(py::handle o, py::handle callable);
   Done call_of_texts(py::handle callable, const Arguments& args, const Keywords& kwargs);
