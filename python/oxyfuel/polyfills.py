@@ -86,7 +86,8 @@ def missing_member(cls, value):
         if result is None:
             raise invalid
         error = TypeError(
-            f"error in {cls.__name__}._missing_: returned {result!r} instead of None or a valid member"
+            f"error in {cls.__name__}._missing_: "
+            f"returned {result!r} instead of None or a valid member"
         )
     if not isinstance(error, ValueError):
         error.__context__ = invalid
