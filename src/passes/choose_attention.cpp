@@ -266,6 +266,9 @@ std::optional<Fused> small_attention(const Graph& g, const Node& n, const Machin
   if (!k || !v || !has_sizes(*q, dtype) || !has_sizes(*k, dtype) || !has_sizes(*v, dtype) ||
       !scale || !causal || dropout != 0.0 || (!a.missing(5) && (!mask || mask->dtype != q->dtype)))
     return std::nullopt;
+  // Scores that are masked are scaled as well there.
+  const auto factor = static_cast<float>(*scale);
+  if (!a.missing(6) && !(factor > 0 && std::isfinite(factor))) return std::nullopt;
   const ir::Expr length = q->sizes[2], keys = k->sizes[2];
   if (sym::known_equal(keys, v->sizes[2]) == false) return std::nullopt;
   if (q->sizes[1] != k->sizes[1] || !q->sizes[3].is_const() ||
@@ -431,6 +434,10 @@ bool expand_trained_attention(Graph& g, std::vector<bool>& formulas, const Machi
   const std::vector<uint32_t> uses = g.use_counts();
   const std::vector<NodeId> order = g.order();
   Replacements replacements(g);
+  const bool known = !formulas.empty();
+  const auto mark = [&](bool called) {  // what is new
+    if (known) formulas.resize(g.node_count(), called);
+  };
   for (NodeId id : order) {
     std::optional<Trained> t = trained(g, g.node(id), uses);
     if (!t) continue;
@@ -438,14 +445,14 @@ bool expand_trained_attention(Graph& g, std::vector<bool>& formulas, const Machi
         small_attention(g, g.node(t->forward), machine, tuning::attention_bytes(machine));
     if (!f || f->query.dtype != ir::DType::F32 || !are_few(*f)) continue;
     const size_t first = g.node_count();
-    formulas.resize(first);
+    mark(false);
     const bool made = where_shapes_are_known(g, [&] {
       const ValueId shares = expand_forward(g, *f, *t);
-      formulas.resize(g.node_count());
+      mark(false);
       expand_backward(g, *f, shares, *t);
       return true;
     });
-    formulas.resize(g.node_count(), true);
+    mark(true);
     if (!made || std::ranges::any_of(t->results, [&](const auto& pair) {
           return !pair.second || !same_place(g.value(*pair.second).type, g.value(pair.first).type);
         })) {

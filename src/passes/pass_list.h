@@ -45,7 +45,8 @@ bool fuse_attention(ir::Graph& g, const Machine& machine);
 bool expand_attention(ir::Graph& g, const Machine& machine);
 // The same for the op and its gradient in a joint graph, in front of the partition: the gradient
 // takes the shares that the forward has made, where they need no more memory than the operands and
-// the result, which are kept in any case. `formulas`: by node, whether autograd has called it.
+// the result, which are kept in any case. `formulas`: by node, whether autograd has called it;
+// empty where that is not known.
 bool expand_trained_attention(ir::Graph& joint, std::vector<bool>& formulas,
                               const Machine& machine);
 

@@ -15,6 +15,8 @@ using loops::Program;
 
 namespace {
 
+constexpr int64_t kManyLoads = 1000;
+
 // What is known of a loop that may be inlined, and where it ends up.
 struct Candidate {
   bool simple = false;  // elementwise, one store, at its own axes
@@ -26,9 +28,11 @@ struct Candidate {
   int64_t iterations = 0;       // of the largest root
   bool along_rows = true;       // readers walk the last dimension of its value innermost
   bool hoistable = true;        // its value does not change along the innermost axes of the root
+  bool masked = false;          // a reader wants a part of its iterations only
   size_t body = 0;              // instructions in the root, about
   int loads = 0;
-  int full_loads = 0;  // those that are no broadcasts of something much smaller; of gathers all
+  int64_t all_loads = 0;  // with those of producers that may be inlined, and theirs
+  int full_loads = 0;     // those that are no broadcasts of something much smaller; of gathers all
   int cost = 0;
 };
 
@@ -117,6 +121,9 @@ void Inliner::describe(uint32_t s) {
     gathers |= i.op == LoopOp::Symbol;
     if (i.op != LoopOp::Load) continue;
     ++c.loads;
+    const int32_t w = uses_.writer[memory_of(program_, i.buffer).index];
+    const bool inside = w >= 0 && candidates_[w].simple;
+    c.all_loads = std::min(c.all_loads + (inside ? candidates_[w].all_loads : 1), kManyLoads);
     c.full_loads += is_full(*l, i);
   }
   if (gathers) c.full_loads = c.loads;
@@ -145,6 +152,7 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
       c.along_rows &= reader.along_rows && !i.index.empty() && !loop(r)->axes.empty() &&
                       i.index.back() == loop(r)->axes.back().var;
       c.hoistable &= a.hoistable && (!reader.inlined || reader.hoistable);
+      c.masked |= !i.args.empty() || (reader.inlined && reader.masked);
       repeats += reader.repeats;
     }
   }
@@ -161,6 +169,8 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   bool broadcast = c.iterations > own * 3 / 2;
   int bearable = c.iterations <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
+  // A sum of products, such as one of several pieces of a whole, is computed under a mask too.
+  if (broadcast && c.masked && c.all_loads > 2 * tuning::gemm_few_products) return false;
   // Laid out once, rows are read as vectors each time.
   if (c.along_rows && c.reads * (c.iterations / tuning::inline_transposed) >= own &&
       transposes(program_, *loop(s), store_of(*loop(s))))

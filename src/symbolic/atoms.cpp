@@ -220,7 +220,8 @@ bool in_divisor_range(const Sum& x, Expr d) {
 
 // Whether x / d is at least -1 and below 0.
 bool is_just_below_zero(const Sum& x, Expr d) {
-  return range_of_sum(x).hi < 0 && range_of_sum(x).lo >= -range_of(d).lo;
+  const int64_t least = range_of(d).lo;
+  return least > 0 && range_of_sum(x).hi < 0 && range_of_sum(x).lo >= -least;
 }
 
 bool is_unit(Term t) { return t.coefficient == 1 && t.product.is_const(); }

@@ -227,8 +227,11 @@ bool has_dimension(std::string_view target, c10::ArrayRef<c10::IValue> args) {
   const auto row = std::ranges::find(kAlong, target, &Along::op);
   if (row == std::end(kAlong) || row->dim >= args.size() || !args[row->dim].isInt()) return true;
   const at::Tensor& t = args[0].toTensor();
-  const int64_t rank = std::max<int64_t>(t.dim(), 1), dim = args[row->dim].toInt();
-  if (dim < -rank || dim >= rank) return false;
+  const int64_t dim = args[row->dim].toInt();
+  // With an error of their own, these two.
+  const bool scans = target == "aten.cummax.default" || target == "aten.cummin.default";
+  if (scans && t.dim() == 0) return dim == 0 || dim == -1;
+  c10::maybe_wrap_dim(dim, t.dim());  // raises as eager does
   return !row->selects || t.dim() == 0 || t.sym_size(dim).maybe_as_int() != 0;
 }
 
