@@ -289,3 +289,18 @@ def test_decoding_writes_the_cache_in_place():
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     assert oxyfuel.stats()["extern_calls"] == 0
     assert oxyfuel.stats()["plans"] == 1
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_products_side_by_side(dim):
+    """Each is computed once, not for all of the whole under a mask."""
+    q, k, v = (torch.randn(8, 16, 16, 8) for _ in range(3))
+
+    def f(q, k, v):
+        return torch.stack([q @ k.mT @ v, k @ v.mT @ q, v @ q.mT @ k], dim)
+
+    oxyfuel.reset()
+    with torch.no_grad():
+        torch.testing.assert_close(oxyfuel.compile(f)(q, k, v), f(q, k, v), rtol=1e-4, atol=1e-4)
+    assert oxyfuel.stats()["extern_calls"] == 0
+    assert oxyfuel.stats()["kernels"] >= 4  # of the pieces, and of the whole
