@@ -15,6 +15,7 @@ using loops::Program;
 
 namespace {
 
+// What a loop reads is counted up to here: what is read several times doubles at each producer.
 constexpr int64_t kManyLoads = 1000;
 
 // What is known of a loop that may be inlined, and where it ends up.
