@@ -710,9 +710,31 @@ void put_by_index(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   stack->emplace_back(std::move(out));
 }
 
-// The functional op's result lies as its operand.
+// What torch makes of the two bounds outside of training: of integers f32.
+double middle_slope(const c10::Scalar& lower, const c10::Scalar& upper) {
+  if (lower.isFloatingPoint() || upper.isFloatingPoint())
+    return (lower.toDouble() + upper.toDouble()) / 2;
+  return static_cast<float>(lower.toLong() + upper.toLong()) / 2;
+}
+
+// Outside of training leaky_relu, which leaves the noise alone. The functional op's result lies as
+// its operand.
 void rrelu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  constexpr size_t kArguments = 6;
+  const c10::ArrayRef<c10::IValue> args(stack->data() + stack->size() - kArguments, kArguments);
+  const bool in_place = op.schema().arguments()[0].alias_info() != nullptr;
+  if (current && !args[4].toBool() &&
+      args[0].toTensor().sym_sizes() == args[1].toTensor().sym_sizes()) {
+    at::Tensor self = args[0].toTensor();
+    const double slope = middle_slope(args[2].toScalar(), args[3].toScalar());
+    at::Tensor out = in_place ? at::leaky_relu_(self, slope)
+                              : at::leaky_relu(self.contiguous(), slope);
+    torch::jit::drop(*stack, kArguments);
+    stack->emplace_back(std::move(out));
+    return;
+  }
   hear_op(op, keys, stack);
+  if (in_place) return;
   const at::Tensor out = stack->back().toTensor();
   const bool in_rows = is_symbolic(out)
                            ? out.is_contiguous()
@@ -761,7 +783,8 @@ void register_kernels() {
     for (const char* name : {"index_put", "index_put_"})
       library->impl(name, torch::CppFunction::makeFromBoxedFunction<&put_by_index>());
     library->impl("linear", torch::CppFunction::makeFromBoxedFunction<&linear>());
-    library->impl("rrelu_with_noise", torch::CppFunction::makeFromBoxedFunction<&rrelu>());
+    for (const char* name : {"rrelu_with_noise", "rrelu_with_noise_"})
+      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&rrelu>());
     register_symbolic_composites(*library, kBelow);
     return library;
   }();

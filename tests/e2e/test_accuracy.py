@@ -49,6 +49,22 @@ def test_exp_of_double(vector_bytes):
 
 
 @pytest.mark.parametrize("vector_bytes", [64, 32, 0])
+def test_exp2(vector_bytes):
+    exp2 = oxyfuel.compile(torch.exp2, options={"strict": True, "vector_bytes": vector_bytes})
+    some = torch.cat([torch.linspace(-160, 130, 40009), torch.randn(10007), torch.arange(-149.0, 129)])
+    exact = some.double().exp2()
+    ulp = torch.ldexp(torch.ones(()), exact.frexp().exponent.clamp(min=-125) - 24)
+    within = exact < torch.finfo(torch.float32).max
+    got = exp2(some)
+    assert ((got.double() - exact).abs() <= ulp.double())[within].all()
+    assert torch.equal(got[-278:], some[-278:].double().exp2().float())  # of integers exact
+    edges = torch.tensor([0.0, -0.0, 1e-40, 128, 127.99999, -149, -150, -149.99999, 3e38, -3e38])
+    edges = torch.cat([edges, torch.tensor([math.inf, -math.inf, math.nan])])
+    for x in (edges, edges.repeat(3)):
+        torch.testing.assert_close(exp2(x), x.exp2(), equal_nan=True, rtol=1.2e-7, atol=0)
+
+
+@pytest.mark.parametrize("vector_bytes", [64, 32, 0])
 def test_gelu_and_its_gradient(vector_bytes):
     options = {"strict": True, "vector_bytes": vector_bytes}
     gelu = oxyfuel.compile(torch.nn.functional.gelu, options=options)

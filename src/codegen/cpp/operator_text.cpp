@@ -23,7 +23,7 @@ bool is_inlined(LoopOp op, DType dtype) {
                        LoopOp::Expm1)) {
     return dtype == DType::F32 || dtype == DType::F64;
   }
-  return dtype == DType::F32 && schedule::is_any(op, LoopOp::Gelu, LoopOp::GeluSlope);
+  return dtype == DType::F32 && schedule::is_any(op, LoopOp::Exp2, LoopOp::Gelu, LoopOp::GeluSlope);
 }
 
 constexpr std::pair<LoopOp, std::string_view> kInfix[] = {
