@@ -11,7 +11,7 @@
 namespace oxy::codegen::cpp {
 namespace {
 
-constexpr int kDepth = tuning::row_depth;
+constexpr int kDepth = tuning::row_depth, kAhead = tuning::row_ahead;
 constexpr int64_t kColumnsOfAnIteration = tuning::row_columns_of_an_iteration;
 static_assert(tuning::row_most_rows <= tuning::dot_most_rows);
 
@@ -91,7 +91,7 @@ class RowEmitter {
     });
     for (int j = 0; j < kDepth; j++) {
       for (int v = 0; v < vectors; v++)
-        cat_to(body_, "    __builtin_prefetch(b + ", j + kDepth, " * b_k + n + ", v * lanes_,
+        cat_to(body_, "    __builtin_prefetch(b + ", j, " * b_k + n + ", (v + kAhead) * lanes_,
                ", 0, 3);\n    const ", vec_, " w", j, v, " = ",
                loaded(piece, cat("b + ", j, " * b_k + n + ", v * lanes_, rest)), ";\n");
       for (int i = 0; i < rows; i++)
