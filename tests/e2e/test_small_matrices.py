@@ -118,7 +118,8 @@ def test_singular_matrices():
     a = matrices(3, torch.float32)
     a[7, 1] = 0
     a[9] = 0
-    a[11, :, 2] = a[11, :, 1]
+    # Without rounding, whatever the order of the library's sums.
+    a[11] = torch.tensor([[4.0, 2, 2], [2, 3, 3], [1, 1, 1]])
     for f in (torch.linalg.inv_ex, lambda a: torch.linalg.solve_ex(a, a)):
         assert torch.equal(run(f, a)[-1], f(a)[-1])  # which pivot is zero
     lu, pivots, info = run(torch.linalg.lu_factor_ex, a)
