@@ -575,6 +575,24 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers&
   return provider_of(node->what, types, {.own = true}) == Provider::Own;
 }
 
+bool library_convolves(DType half, const Machine& m) {
+  return half == DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
+}
+
+bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m) {
+  if (n.target != "aten.convolution.default" || !m.onednn) return false;
+  const Args a(g, n);
+  const TensorType *x = a.tensor(0), *w = a.tensor(1);
+  if (!x || !w || x->dim() != 4 || w->dim() != 4 || !x->device.is_cpu() ||
+      !ir::is_reduced_float(x->dtype) || !library_convolves(x->dtype, m) ||
+      x->sizes[1].is_const(1) || a.boolean(6, true).value_or(true))
+    return false;
+  const Sizes& y = g.tensor_type(n.outputs[0]).sizes;
+  const bool one_tap = w->sizes[2].is_const(1) && w->sizes[3].is_const(1);
+  const Expr pixels = y[0] * y[2] * y[3];
+  return one_tap || !has_hint(pixels) || sym::hint(pixels) >= tuning::conv_laid_out_pixels;
+}
+
 bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,
                const Machine& machine) {
   if (!n || *n > tuning::narrow_most_columns(machine)) return false;

@@ -86,6 +86,12 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
 Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers& available);
+// Whether oneDNN convolves the half dtype on this machine. Else ATen runs kernels of its own, which
+// take ten to forty times as long as those of f32.
+bool library_convolves(DType half, const Machine& m);
+// A 2-D convolution of halves by oneDNN, which takes channels-last as they lie and lays out others
+// anew at each call: operands and result.
+bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m);
 
 // Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing
 // here are 1.

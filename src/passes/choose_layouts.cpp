@@ -17,7 +17,7 @@ constexpr int8_t kContiguous = 0, kChannelsLast = 2;  // c10::MemoryFormat
 class LayoutChooser {
  public:
   LayoutChooser(ir::Graph& g, const Machine& machine)
-      : graph_(g), providers_(ops::providers_on(machine, "auto")) {}
+      : graph_(g), machine_(machine), providers_(ops::providers_on(machine, "auto")) {}
 
   bool run() {
     const std::vector<ir::NodeId> order = graph_.order();
@@ -26,6 +26,8 @@ class LayoutChooser {
       if (n.dead) continue;
       if (ops::wants_channels_last(graph_, n, providers_))
         convert(n);
+      else if (ops::library_wants_channels_last(graph_, n, machine_))
+        convert_call(n);
       else if (reads_changed(n))
         propagate(n);
     }
@@ -39,6 +41,14 @@ class LayoutChooser {
     ir::TensorType out = graph_.tensor_type(n.outputs[0]);
     out.strides = ops::channels_last_strides(out.sizes);
     change(n.outputs[0], std::move(out));
+  }
+
+  // The library's: the filter as well. (What lies otherwise than predicted is copied.)
+  void convert_call(ir::Node& n) {
+    convert(n);
+    const ir::ValueId filter = n.args[1].value();
+    if (!ops::is_channels_last(graph_.tensor_type(filter)))
+      n.args[1] = ir::Arg(channels_last(filter, n.id));
   }
 
   void change(ir::ValueId v, ir::TensorType type) {
@@ -132,6 +142,7 @@ class LayoutChooser {
   }
 
   ir::Graph& graph_;
+  const Machine& machine_;
   const ops::Providers providers_;
   std::unordered_map<ir::ValueId, ir::TensorType> old_type_;
   std::unordered_map<ir::ValueId, ir::ValueId> channels_last_, restored_, results_;

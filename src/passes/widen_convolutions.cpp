@@ -13,12 +13,6 @@ namespace {
 
 using ir::ValueId;
 
-// Whether oneDNN multiplies the dtype on this machine. Else ATen runs kernels of its own, which
-// take ten to forty times as long as those of f32.
-bool has_kernels(ir::DType dtype, const Machine& m) {
-  return dtype == ir::DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
-}
-
 // Of the forward's numbers; one without a hint counts as many.
 double multiplications(const ir::Graph& g, const ir::Node& n) {
   const bool backward = n.target == "aten.convolution_backward.default";
@@ -44,7 +38,7 @@ class Widening {
         continue;
       const ir::TensorType* x = tensor_of(g_, n.arg(0));
       if (!x || !x->device.is_cpu() || !ir::is_reduced_float(x->dtype) ||
-          has_kernels(x->dtype, machine_) || multiplications(g_, n) < tuning::widen_fewest_products)
+          ops::library_convolves(x->dtype, machine_) || multiplications(g_, n) < tuning::widen_fewest_products)
         continue;
       const size_t first = g_.node_count();
       if (!widen(id)) kill_from(g_, first);
