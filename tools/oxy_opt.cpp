@@ -1,8 +1,8 @@
 // oxy-opt: runs passes on the text of an ATen graph, or prints a graph of either stage anew.
 //
-//   oxy-opt [--pass=dce,cse | --standard] [--verify] [--changed] [FILE]     the text from standard
-//   input without FILE oxy-opt --list                                                          the
-//   passes, and the standard order
+//   oxy-opt [--pass=dce,cse | --standard] [--verify] [--changed] [--machine=TEXT] [FILE]
+//                     the text from standard input without FILE; for which machine: support/machine.h
+//   oxy-opt --list    the passes, and the standard order
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "passes/pass_list.h"
 #include "support/check.h"
+#include "support/machine.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ using oxy::passes::Pass;
 
 struct Options {
   std::vector<Pass> passes;
-  std::string file;
+  std::string file, machine;
   bool list = false, verify = false, changed = false;
 };
 
@@ -42,6 +43,8 @@ Options parse_options(int argc, char** argv) {
     } else if (a == "--standard") {
       std::span<const Pass> standard = oxy::passes::standard_passes();
       o.passes.insert(o.passes.end(), standard.begin(), standard.end());
+    } else if (a.starts_with("--machine=")) {
+      o.machine = a.substr(10);
     } else if (a == "--list") {
       o.list = true;
     } else if (a == "--verify") {
@@ -50,7 +53,8 @@ Options parse_options(int argc, char** argv) {
       o.changed = true;
     } else if (a.starts_with("-") && a != "-") {
       throw UserError(oxy::cat("unknown option ", a,
-                               "; known are: --pass=NAMES --standard --list --verify --changed"));
+                               "; known are: --pass=NAMES --standard --list --verify --changed "
+                               "--machine=TEXT"));
     } else if (!o.file.empty()) {
       throw UserError("more than one file");
     } else {
@@ -84,6 +88,7 @@ void optimize(const Options& o) {
   if (o.verify) oxy::ir::verify(g);
   oxy::passes::RunOptions run;
   run.verify = o.verify;
+  if (!o.machine.empty()) run.machine = oxy::parse_machine(o.machine);
   run.after = [&](const Pass& p, const oxy::ir::Graph&, bool changed, double) {
     if (o.changed) std::cout << "# " << p.name << (changed ? "\n" : " (unchanged)\n");
   };

@@ -580,17 +580,19 @@ bool library_convolves(DType half, const Machine& m) {
 }
 
 bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m) {
-  if (n.target != "aten.convolution.default" || !m.onednn) return false;
+  const bool backward = n.target == "aten.convolution_backward.default";
+  if ((!backward && n.target != "aten.convolution.default") || !m.onednn) return false;
   const Args a(g, n);
-  const TensorType *x = a.tensor(0), *w = a.tensor(1);
-  if (!x || !w || x->dim() != 4 || w->dim() != 4 || !x->device.is_cpu() ||
+  const TensorType *x = a.tensor(backward ? 1 : 0), *w = a.tensor(backward ? 2 : 1);
+  const TensorType* y = backward ? a.tensor(0) : &g.tensor_type(n.outputs[0]);
+  if (!x || !w || !y || x->dim() != 4 || w->dim() != 4 || !x->device.is_cpu() ||
       !ir::is_reduced_float(x->dtype) || !library_convolves(x->dtype, m) ||
-      x->sizes[1].is_const(1) || a.boolean(6, true).value_or(true))
+      x->sizes[1].is_const(1) || a.boolean(backward ? 7 : 6, true).value_or(true))
     return false;
-  const Sizes& y = g.tensor_type(n.outputs[0]).sizes;
   const bool one_tap = w->sizes[2].is_const(1) && w->sizes[3].is_const(1);
-  const Expr pixels = y[0] * y[2] * y[3];
-  return one_tap || !has_hint(pixels) || sym::hint(pixels) >= tuning::conv_laid_out_pixels;
+  const Expr pixels = y->sizes[0] * y->sizes[2] * y->sizes[3];
+  const int64_t fewest = backward ? tuning::conv_laid_out_pixels_backward : tuning::conv_laid_out_pixels;
+  return one_tap || !has_hint(pixels) || sym::hint(pixels) >= fewest;
 }
 
 bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,

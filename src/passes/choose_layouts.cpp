@@ -45,10 +45,18 @@ class LayoutChooser {
 
   // The library's: the filter as well. (What lies otherwise than predicted is copied.)
   void convert_call(ir::Node& n) {
-    convert(n);
-    const ir::ValueId filter = n.args[1].value();
-    if (!ops::is_channels_last(graph_.tensor_type(filter)))
-      n.args[1] = ir::Arg(channels_last(filter, n.id));
+    const size_t operands = n.target == "aten.convolution.default" ? 2 : 3;
+    for (size_t i = 0; i < operands; ++i) {
+      const ir::ValueId v = n.args[i].value();
+      if (!ops::is_channels_last(graph_.tensor_type(v)))
+        n.args[i] = ir::Arg(channels_last(v, n.id));
+    }
+    for (const ir::ValueId v : n.outputs) {
+      if (!graph_.value(v).type.is_tensor() || graph_.tensor_type(v).dim() != 4) continue;
+      ir::TensorType out = graph_.tensor_type(v);
+      out.strides = ops::channels_last_strides(out.sizes);
+      change(v, std::move(out));
+    }
   }
 
   void change(ir::ValueId v, ir::TensorType type) {

@@ -1,5 +1,5 @@
-"""Convolutions in bfloat16 and float16 where the library has no kernels for them: in f32, no
-farther from convolutions in f64 than eager's."""
+"""Convolutions in bfloat16 and float16: in f32 where the library has no kernels for them, else by
+the library, channels-last. No farther from convolutions in f64 than eager's."""
 
 import pytest
 import torch
@@ -39,18 +39,21 @@ def check(got, expected, exact):
     assert float(off[0].max()) <= 1.5 * float(off[1].max()) + 1e-9
 
 
+# Without the library's kernels, and with those that this machine has.
+MACHINES = {"avx2": {"machine": "plain, avx2"}, "own": {}}
 LAYOUTS = [(name, False) for name in CASES]
 LAYOUTS += [(name, True) for name, (_, x, _, _) in CASES.items() if x.dim() == 4]
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("name", "last"), LAYOUTS)
-def test_convolutions_in_f32(name, dtype, last):
+def test_convolutions_and_gradients(name, dtype, last, machine):
     function, x, w, channels = CASES[name]
     given = [t.to(dtype) for t in (x, w / 4, torch.linspace(-1, 1, channels))]
     if last:
         given[0] = given[0].contiguous(memory_format=torch.channels_last)
-    compiled = oxyfuel.compile(function, options={"machine": "plain, avx2"})
+    compiled = oxyfuel.compile(function, options=MACHINES[machine])
     results = []
     for f, cast in (
         (compiled, torch.clone),
@@ -68,14 +71,99 @@ def test_convolutions_in_f32(name, dtype, last):
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
+@pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_sizes_that_vary(dtype):
+def test_sizes_that_vary(dtype, machine):
     function, _, w, _ = CASES["plain"]
     w, b = w.to(dtype), torch.ones(24, dtype=dtype)
-    compiled = oxyfuel.compile(function, options={"machine": "plain, avx2"})
+    compiled = oxyfuel.compile(function, options=MACHINES[machine])
     with torch.no_grad():
         for n in (1, 2, 5, 3, 8):
             x = R(n, 16, 9, 4 + n).to(dtype)
             exact = function(x.double(), w.double(), b.double())
             check(compiled(x, w, b), function(x, w, b), exact)
     assert oxyfuel.stats()["recompiles"] <= 2
+
+
+class Net(torch.nn.Module):
+    """Layers whose readers need the layout, change it, or do not care, large enough for each way."""
+
+    def __init__(self):
+        super().__init__()
+        conv = torch.nn.Conv2d
+        self.stem, self.norm = conv(3, 16, 7, 2, 3), torch.nn.BatchNorm2d(16)
+        self.wide, self.point, self.depth = (
+            conv(16, 32, 3, 1, 1),
+            conv(32, 16, 1),
+            conv(16, 16, 3, 1, 1, groups=16),
+        )
+        self.up, self.head = torch.nn.ConvTranspose2d(16, 8, 2, 2), torch.nn.Linear(8 * 20, 5)
+
+    def forward(self, x):
+        x = F.max_pool2d(self.norm(self.stem(x)).relu(), 3, 2, 1)
+        y = F.gelu(self.wide(x)) * 2
+        x = x + self.point(y)
+        x = torch.cat([self.depth(x), x.flip(1)[:, :8]], 1)[:, :16]
+        x = F.interpolate(self.up(x), size=(20, 20), mode="bilinear")
+        return (
+            self.head(x.permute(0, 2, 1, 3).flatten(2)),
+            y[:, ::2].transpose(1, 2),
+            x.mean((2, 3)),
+        )
+
+
+@pytest.mark.parametrize("how", ["bf16", "f16", "autocast"])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_network(how, training):
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(how, torch.float32)
+    torch.manual_seed(0)
+    net = Net().to(dtype).train(training)
+    exact = Net().double().train(training)
+    exact.load_state_dict(net.state_dict())
+
+    def call(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+            return net(x)
+
+    compiled = oxyfuel.compile(call)
+    state = {k: v.clone() for k, v in net.state_dict().items()}
+    for n in (2, 3, 5, 1):
+        x = R(n, 3, 64, 64).to(dtype)
+        found = []
+        for f in (compiled, call, lambda x: exact(x.double())):
+            net.load_state_dict(state)
+            exact.load_state_dict(state)
+            out = f(x)
+            grads = []
+            if training:
+                module = net if len(found) < 2 else exact
+                grads = torch.autograd.grad(
+                    sum(y.double().square().mean() for y in out), module.parameters()
+                )
+            found.append([*(y.detach() for y in out), *grads])
+        for i, (got, expected, true) in enumerate(zip(*found, strict=True)):
+            assert got.dtype == expected.dtype and got.stride() == expected.stride(), i
+            off = [float((y.double() - true).norm() / true.norm()) for y in (got, expected)]
+            assert off[0] <= 1.3 * off[1] + 2e-3, (i, off)
+
+
+def test_odd_images():
+    def call(x, w):
+        return F.conv2d(x, w, padding=w.shape[-1] // 2) * 1
+
+    compiled = oxyfuel.compile(call, dynamic=False)
+    for dtype in DTYPES:
+        for n, c, h, v, out, k in [
+            (0, 8, 9, 9, 4, 3),
+            (2, 8, 1, 1, 4, 1),
+            (1, 8, 1, 40, 1, 1),
+            (2, 2, 33, 17, 1, 3),
+            (1, 7, 1, 300, 5, 3),
+            (3, 8, 20, 20, 8, 1),
+        ]:
+            x, w = R(n, c, h, v).to(dtype), R(out, c, k, k).to(dtype)
+            views = (x, x.transpose(2, 3), torch.cat([x, x])[::2], x[:, :, ::1].flip(0))
+            for x in (*views, x[:1].expand(2, *x.shape[1:])) if n else views:
+                got, expected = compiled(x, w), call(x, w)
+                assert got.stride() == expected.stride() and got.shape == expected.shape
+                torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2 * (c * k * k) ** 0.5)
