@@ -586,13 +586,23 @@ bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Ma
   const TensorType *x = a.tensor(backward ? 1 : 0), *w = a.tensor(backward ? 2 : 1);
   const TensorType* y = backward ? a.tensor(0) : &g.tensor_type(n.outputs[0]);
   if (!x || !w || !y || x->dim() != 4 || w->dim() != 4 || !x->device.is_cpu() ||
-      !ir::is_reduced_float(x->dtype) || !library_convolves(x->dtype, m) ||
       x->sizes[1].is_const(1) || a.boolean(backward ? 7 : 6, true).value_or(true))
     return false;
-  const bool one_tap = w->sizes[2].is_const(1) && w->sizes[3].is_const(1);
-  const Expr pixels = y->sizes[0] * y->sizes[2] * y->sizes[3];
-  const int64_t fewest = backward ? tuning::conv_laid_out_pixels_backward : tuning::conv_laid_out_pixels;
-  return one_tap || !has_hint(pixels) || sym::hint(pixels) >= fewest;
+  const Expr taps = w->sizes[2] * w->sizes[3], pixels = y->sizes[0] * y->sizes[2] * y->sizes[3];
+  const auto are_many = [&](int64_t fewest) {
+    return !has_hint(pixels) || sym::hint(pixels) >= fewest;
+  };
+  if (x->dtype == DType::F32) {
+    const bool each_channel = w->sizes[1].is_const(1) && same_size(w->sizes[0], x->sizes[1]) &&
+                              !sym::known_less(x->sizes[1], m.vector_bytes / 4).value_or(true);
+    if (each_channel)
+      return m.avx512 || !sym::known_less(tuning::conv_few_taps, taps).value_or(true);
+    return backward && m.avx512 && !taps.is_const(1) &&
+           are_many(tuning::conv_laid_out_pixels_backward);
+  }
+  return ir::is_reduced_float(x->dtype) && library_convolves(x->dtype, m) &&
+         (taps.is_const(1) || are_many(backward ? tuning::conv_laid_out_pixels_backward
+                                                : tuning::conv_laid_out_pixels));
 }
 
 bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,

@@ -89,8 +89,10 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers&
 // Whether oneDNN convolves the half dtype on this machine. Else ATen runs kernels of its own, which
 // take ten to forty times as long as those of f32.
 bool library_convolves(DType half, const Machine& m);
-// A 2-D convolution of halves by oneDNN, which takes channels-last as they lie and lays out others
-// anew at each call: operands and result.
+// A 2-D convolution or its gradient by oneDNN that takes less time with channels-last, which it
+// takes as they lie, where it lays out others anew at each call: of halves, of each channel by
+// itself, and gradients of f32 with AVX-512; but for filters of several taps and few pixels, where
+// laying out the filter takes more.
 bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m);
 
 // Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing

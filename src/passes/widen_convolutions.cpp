@@ -38,7 +38,8 @@ class Widening {
         continue;
       const ir::TensorType* x = tensor_of(g_, n.arg(0));
       if (!x || !x->device.is_cpu() || !ir::is_reduced_float(x->dtype) ||
-          ops::library_convolves(x->dtype, machine_) || multiplications(g_, n) < tuning::widen_fewest_products)
+          ops::library_convolves(x->dtype, machine_) ||
+          multiplications(g_, n) < tuning::widen_fewest_products)
         continue;
       const size_t first = g_.node_count();
       if (!widen(id)) kill_from(g_, first);

@@ -727,8 +727,8 @@ void rrelu(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
       args[0].toTensor().sym_sizes() == args[1].toTensor().sym_sizes()) {
     at::Tensor self = args[0].toTensor();
     const double slope = middle_slope(args[2].toScalar(), args[3].toScalar());
-    at::Tensor out = in_place ? at::leaky_relu_(self, slope)
-                              : at::leaky_relu(self.contiguous(), slope);
+    at::Tensor out =
+        in_place ? at::leaky_relu_(self, slope) : at::leaky_relu(self.contiguous(), slope);
     torch::jit::drop(*stack, kArguments);
     stack->emplace_back(std::move(out));
     return;

@@ -51,7 +51,9 @@ def test_exp_of_double(vector_bytes):
 @pytest.mark.parametrize("vector_bytes", [64, 32, 0])
 def test_exp2(vector_bytes):
     exp2 = oxyfuel.compile(torch.exp2, options={"strict": True, "vector_bytes": vector_bytes})
-    some = torch.cat([torch.linspace(-160, 130, 40009), torch.randn(10007), torch.arange(-149.0, 129)])
+    some = torch.cat(
+        [torch.linspace(-160, 130, 40009), torch.randn(10007), torch.arange(-149.0, 129)]
+    )
     exact = some.double().exp2()
     ulp = torch.ldexp(torch.ones(()), exact.frexp().exponent.clamp(min=-125) - 24)
     within = exact < torch.finfo(torch.float32).max

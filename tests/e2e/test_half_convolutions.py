@@ -112,7 +112,7 @@ class Net(torch.nn.Module):
         )
 
 
-@pytest.mark.parametrize("how", ["bf16", "f16", "autocast"])
+@pytest.mark.parametrize("how", ["bf16", "f16", "autocast", "f32"])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_network(how, training):
     dtype = {"bf16": torch.bfloat16, "f16": torch.float16}.get(how, torch.float32)
@@ -143,27 +143,60 @@ def test_a_network(how, training):
             found.append([*(y.detach() for y in out), *grads])
         for i, (got, expected, true) in enumerate(zip(*found, strict=True)):
             assert got.dtype == expected.dtype and got.stride() == expected.stride(), i
-            off = [float((y.double() - true).norm() / true.norm()) for y in (got, expected)]
-            assert off[0] <= 1.3 * off[1] + 2e-3, (i, off)
+            # (A bias in front of a norm has no gradient but roundings.)
+            size = true.norm() + 1e-3
+            off = [float((y.double() - true).norm() / size) for y in (got, expected)]
+            assert off[0] <= 1.3 * off[1] + (1e-5 if how == "f32" else 2e-3), (i, off)
 
 
 def test_odd_images():
     def call(x, w):
-        return F.conv2d(x, w, padding=w.shape[-1] // 2) * 1
+        return F.conv2d(x, w, padding=w.shape[-1] // 2, groups=x.shape[1] // w.shape[1]) * 1
 
     compiled = oxyfuel.compile(call, dynamic=False)
-    for dtype in DTYPES:
-        for n, c, h, v, out, k in [
-            (0, 8, 9, 9, 4, 3),
-            (2, 8, 1, 1, 4, 1),
-            (1, 8, 1, 40, 1, 1),
-            (2, 2, 33, 17, 1, 3),
-            (1, 7, 1, 300, 5, 3),
-            (3, 8, 20, 20, 8, 1),
+    for dtype in (*DTYPES, torch.float32):
+        for n, c, h, v, out, k, groups in [
+            (0, 8, 9, 9, 4, 3, 1),
+            (2, 8, 1, 1, 4, 1, 1),
+            (1, 8, 1, 40, 1, 1, 1),
+            (2, 2, 33, 17, 1, 3, 1),
+            (1, 7, 1, 300, 5, 3, 1),
+            (3, 8, 20, 20, 8, 1, 1),
+            (2, 32, 17, 9, 32, 7, 32),
+            (1, 32, 1, 5, 32, 3, 32),
+            (2, 24, 18, 18, 48, 3, 24),
         ]:
-            x, w = R(n, c, h, v).to(dtype), R(out, c, k, k).to(dtype)
+            x, w = R(n, c, h, v).to(dtype), R(out, c // groups, k, k).to(dtype)
             views = (x, x.transpose(2, 3), torch.cat([x, x])[::2], x[:, :, ::1].flip(0))
             for x in (*views, x[:1].expand(2, *x.shape[1:])) if n else views:
                 got, expected = compiled(x, w), call(x, w)
                 assert got.stride() == expected.stride() and got.shape == expected.shape
-                torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2 * (c * k * k) ** 0.5)
+                tol = 1e-4 if dtype == torch.float32 else 2e-2 * (c * k * k) ** 0.5
+                torch.testing.assert_close(got, expected, rtol=2e-2, atol=tol)
+
+
+@pytest.mark.parametrize("channels", [8, 24, 40])
+def test_images_of_a_batch_are_one_matrix(channels):
+    """Blocks of rows begin and end inside of images, and batches vary."""
+    net = torch.nn.Conv2d(channels, 72, 3, 2, 1), torch.nn.Conv2d(72, 33, 3, 1, 2, 2)
+    last = torch.channels_last
+
+    def call(x):
+        y = net[1](F.silu(net[0](x)))
+        return y, y.relu().sum((2, 3))
+
+    for dynamic in (False, True):
+        compiled = oxyfuel.compile(call, dynamic=dynamic)
+        with torch.no_grad():
+            for n, h, w in [(3, 5, 5), (40, 2, 2), (1, 1, 1), (17, 7, 3), (0, 4, 4), (300, 1, 2)]:
+                for x in (
+                    R(n, channels, h, w),
+                    R(n, channels, h, w).contiguous(memory_format=last),
+                ):
+                    for got, expected in zip(compiled(x), call(x), strict=True):
+                        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+                        lies = [
+                            [s for s, n in zip(t.stride(), t.shape, strict=True) if n != 1]
+                            for t in (got, expected)
+                        ]
+                        assert lies[0] == lies[1]

@@ -116,7 +116,7 @@ class GemmEmitter {
     body_ += R"(struct Shape {
   i64 m, n, channels, taps, a_batch, a_row, a_k, b_batch, b_k, b_n, c_batch, c_row;
   i64 a_offset, b_offset, c_offset, bias_offset, bias;
-  i64 in_h, in_w, out_w, kernel_h, kernel_w;
+  i64 pixels, in_h, in_w, out_w, kernel_h, kernel_w;
   i64 stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   i64 panels, row_blocks, rows_per_block, channels_per_panel;
   i64 panel_at, start_at, zeros_at, edge_at, packed, wide_at, together, copy_row, by_piece;
@@ -535,8 +535,10 @@ static void configure(i64 rows) {
   // pointers: rows first .. first+m-1 of A, tap by tap within each tile.
   void pointers() {
     cat_to(body_,
-           R"(static void pixel(const Shape* s, const element* image, const unit* zeros, i64 pixel,
+           R"(static void pixel(const Shape* s, const element* a, const unit* zeros, i64 at,
                   const unit** to, i64 step) {
+  const element* image = a + at / s->pixels * s->a_batch;
+  const i64 pixel = at % s->pixels;
   const i64 y = pixel / s->out_w * s->stride_h - s->pad_h;
   const i64 x = pixel % s->out_w * s->stride_w - s->pad_w;
   const i64 across = s->dilation_w * s->a_row, down = s->dilation_h * s->in_w * s->a_row;
@@ -734,6 +736,14 @@ Machine machine_for(const Gemm& s, const Machine& machine) {
   return m;
 }
 
+// The images of a convolution as one matrix: their pixels follow each other.
+Gemm in_one_matrix(Gemm s) {
+  if (!s.is_convolution()) return s;
+  s.m = s.batch * s.m;
+  s.batch = 1;
+  return s;
+}
+
 }  // namespace
 
 std::string emit_gemm(const Gemm& shape, const Machine& machine) {
@@ -764,7 +774,8 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& machine) {
   if (is_dot_gemm(given, target)) return dot_gemm_parameters(given, target);
   if (is_row_gemm(given, target)) return row_gemm_parameters(given);
   if (is_narrow_gemm(given, target)) return narrow_gemm_parameters(given);
-  Gemm s = given;
+  const Size image_pixels = given.m;
+  Gemm s = in_one_matrix(given);
   if (s.packed) {  // k rows of a panel's columns each, one panel behind the other
     const Size k = s.channels * s.taps();
     s.b_offset = 0;
@@ -779,47 +790,17 @@ std::vector<Size> gemm_parameters(const Gemm& given, const Machine& machine) {
   const Scratch at(s, target);
   const Size odd = multiplies_pairs(s.dtype, target) ? s.channels % 2 : Size(0);
   s = in_steps(s, target);
-  std::vector<Size> out{s.m,
-                        s.n,
-                        s.channels,
-                        s.taps(),
-                        s.a_batch,
-                        s.a_row,
-                        s.a_k,
-                        s.b_batch,
-                        s.b_k,
-                        s.b_n,
-                        s.c_batch,
-                        s.c_row,
-                        s.a_offset,
-                        s.b_offset,
-                        s.c_offset,
-                        s.bias_offset,
-                        s.bias,
-                        s.in_h,
-                        s.in_w,
-                        s.out_w,
-                        s.kernel_h,
-                        s.kernel_w,
-                        s.stride_h,
-                        s.stride_w,
-                        s.pad_h,
-                        s.pad_w,
-                        s.dilation_h,
-                        s.dilation_w,
-                        b.panels,
-                        b.row_blocks,
-                        b.rows_per_block,
-                        b.channels,
-                        at.panel,
-                        at.start,
-                        at.zeros,
-                        at.edge,
-                        s.packed,
-                        at.wide,
-                        b.together,
-                        b.copy_row,
-                        b.by_piece};
+  std::vector<Size> out{s.m,          s.n,          s.channels,   s.taps(),
+                        s.a_batch,    s.a_row,      s.a_k,        s.b_batch,
+                        s.b_k,        s.b_n,        s.c_batch,    s.c_row,
+                        s.a_offset,   s.b_offset,   s.c_offset,   s.bias_offset,
+                        s.bias,       image_pixels, s.in_h,       s.in_w,
+                        s.out_w,      s.kernel_h,   s.kernel_w,   s.stride_h,
+                        s.stride_w,   s.pad_h,      s.pad_w,      s.dilation_h,
+                        s.dilation_w, b.panels,     b.row_blocks, b.rows_per_block,
+                        b.channels,   at.panel,     at.start,     at.zeros,
+                        at.edge,      s.packed,     at.wide,      b.together,
+                        b.copy_row,   b.by_piece};
   const auto reads = static_cast<int64_t>(s.epilogue_reads.size());
   out.insert(out.end(), {odd, s.epilogue ? 4 + s.bias : 0, at.epilogue, s.batch * s.m, reads});
   out.insert(out.end(), s.epilogue_reads.begin(), s.epilogue_reads.end());
@@ -844,8 +825,9 @@ Size gemm_range(const Gemm& shape, const Machine& machine) {
   if (is_dot_gemm(shape, target)) return dot_gemm_range(shape);
   if (is_row_gemm(shape, target)) return row_gemm_range(shape);
   if (is_narrow_gemm(shape, target)) return narrow_gemm_range(shape);
-  const Blocking b(shape, target);
-  return shape.batch * b.row_blocks * b.panels;
+  const Gemm s = in_one_matrix(shape);
+  const Blocking b(s, target);
+  return s.batch * b.row_blocks * b.panels;
 }
 
 Size gemm_scratch_bytes(const Gemm& shape, const Machine& machine) {
@@ -853,7 +835,7 @@ Size gemm_scratch_bytes(const Gemm& shape, const Machine& machine) {
   if (is_dot_gemm(shape, target)) return dot_gemm_scratch_bytes(shape, target);
   if (is_row_gemm(shape, target)) return row_gemm_scratch_bytes(shape);
   if (is_narrow_gemm(shape, target)) return narrow_gemm_scratch_bytes(shape, target);
-  return Scratch(shape, target).end;
+  return Scratch(in_one_matrix(shape), target).end;
 }
 
 int64_t gemm_bytes(const Gemm& s) {

@@ -15,9 +15,9 @@
 // prefetched a line at a time, so that weights arrive from memory without having been packed before
 // the call. Gemms of few rows do not pack B at all: see below.
 //
-// A convolution is a gemm with one row an output pixel, one column an output channel, and k running
-// over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution Algorithm",
-// 2019): each row has a pointer a tap, to the input pixel or, outside the image, to zeros.
+// A convolution is a gemm with one row an output pixel of any image, one column an output channel,
+// and k running over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution
+// Algorithm", 2019): each row has a pointer a tap, to the input pixel or, outside the image, to zeros.
 // Activations are channels-last, weights plain (out, in, kh, kw); k is ordered (channel, tap) as in
 // the weights' memory. A plain gemm has one tap.
 //
@@ -65,7 +65,7 @@ struct Gemm {
   Size epilogue_scratch = 0;
   std::vector<int64_t>
       epilogue_reads;  // its buffers that lie as C does, and are prefetched while a block is made
-  // A convolution: m counts output pixels; in_h is 0 otherwise.
+  // A convolution: m counts output pixels of an image, batch images; in_h is 0 otherwise.
   Size in_h = 0, in_w = 0, out_w = 0;
   Size kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1,
        dilation_w = 1;
