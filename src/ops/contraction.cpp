@@ -576,7 +576,7 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers&
 }
 
 bool library_convolves(DType half, const Machine& m) {
-  return half == DType::BF16 ? m.avx512 : m.avx512_fp16 || m.amx_fp16;
+  return half == DType::BF16 ? m.avx512 : m.amx_fp16;
 }
 
 bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m) {
@@ -586,13 +586,15 @@ bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Ma
   const TensorType *x = a.tensor(backward ? 1 : 0), *w = a.tensor(backward ? 2 : 1);
   const TensorType* y = backward ? a.tensor(0) : &g.tensor_type(n.outputs[0]);
   if (!x || !w || !y || x->dim() != 4 || w->dim() != 4 || !x->device.is_cpu() ||
-      x->sizes[1].is_const(1) || a.boolean(backward ? 7 : 6, true).value_or(true))
+      x->sizes[1].is_const(1))
     return false;
   const Expr taps = w->sizes[2] * w->sizes[3], pixels = y->sizes[0] * y->sizes[2] * y->sizes[3];
   const auto are_many = [&](int64_t fewest) {
     return !has_hint(pixels) || sym::hint(pixels) >= fewest;
   };
+  const bool transposed = a.boolean(backward ? 7 : 6, true).value_or(true);
   if (x->dtype == DType::F32) {
+    if (transposed) return !backward && m.avx512 && are_many(tuning::conv_laid_out_pixels);
     const bool each_channel = w->sizes[1].is_const(1) && same_size(w->sizes[0], x->sizes[1]) &&
                               !sym::known_less(x->sizes[1], m.vector_bytes / 4).value_or(true);
     if (each_channel)
@@ -601,8 +603,9 @@ bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Ma
            are_many(tuning::conv_laid_out_pixels_backward);
   }
   return ir::is_reduced_float(x->dtype) && library_convolves(x->dtype, m) &&
-         (taps.is_const(1) || are_many(backward ? tuning::conv_laid_out_pixels_backward
-                                                : tuning::conv_laid_out_pixels));
+         ((taps.is_const(1) && !transposed) ||
+          are_many(backward ? tuning::conv_laid_out_pixels_backward
+                            : tuning::conv_laid_out_pixels));
 }
 
 bool is_narrow(DType dtype, std::optional<int64_t> n, std::optional<int64_t> k,
