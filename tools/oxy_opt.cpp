@@ -1,7 +1,7 @@
 // oxy-opt: runs passes on the text of an ATen graph, or prints a graph of either stage anew.
 //
 //   oxy-opt [--pass=dce,cse | --standard] [--verify] [--changed] [--machine=TEXT] [FILE]
-//                     the text from standard input without FILE; for which machine: support/machine.h
+//                     the text from standard input without FILE; machines: support/machine.h
 //   oxy-opt --list    the passes, and the standard order
 #include <fstream>
 #include <iostream>

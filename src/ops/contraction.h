@@ -92,8 +92,8 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers&
 bool library_convolves(DType half, const Machine& m);
 // A 2-D convolution or its gradient by oneDNN that takes less time with channels-last, which it
 // takes as they lie, where it lays out others anew at each call: of halves, of each channel by
-// itself, transposed ones, and gradients of f32 with AVX-512; but for filters of several taps and few pixels, where
-// laying out the filter takes more.
+// itself, transposed ones, and gradients of f32 with AVX-512; but for filters of several taps and
+// few pixels, where laying out the filter takes more.
 bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Machine& m);
 
 // Sizes, and strides in elements, of a contraction that our kernels take: strides that are missing

@@ -86,7 +86,7 @@ def test_sizes_that_vary(dtype, machine):
 
 
 class Net(torch.nn.Module):
-    """Layers whose readers need the layout, change it, or do not care, large enough for each way."""
+    """Layers whose readers need the layout, change it, or do not care."""
 
     def __init__(self):
         super().__init__()
