@@ -86,9 +86,9 @@ OperandCopies wants_row_major(const ir::Graph& g, const ir::Node& n, const Provi
 Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Providers& available);
 // A convolution that our kernels take once its activations are channels-last.
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers& available);
-// Whether oneDNN convolves the half dtype on this machine in less time than f32. Else ATen's kernels
-// take ten to forty times as long as those of f32; oneDNN's of f16 with AVX512-FP16 alone take twice
-// as long, and for the gradient of a filter a thousand times.
+// Whether oneDNN convolves the half dtype on this machine in less time than f32. Else ATen's
+// kernels take ten to forty times as long as those of f32; oneDNN's of f16 with AVX512-FP16 alone
+// take twice as long, and for the gradient of a filter a thousand times.
 bool library_convolves(DType half, const Machine& m);
 // A 2-D convolution or its gradient by oneDNN that takes less time with channels-last, which it
 // takes as they lie, where it lays out others anew at each call: of halves, of each channel by

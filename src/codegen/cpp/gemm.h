@@ -16,8 +16,9 @@
 // the call. Gemms of few rows do not pack B at all: see below.
 //
 // A convolution is a gemm with one row an output pixel of any image, one column an output channel,
-// and k running over the input channels at each tap of the filter (Dukhan, "The Indirect Convolution
-// Algorithm", 2019): each row has a pointer a tap, to the input pixel or, outside the image, to zeros.
+// and k running over the input channels at each tap of the filter (Dukhan, "The Indirect
+// Convolution Algorithm", 2019): each row has a pointer a tap, to the input pixel or, outside the
+// image, to zeros.
 // Activations are channels-last, weights plain (out, in, kh, kw); k is ordered (channel, tap) as in
 // the weights' memory. A plain gemm has one tap.
 //
