@@ -74,9 +74,16 @@ std::optional<Arg> repeat(const Graph&, const Node& n) {
   return when(is_list_of(n.arg(1), 1), n.arg(0));
 }
 
+// Of complex numbers the other one has an imaginary part of 0, which eager multiplies and adds as
+// any number: inf * 0 is NaN, and -0 + 0 is 0.
+bool gives_complex(const Graph& g, const Node& n) {
+  const TensorType* to = tensor_of(g, n.outputs[0]);
+  return to != nullptr && ir::is_complex(to->dtype);
+}
+
 std::optional<Arg> add(const Graph& g, const Node& n) {
   const TensorType* to = tensor_of(g, n.outputs[0]);
-  if (!to || !plain_alpha(n)) return std::nullopt;
+  if (!to || !plain_alpha(n) || gives_complex(g, n)) return std::nullopt;
   // x + -0.0 is x for every float; of integers there is one zero.
   double zero = ir::is_floating(to->dtype) ? -0.0 : 0.0;
   if (is_uniform(g, n.arg(1), zero)) return n.arg(0);
@@ -85,15 +92,21 @@ std::optional<Arg> add(const Graph& g, const Node& n) {
 
 // Eager refuses to subtract a bool.
 std::optional<Arg> sub(const Graph& g, const Node& n) {
-  const bool refused = std::holds_alternative<bool>(n.arg(1).v);
+  const bool refused = std::holds_alternative<bool>(n.arg(1).v) || gives_complex(g, n);
   return when(!refused && plain_alpha(n) && is_uniform(g, n.arg(1), 0.0), n.arg(0));
 }
 
+// To the power of 1, which eager copies.
 std::optional<Arg> second_is_one(const Graph& g, const Node& n) {
   return when(is_uniform(g, n.arg(1), 1.0), n.arg(0));
 }
 
+std::optional<Arg> div(const Graph& g, const Node& n) {
+  return gives_complex(g, n) ? std::nullopt : second_is_one(g, n);
+}
+
 std::optional<Arg> mul(const Graph& g, const Node& n) {
+  if (gives_complex(g, n)) return std::nullopt;
   if (is_uniform(g, n.arg(1), 1.0)) return n.arg(0);
   return when(is_uniform(g, n.arg(0), 1.0), n.arg(1));
 }
@@ -114,8 +127,8 @@ constexpr Row kRows[] = {
     {"aten.contiguous.default", same_sizes},
     {"aten.copy.default", overwritten},
     {"aten.detach.default", always},
-    {"aten.div.Scalar", second_is_one},
-    {"aten.div.Tensor", second_is_one},
+    {"aten.div.Scalar", div},
+    {"aten.div.Tensor", div},
     {"aten.dropout.default", dropout},
     {"aten.expand.default", same_sizes},
     {"aten.lift_fresh.default", always},

@@ -41,6 +41,12 @@ FUNCTIONS = {
     "ne": (lambda a, b: a != b, True),
     "div": (lambda a, b: a / b, False),
     "sgn": (lambda a, b: a.sgn(), False),
+    "times_one": (lambda a, b: (a * 1 + b) * 1.0, True),
+    "times_ones": (lambda a, b: torch.ones_like(a) * (a * 1), True),
+    "plus_zero": (lambda a, b: (a + 0) * 2 + 0.0, True),
+    "minus_zero": (lambda a, b: a - 0 - 0.0 * b, True),
+    "over_one": (lambda a, b: (a / 1 + b) / 1, False),
+    "one_over": (lambda a, b: 1 / a, False),
 }
 FINITE_ONLY = {
     "exp": lambda a, b: a.exp(),
