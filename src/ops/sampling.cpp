@@ -80,7 +80,9 @@ Source source_of(Element& e, size_t k, DType d, bool cubic) {
     if (!cubic) real = e.op(LoopOp::Max, real, e.c(0, d));
   }
   const Scalar last = integer(e, from - 1);
-  const Scalar first = e.op(LoopOp::Min, to_integer(e, e.op(LoopOp::Floor, real)), last);
+  // ATen finds it in f32, also of a place in f64.
+  const Scalar floor = e.op(LoopOp::Floor, e.cast(real, DType::F32));
+  const Scalar first = e.op(LoopOp::Min, to_integer(e, floor), last);
   const Scalar share = limited(e, e.sub(real, e.cast(first, d)), e.c(0, d), e.c(1, d));
   return {first, share};
 }

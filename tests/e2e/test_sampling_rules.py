@@ -68,6 +68,18 @@ def test_widths_of_upsampled_rows(mode, vectors):
                 )
 
 
+@pytest.mark.parametrize("mode, dims", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_places_on_an_element(mode, dims, dtype):
+    """A place that is an element's but for a rounding has eager's neighbours: those that are no
+    numbers, times 0, are none."""
+    for times in (3, 7, 9):
+        x = torch.randn(1, 2, *[2] * (dims - 1), 9, dtype=dtype)
+        x[..., 2], x[0, 0, ..., 6] = float("nan"), float("inf")
+        f = lambda x: F.interpolate(x, scale_factor=times, mode=mode)  # noqa: B023, E731
+        assert torch.equal(oxyfuel.compile(f)(x).isnan(), f(x).isnan())
+
+
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
 def test_nearest(mode, dtype):
