@@ -99,7 +99,14 @@ bool sums_few(const ir::Graph& g, const ops::ContractionNode& gemm) {
           is_at_most(b.sizes.back(), small));
 }
 
-// Products with a vector, and what is scaled or added to in another way than a bias is.
+// Of integers eager takes a scale for one: what it makes of 1.5 is its own.
+bool scales_as(const ops::Args& args, ir::DType d) {
+  const auto is_int = [&](size_t i) { return args.number_kind(i) != ops::NumberKind::Float; };
+  return ir::is_floating(d) || (is_int(3) && is_int(4));
+}
+
+// Products with a vector, and what is scaled or added to in another way than a bias is. A library
+// reads no operand of products that are multiplied by 0, which are 0 whatever is in them.
 std::optional<ValueId> with_scales(ops::Rewriter& r, const ir::Node& n) {
   const bool vector = n.target == "aten.mv.default" || n.target == "aten.addmv.default";
   const bool added = n.target != "aten.mv.default";
@@ -108,7 +115,8 @@ std::optional<ValueId> with_scales(ops::Rewriter& r, const ir::Node& n) {
   const ops::Args args(r.graph(), n);
   const ir::TensorType *a = args.tensor(added), *b = args.tensor(added + 1);
   const auto beta = args.number(3, 1), alpha = args.number(4, 1);
-  if (!a || !b || a->dtype != b->dtype || a->dim() < 2 || !beta || !alpha ||
+  if (!a || !b || a->dtype != b->dtype || a->dim() < 2 || !beta || !alpha || *alpha == 0 ||
+      !scales_as(args, a->dtype) ||
       (added && (!args.tensor(0) || args.tensor(0)->dtype != a->dtype)))
     return std::nullopt;
   ops::ContractionNode gemm;

@@ -100,12 +100,43 @@ def test_few_products_with_scales(dtype, inner):
         compare_closely(lambda s, a, b: torch.addmm(s, a, b, beta=0), nan, a, b)
 
 
+def scaled(dtype, alpha, beta):
+    """Functions of a sum's operands with these scales, and operands of few and many products."""
+    torch.manual_seed(0)
+    draw = lambda *sizes: (torch.randn(sizes) * 9).to(dtype)  # noqa: E731
+    kw = {"alpha": alpha, "beta": beta}
+    for k in (1, 5, 40):
+        yield lambda s, a, b: torch.addmm(s, a, b, **kw), draw(7), draw(20, k), draw(k, 7)
+        yield lambda s, a, v: torch.addmv(s, a, v, **kw), draw(20), draw(20, k), draw(k)
+        function = lambda s, a, b: torch.baddbmm(s, a, b, **kw)  # noqa: E731
+        yield function, draw(6), draw(4, 5, k), draw(4, k, 6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("beta", [0.5, 2])
+def test_products_times_zero(dtype, beta):
+    """Where eager reads no operand, what is no number in one is in no result."""
+    for f, s, *operands in scaled(dtype, 0, beta):
+        for place in range(2):
+            given = [x.clone() for x in operands]
+            given[place].view(-1)[0] = float("nan")
+            compare_closely(f, s, *given)
+
+
+@pytest.mark.parametrize("alpha, beta", [(1.5, 1), (2.0, 0), (-1.5, 0), (1, 2.5), (0.5, 0.5)])
+def test_integers_with_scales_that_are_floats(alpha, beta):
+    for f, *operands in scaled(torch.int32, alpha, beta):
+        compare_closely(f, *operands)
+        compare_closely(f, *(x * 123456789 for x in operands))
+
+
 def compare_closely(f, *tensors):
     oxyfuel.reset()
     result, expected = oxyfuel.compile(f, options=STRICT)(*tensors), f(*tensors)
     assert result.stride() == expected.stride()
     tolerance = {torch.bfloat16: 4e-2, torch.int32: 0}.get(result.dtype, 1e-4)
-    torch.testing.assert_close(result, expected, rtol=tolerance, atol=30 * tolerance)
+    atol = 30 * tolerance
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=atol, equal_nan=True)
 
 
 def compare_exactly(f, a, b):
