@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import gc
+import itertools
 import linecache
 import operator
 import re
@@ -15,13 +17,15 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.node import map_aggregate
+from torch.fx.node import base_types, map_aggregate
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from oxyfuel import _C
 
 # How the two ends of int64, which mean "no bound" in slices, are written in ATen graphs.
 _NO_BOUND = {2**62 - 1: 2**63 - 1, -(2**62): -(2**63)}
+
+_WRITTEN = (Node, *base_types, slice, range, enum.Enum, torch._ops.HigherOrderOperator)
 
 
 @contextlib.contextmanager
@@ -49,8 +53,14 @@ def torch_graph_to_fx(graph: _C.TorchGraph, runs: bool = True) -> GraphModule:
 def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
     out, values, root = Graph(), {}, torch.nn.Module()
     inputs: set[str] = set()
+
+    def held(value: Any) -> Node:
+        name = next(name for k in itertools.count() if not hasattr(root, name := f"_held_{k}"))
+        return out.get_attr(_attach(root, name, value))
+
     for n in nodes:
         args, kwargs = _resolve((tuple(n.args), n.kwargs), values)
+        args, kwargs = map_aggregate((args, kwargs), lambda a: a if _is_written(a) else held(a))
         name = n.name or None  # torch.fx names it by what it calls
         if n.kind == "input":
             node = out.placeholder(_unique(n.target, inputs))
@@ -72,6 +82,11 @@ def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
         values[n.outputs[0]] = node
     out.output(_resolve(result, values))
     return _LazyGraphModule(root, out)
+
+
+def _is_written(value: Any) -> bool:
+    """Whether torch.fx has Python text for an argument: for a hook, or its handle, it has none."""
+    return value is None or value is ... or isinstance(value, (*_WRITTEN, _Size))
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -46,6 +46,17 @@ bool is_compared_by_identity(py::handle o) {
   return Py_TYPE(o.ptr())->tp_richcompare == PyBaseObject_Type.tp_richcompare;
 }
 
+// Of `a += b` where `a` is a number, which nothing changes; null for all other operators.
+py::object without_place(const std::string& name, py::handle a) {
+  PyObject* p = a.ptr();
+  const bool number = PyLong_CheckExact(p) || PyBool_Check(p) || PyFloat_CheckExact(p) ||
+                      PyComplex_CheckExact(p) || is_symbolic(a);
+  if (!number || !name.starts_with("i") || !is_binary_operator(name)) return {};
+  const std::string base = name.substr(1);
+  const bool word = base == "and" || base == "or";
+  return py::module_::import("operator").attr((word ? base + "_" : base).c_str());
+}
+
 bool is_of_object(PyTypeObject* type, const std::string& method) {
   const py::str name(method);
   return _PyType_Lookup(type, name.ptr()) == _PyType_Lookup(&PyBaseObject_Type, name.ptr());
@@ -640,6 +651,8 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     if (std::ranges::none_of(plain, is_array))
       if (py::object made = of_scalars(function, plain)) return heap().hold(made), made;
   }
+  if (args.size() == 2 && is_tensor_object(args[1].ptr()))
+    if (const py::object plain = without_place(name, args[0])) return operate(plain, args);
   // As torch.Tensor.__rmul__ and __rtruediv__ compute it.
   if (name == "mul" && numbers().is_deferred(args[0]) && heap().is_tensor(args[1]))
     return operate(function, {args[1], args[0]});
