@@ -448,3 +448,25 @@ def test_subclasses_are_asked_again():
     gc.collect()
     assert str(compiled(x)) == str(f(x))
     assert torch.equal(oxyfuel.compile(with_its_own)(x), x * 7)
+
+
+def test_methods_of_the_dict_of_a_class():
+    cls = make_class()
+
+    def function(x):
+        members = cls.__dict__
+        return (
+            x + 1,
+            [v for n, v in members.items() if n in ("kept", "added")],
+            members.keys() >= {"kept"},
+            sum(v == 1 for v in members.values()),
+            {n: v for n, v in members.copy().items() if not n.startswith("_")},
+            len([n for n, v in vars(cls).items() if callable(v)]),
+        )
+
+    compiled = oxyfuel.compile(function)
+    for added in (None, 7, 7, 8):
+        if added is not None:
+            cls.added = added
+        assert str(compiled(torch.ones(2))) == str(function(torch.ones(2)))
+    assert oxyfuel.stats()["graph_breaks"] == 0

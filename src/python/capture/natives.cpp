@@ -248,7 +248,7 @@ py::object Calls::call_container_method(py::handle callable, const py::object& s
       return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
   if (const py::object dict = of_proxy ? objects().class_dict(self) : py::object();
       dict && (method_traits(name) & native::Reads) != 0)
-    return call_method(dict, name, std::move(args), std::move(kwargs));
+    return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
   if (PySlice_Check(self.ptr()) && name == "indices" && args.size() == 1 && kwargs.empty())
     return call(polyfill("slice_indices"), {self, args[0]});
   if (heap().exists(self)) {

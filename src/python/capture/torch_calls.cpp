@@ -629,7 +629,7 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;
   all.insert(all.begin(), borrow(tensor));
-  if ((is_tensor_object(tensor.ptr()) && bridge::is_symbolic(THPVariable_Unpack(tensor.ptr()))) ||
+  if (bridge::is_symbolic(THPVariable_Unpack(tensor.ptr())) ||
       any_argument(args, kwargs, [](py::handle o) { return mentions(o, is_symbolic, false); }))
     if (auto done = numbers().call_in_python(cat("torch.", name), all, kwargs)) return *done;
   if (name == "new_full" && args.size() == 2 && is_symbolic_float(args[1]) &&
