@@ -15,6 +15,8 @@
 namespace oxy::bridge {
 namespace {
 
+using Args = c10::ArrayRef<c10::IValue>;
+
 // The dtype that a number is converted to.
 enum class To : uint8_t {
   Result,     // the result's
@@ -191,7 +193,7 @@ bool lacks(c10::ArrayRef<Lacking> rows, std::string_view target, at::ScalarType 
   return row != rows.end() && (row->kinds & dtype_kind(dtype)) != 0;
 }
 
-bool is_lacking(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType result) {
+bool is_lacking(std::string_view target, Args args, at::ScalarType result) {
   if (lacks(kLackingOfResult, target, result)) return true;
   // Whether there are elements is asked where it matters alone: sizes of data have no answer.
   const auto lacks_argument = [&](c10::ArrayRef<Lacking> rows, size_t i) {
@@ -223,7 +225,7 @@ constexpr Along kAlong[] = {
     {"aten.index_reduce.default", 1, false},
 };
 
-bool has_dimension(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+bool has_dimension(std::string_view target, Args args) {
   const auto row = std::ranges::find(kAlong, target, &Along::op);
   if (row == std::end(kAlong) || row->dim >= args.size() || !args[row->dim].isInt()) return true;
   const at::Tensor& t = args[0].toTensor();
@@ -249,7 +251,7 @@ constexpr std::string_view kOfOneDtype[] = {"aten._softmax_backward_data.default
                                             "aten.polar.default",
                                             "aten.convolution.default"};
 
-bool differ_in_dtype(c10::ArrayRef<c10::IValue> args) {
+bool differ_in_dtype(Args args) {
   std::optional<at::ScalarType> first;
   return std::ranges::any_of(args, [&](const c10::IValue& a) {
     if (!a.isTensor() || !a.toTensor().defined()) return false;
@@ -273,13 +275,13 @@ constexpr Norm kNorms[] = {
 };
 
 // Eager leaves the dimensions of 1 in a result that is to have none.
-bool is_sum_of_all(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+bool is_sum_of_all(std::string_view target, Args args) {
   return target == "aten.logsumexp.default" && args[1].toIntVector().empty() && !args[2].toBool() &&
          args[0].toTensor().dim() > 0 && args[0].toTensor().is_floating_point();
 }
 
 // Parameters have the input's dtype, or all f32 where that is a half.
-bool takes_parameters(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+bool takes_parameters(std::string_view target, Args args) {
   const auto norm = std::ranges::find(kNorms, target, &Norm::op);
   if (norm == std::end(kNorms)) return true;
   const at::ScalarType input = args[0].toTensor().scalar_type();
@@ -319,7 +321,7 @@ bool expands(const at::Tensor& t, const ir::TensorType& to, sym::ShapeFacts* fac
 }
 
 // What gather_shape_check asks for, and no meta kernel.
-bool gathers(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
+bool gathers(Args args, const ir::TensorType&, sym::ShapeFacts* facts) {
   const at::Tensor &from = args[0].toTensor(), &index = args[2].toTensor();
   const c10::SymIntArrayRef sizes = index.sym_sizes();
   if (index.dim() == 0 || from.dim() == 0 ||
@@ -332,7 +334,7 @@ bool gathers(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
 }
 
 // What check_shape_forward of ATen's Convolution.cpp asks for.
-bool convolves(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
+bool convolves(Args args, const ir::TensorType&, sym::ShapeFacts* facts) {
   const at::Tensor &input = args[0].toTensor(), &weight = args[1].toTensor();
   const bool transposed = args[6].toBool();
   const size_t spatial = static_cast<size_t>(weight.dim()) - 2;
@@ -363,7 +365,7 @@ bool convolves(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts* facts) {
 }
 
 // What linalg_vector_norm_checks and the norms of nothing ask for.
-bool has_norm(c10::ArrayRef<c10::IValue> args) {
+bool has_norm(Args args, const ir::TensorType&, sym::ShapeFacts*) {
   const at::Tensor& t = args[0].toTensor();
   if (!t.is_floating_point() && !t.is_complex()) return false;
   if (!args[4].isNone()) {
@@ -377,40 +379,67 @@ bool has_norm(c10::ArrayRef<c10::IValue> args) {
                              [&](int64_t dim) { return t.dim() == 0 || t.sym_size(dim) != 0; });
 }
 
-bool takes_shapes(std::string_view target, c10::ArrayRef<c10::IValue> args,
-                  const ir::TensorType& result, sym::ShapeFacts* facts) {
-  if (target == "aten.convolution.default") return convolves(args, facts);
-  if (target == "aten.gather.default") return gathers(args, facts);
-  if (target == "aten.linalg_vector_norm.default") return has_norm(args);
-  if (target.starts_with("aten._fft_")) return args[0].toTensor().sym_numel() != 0;
-  if (target == "aten.addmv.default") {  // whose meta kernel takes the sum's shape for the result's
-    const at::Tensor& t = args[0].toTensor();
-    return t.dim() == 0 ||
-           (t.dim() == 1 && (t.sym_size(0).maybe_as_int() == 1 ||
-                             is_equal(t.sym_size(0), args[1].toTensor().sym_size(0), facts)));
-  }
-  constexpr std::string_view kAdding[] = {"aten.addmm.default", "aten.addr.default",
-                                          "aten.addbmm.default", "aten.baddbmm.default"};
-  if (std::ranges::find(kAdding, target) != std::end(kAdding))
-    return expands(args[0].toTensor(), result, facts);
-  if (target == "aten._adaptive_avg_pool3d.default") {
-    const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
-    return std::ranges::none_of(sizes.slice(1), [](const c10::SymInt& s) { return s == 0; });
-  }
-  if (target == "aten.native_layer_norm.default") {
-    const std::vector<c10::SymInt> sizes = args[1].toSymIntVector();
-    const auto fits = [&](const c10::IValue& a) {
-      return !a.isTensor() || !a.toTensor().defined() ||
-             std::ranges::equal(a.toTensor().sym_sizes(), sizes,
-                                [&](auto& x, auto& y) { return is_equal(x, y, facts); });
-    };
-    return fits(args[2]) && fits(args[3]);
-  }
-  return true;
+// addmv's meta kernel takes the sum's shape for the result's.
+bool adds_vector(Args args, const ir::TensorType&, sym::ShapeFacts* facts) {
+  const at::Tensor& t = args[0].toTensor();
+  return t.dim() == 0 ||
+         (t.dim() == 1 && (t.sym_size(0).maybe_as_int() == 1 ||
+                           is_equal(t.sym_size(0), args[1].toTensor().sym_size(0), facts)));
+}
+
+bool adds_expanded(Args args, const ir::TensorType& result, sym::ShapeFacts* facts) {
+  return expands(args[0].toTensor(), result, facts);
+}
+
+bool has_elements(Args args, const ir::TensorType&, sym::ShapeFacts*) {
+  return args[0].toTensor().sym_numel() != 0;
+}
+
+// But for a batch of nothing.
+bool has_samples(Args args, const ir::TensorType&, sym::ShapeFacts*) {
+  const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
+  return std::ranges::none_of(sizes.slice(1), [](const c10::SymInt& s) { return s == 0; });
+}
+
+bool has_normalized_shape(Args args, const ir::TensorType&, sym::ShapeFacts* facts) {
+  const std::vector<c10::SymInt> sizes = args[1].toSymIntVector();
+  const auto fits = [&](const c10::IValue& a) {
+    return !a.isTensor() || !a.toTensor().defined() ||
+           std::ranges::equal(a.toTensor().sym_sizes(), sizes,
+                              [&](auto& x, auto& y) { return is_equal(x, y, facts); });
+  };
+  return fits(args[2]) && fits(args[3]);
+}
+
+// What kernels ask of shapes, and no meta kernel.
+struct ShapeCheck {
+  std::string_view op;
+  bool (*takes)(Args args, const ir::TensorType& result, sym::ShapeFacts* facts);
+};
+constexpr ShapeCheck kShapeChecks[] = {
+    {"aten.convolution.default", convolves},
+    {"aten.gather.default", gathers},
+    {"aten.linalg_vector_norm.default", has_norm},
+    {"aten._fft_r2c.default", has_elements},
+    {"aten._fft_c2r.default", has_elements},
+    {"aten._fft_c2c.default", has_elements},
+    {"aten.addmv.default", adds_vector},
+    {"aten.addmm.default", adds_expanded},
+    {"aten.addr.default", adds_expanded},
+    {"aten.addbmm.default", adds_expanded},
+    {"aten.baddbmm.default", adds_expanded},
+    {"aten._adaptive_avg_pool3d.default", has_samples},
+    {"aten.native_layer_norm.default", has_normalized_shape},
+};
+
+bool takes_shapes(std::string_view target, Args args, const ir::TensorType& result,
+                  sym::ShapeFacts* facts) {
+  const auto row = std::ranges::find(kShapeChecks, target, &ShapeCheck::op);
+  return row == std::end(kShapeChecks) || row->takes(args, result, facts);
 }
 
 // Eager looks at the weight for the shape of the bias's gradient, and for the statistics' dtype.
-bool misses_weight(std::string_view target, c10::ArrayRef<c10::IValue> args) {
+bool misses_weight(std::string_view target, Args args) {
   const auto none = [&](size_t i) { return !args[i].isTensor() || !args[i].toTensor().defined(); };
   if (target == "aten.native_group_norm_backward.default")
     return none(4) && args[9].toBoolList()[2];
@@ -460,7 +489,7 @@ bool takes_alpha(const c10::Scalar& alpha, at::ScalarType dtype) {
 }
 
 // What eager asks of a number, whatever dtype holds it.
-bool takes_number(std::string_view target, c10::ArrayRef<c10::IValue> args, at::ScalarType dtype) {
+bool takes_number(std::string_view target, Args args, at::ScalarType dtype) {
   const auto constant = [&](size_t i) {
     return i < args.size() && args[i].isScalar() && !args[i].toScalar().isSymbolic();
   };
