@@ -217,6 +217,17 @@ def _dropwhile(predicate, iterator):
     yield from iterator
 
 
+def compress(data, selectors):
+    return _compress(iter(data), iter(selectors))
+
+
+def _compress(data, selectors):
+    # The item is taken before the answer.
+    for item, chosen in zip(data, selectors):
+        if chosen:
+            yield item
+
+
 def filterfalse(predicate, iterable, /):
     return _filterfalse(predicate, iter(iterable))
 

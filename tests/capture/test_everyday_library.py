@@ -14,6 +14,7 @@ import operator
 import os
 import random
 import re
+import typing
 
 import pytest
 import torch
@@ -847,3 +848,112 @@ def test_a_mark_of_the_profiler_around_a_break(mark, place):
     compiled = oxyfuel.compile(f, backend="eager", options={"break_at": place})
     for _ in range(2):
         assert torch.equal(compiled(torch.ones(2)), f(torch.ones(2)))
+
+
+class Reduced:
+    """Copies are made by its own __reduce__, with another number each."""
+
+    def __init__(self, t, n=0):
+        self.t = t
+        self.n = n
+
+    def __reduce__(self):
+        return Reduced, (self.t, self.n + 1)
+
+
+class ReducedWithState(Reduced):
+    def __reduce__(self):
+        return ReducedWithState, (self.t,), {"n": self.n * 2, "other": [self.n]}
+
+
+class ReducedDict(dict):
+    def __reduce__(self):
+        return ReducedDict, (), None, None, iter([("k", len(self))])
+
+
+@pytest.mark.parametrize("of", [Reduced, ReducedWithState, ReducedDict])
+def test_copies_of_what_reduces_itself(of):
+    def f(x, o):
+        made, deep, new = (
+            copy.copy(o),
+            copy.deepcopy([o])[0],
+            of({}) if of is ReducedDict else of(x),
+        )
+        return x + 1, made, deep, copy.copy(new)
+
+    def state(result):
+        return [(type(o), o if of is ReducedDict else vars(o)) for o in result[1:]]
+
+    compiled = oxyfuel.compile(f)
+    for n in (2, 2, 5):
+        o = ReducedDict(a=X, n=n) if of is ReducedDict else of(X, n)
+        assert str(state(compiled(X, o))) == str(state(f(X, o)))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_methods_of_views_of_dicts():
+    def f(x, d):
+        keys, made = d.keys(), {"a": x, "c": 1}
+        return (
+            x * keys.__len__(),
+            keys.isdisjoint({"q"}),
+            made.keys().isdisjoint(keys),
+            d.items().isdisjoint([("n", 2)]),
+            d.values().__len__(),
+            made.items().__len__(),
+            keys.__contains__("n"),
+            list(keys.__iter__()),
+            next(made.values().__reversed__()),
+        )
+
+    compiled = oxyfuel.compile(f)
+    for d in ({"n": 2}, {"n": 3}, {"n": 2, "a": 1}, {"c": 1}):
+        assert str(compiled(X, d)) == str(f(X, d))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_compress_takes_items_in_front_of_answers():
+    def f(x, chosen):
+        parts = [x, x + 1, x * 2]
+        data, answers = iter(parts), iter(chosen)
+        taken = list(itertools.compress(data, answers))
+        rest = len(list(data)), len(list(answers))
+        some = next(itertools.compress((p * 3 for p in parts), chosen), None)
+        return taken, rest, some, list(itertools.compress("ab", [None, [1]]))
+
+    compiled = oxyfuel.compile(f)
+    for chosen in ([1, 0, 1], [True, "", 2.0, 1], [], [0], (0, 0, 0, 0)):
+        assert str(compiled(X, chosen)) == str(f(X, chosen))
+    for run in (compiled, f):
+        with pytest.raises(TypeError):
+            run(X, 3)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+class Point(typing.NamedTuple):
+    t: object
+    n: int = 1
+
+
+class Unequal(Point):
+    def __eq__(self, other):
+        return "unequal"
+
+    __hash__ = None
+
+
+def test_named_tuples_with_tensors_are_compared():
+    def f(p):
+        other = p._replace(n=p.n + 1)
+        plain = tuple(p)
+        return (
+            p.t + other.n,
+            [p == other, p != other, p == plain, plain == p, p == Point(p.t, p.n), other < p],
+            [p in (other, p), (other, p).index(p), Unequal(p.t) == p],
+        )
+
+    compiled = oxyfuel.compile(f)
+    for n in (1, 2, 2, 5):
+        p = Point(n, n) if n == 5 else Point(X, n)
+        assert str(compiled(p)) == str(f(p))
+    assert oxyfuel.stats()["graph_breaks"] == 0

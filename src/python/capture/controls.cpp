@@ -461,8 +461,9 @@ py::object Calls::call_autograd_function(py::handle type, Arguments args, Keywor
   return call(forward, std::move(args), std::move(kwargs));
 }
 
-// object.__reduce_ex__ of a plain object, with a __dict__ or slots or what says them, as
-// copy.deepcopy asks for it; nullopt where `o` is no such one.
+// object.__reduce_ex__ of an object that has a __reduce__ of its own, or a plain one, with a
+// __dict__ or slots or what says them, as copy.deepcopy asks for it; nullopt where `o` is no such
+// one.
 Done Calls::reduce_plain(py::handle o) {
   PyObject* p = o.ptr();
   if (is_constant(p)) return py::object(borrow(p).attr("__reduce_ex__")(4));
@@ -470,10 +471,11 @@ Done Calls::reduce_plain(py::handle o) {
     return py::make_tuple(objects().type_of(o), py::make_tuple(py::list(heap().contents(o))),
                           py::none());
   PyTypeObject* type = Py_TYPE(p);
-  if (heap().is_tensor(o) || PyType_Check(p) || builtin_base(type) != &PyBaseObject_Type ||
-      type == &PyBaseObject_Type)
-    return std::nullopt;
-  for (const char* own : {"__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__"})
+  if (heap().is_tensor(o) || PyType_Check(p)) return std::nullopt;
+  if (PyObject* own = objects().special_method(o, py::str("__reduce__")))
+    return call(own, {borrow(o)});
+  if (builtin_base(type) != &PyBaseObject_Type || type == &PyBaseObject_Type) return std::nullopt;
+  for (const char* own : {"__reduce_ex__", "__getnewargs__", "__getnewargs_ex__"})
     if (objects().special_method(o, py::str(own)) != nullptr) return std::nullopt;
   const py::object of_type = type_object(type);
   py::object state = py::none();

@@ -136,8 +136,8 @@ py::object polyfill_of(py::handle callable) {
     add("functools", "_lru_cache_wrapper");
     add("torch._C", "_group_tensors_by_device_and_dtype");
     add("torch", "istft");
-    for (const char* name :
-         {"accumulate", "takewhile", "dropwhile", "filterfalse", "groupby", "tee", "starmap"})
+    for (const char* name : {"accumulate", "compress", "dropwhile", "filterfalse", "groupby",
+                             "starmap", "takewhile", "tee"})
       add("itertools", name);
     for (const char* name : {"heappush", "heappop", "heapreplace", "heappushpop", "heapify"})
       add("heapq", name);
@@ -311,7 +311,8 @@ py::object Calls::call_container_method(py::handle callable, const py::object& s
     return call(member_of<"math", "prod">(), {self});
   const bool known_self =
       text || PyList_Check(self.ptr()) || PyTuple_Check(self.ptr()) || PyDict_Check(self.ptr()) ||
-      PyAnySet_Check(self.ptr()) || is_deque(self) ||
+      PyAnySet_Check(self.ptr()) || PyDictViewSet_Check(self.ptr()) ||
+      PyDictValues_Check(self.ptr()) || is_deque(self) ||
       (PyExceptionInstance_Check(self.ptr()) && (name == "__init__" || name == "add_note"));
   if (!known_self) throw Break(BreakId::builtin_call, Py_TYPE(self.ptr())->tp_name, ".", name);
   if (name == "__hash__" || name == "__repr__" || name == "__str__")

@@ -604,10 +604,12 @@ std::optional<py::object> Objects::compare_items(const std::string& name, py::ha
         are_equal_dicts(py::dict(heap().contents(args[0])), py::dict(heap().contents(args[1])));
     return equal ? std::optional(py::object(py::bool_(*equal == (name == "eq")))) : std::nullopt;
   }
-  if (!are_all([](PyObject* o) { return PyTuple_CheckExact(o); }) &&
-      !are_all([](PyObject* o) { return PyList_CheckExact(o); }))
+  const auto is_tuple = [](PyObject* o) {  // a named one has the comparisons of tuples
+    return PyTuple_Check(o) && Py_TYPE(o)->tp_richcompare == PyTuple_Type.tp_richcompare;
+  };
+  if (!are_all(is_tuple) && !are_all([](PyObject* o) { return PyList_CheckExact(o); }))
     return std::nullopt;
-  const py::list a(heap().contents(args[0])), b(heap().contents(args[1]));
+  const py::list a = plain_list(heap().contents(args[0])), b = plain_list(heap().contents(args[1]));
   for (size_t i = 0; i < std::min(a.size(), b.size()); i++) {
     const py::object x = a[i], y = b[i];
     const auto equal = are_equal_items(x, y);
