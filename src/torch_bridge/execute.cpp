@@ -53,13 +53,15 @@ at::Tensor as_dtype(const at::Tensor& base, c10::ScalarType dtype) {
   const auto unit = static_cast<int64_t>(
       std::max<size_t>(base.element_size(), c10::elementSize(dtype)) / base.element_size());
   const auto items = static_cast<int64_t>(base.storage().nbytes() / base.element_size());
-  // Of the views as another dtype autograd knows those between complex numbers and their parts.
-  if (c10::isComplexType(dtype) && c10::toRealValueType(dtype) == base.scalar_type())
-    return at::view_as_complex(at::as_strided(base, {items / 2, 2}, {2, 1}, 0));
-  const at::Tensor all = at::as_strided(base, {items / unit * unit}, {1}, 0);
-  if (base.is_complex() && c10::toRealValueType(base.scalar_type()) == dtype)
-    return at::view_as_real(all).view(-1);
-  return all.view(dtype);
+  return at::as_strided(base, {items / unit * unit}, {1}, 0).view(dtype);
+}
+
+// Complex numbers whose parts lie side by side in a real tensor.
+at::Tensor complex_view(const at::Tensor& base, const TensorMeta& m, int64_t shift) {
+  c10::DimVector sizes(m.sizes.begin(), m.sizes.end()), strides(m.strides.begin(), m.strides.end());
+  for (int64_t& s : strides) s *= 2;
+  sizes.push_back(2), strides.push_back(1);
+  return at::view_as_complex(view_at(base, {sizes, strides, m.offset * 2 + shift}));
 }
 
 // A strided view of a real tensor, as the user's own autograd state would make it.
@@ -69,6 +71,11 @@ at::Tensor real_view(const at::Tensor& base, const TensorMeta& m, int64_t shift)
   if (base.scalar_type() == dtype) return view_at(base, {m.sizes, m.strides, m.offset + shift});
   const auto in = static_cast<int64_t>(base.element_size()),
              out = static_cast<int64_t>(c10::elementSize(dtype));
+  // Of the views as another dtype autograd knows those between complex numbers and their parts.
+  if (c10::isComplexType(dtype) && c10::toRealValueType(dtype) == base.scalar_type())
+    return complex_view(base, m, shift);
+  if (base.is_complex() && c10::toRealValueType(base.scalar_type()) == dtype)
+    return view_at(at::view_as_real(base), {m.sizes, m.strides, m.offset + shift * 2});
   return at::as_strided(as_dtype(base, dtype), m.sizes, m.strides, m.offset + shift * in / out);
 }
 

@@ -438,3 +438,39 @@ def test_writes_to_pieces_without_elements_raise(name, leaf):
         return str(error.value).partition(" is a view")[1:]
 
     assert written(oxyfuel.compile) == written(lambda f: f)
+
+
+PARTS = {
+    "complex": lambda x: torch.view_as_complex(x),
+    "some": lambda x: torch.view_as_complex(x)[1:, ::2].t(),
+    "parts again": lambda x: torch.view_as_real(torch.view_as_complex(x))[:, 1:],
+    "real": lambda x: torch.view_as_complex(x).real,
+    "conjugate": lambda x: torch.view_as_complex(x)[1:].conj(),
+}
+OF_COMPLEX = {
+    "parts": torch.view_as_real,
+    "real": lambda z: z.real[1:],
+    "imaginary": lambda z: z.imag.t(),
+    "some parts": lambda z: torch.view_as_real(z)[:, ::2, 1],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [*PARTS, *(f"{name} of complex" for name in OF_COMPLEX)])
+def test_complex_numbers_and_their_parts(name, layout, dynamic):
+    """Of complex numbers where they are stored as pairs, and the other way round."""
+    view = PARTS.get(name) or OF_COMPLEX[name.removesuffix(" of complex")]
+    memory = LAYOUTS[layout](torch.randn(4, 6, 4))[..., :2]
+    memory = torch.view_as_complex(memory) if name.endswith("of complex") else memory
+    results = []
+    for f in (oxyfuel.compile(view, fullgraph=True, dynamic=dynamic), view):
+        x = memory.detach().requires_grad_()
+        out = f(x)
+        assert "AsStrided" not in type(out.grad_fn).__name__
+        weight = torch.arange(1.0, out.numel() + 1).view(out.shape).to(out.dtype)
+        (grad,) = torch.autograd.grad(out, x, weight)
+        assert out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        results.append((out.detach(), grad, out.stride(), out.storage_offset(), out.is_conj()))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
