@@ -166,9 +166,9 @@ def test_odd_images():
             (1, 32, 1, 5, 32, 3, 32),
             (2, 24, 18, 18, 48, 3, 24),
         ]:
-            x, w = R(n, c, h, v).to(dtype), R(out, c // groups, k, k).to(dtype)
-            views = (x, x.transpose(2, 3), torch.cat([x, x])[::2], x[:, :, ::1].flip(0))
-            for x in (*views, x[:1].expand(2, *x.shape[1:])) if n else views:
+            images, w = R(n, c, h, v).to(dtype), R(out, c // groups, k, k).to(dtype)
+            views = [images, images.transpose(2, 3), torch.cat([images, images])[::2]]
+            for x in (*views, images[:1].expand(2 if n else 0, *images.shape[1:])):
                 got, expected = compiled(x, w), call(x, w)
                 assert got.stride() == expected.stride() and got.shape == expected.shape
                 tol = 1e-4 if dtype == torch.float32 else 2e-2 * (c * k * k) ** 0.5
