@@ -462,6 +462,7 @@ def test_methods_of_the_dict_of_a_class():
             sum(v == 1 for v in members.values()),
             {n: v for n, v in members.copy().items() if not n.startswith("_")},
             len([n for n, v in vars(cls).items() if callable(v)]),
+            (members.get("kept"), members.get("added", 0), cls.__dict__.get("none")),
         )
 
     compiled = oxyfuel.compile(function)

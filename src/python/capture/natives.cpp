@@ -243,12 +243,11 @@ py::object Calls::call_container_method(py::handle callable, const py::object& s
   const bool compares = (method_traits(name) & native::Compares) != 0;
   py::object target = borrow(callable);
   const bool of_proxy = Py_TYPE(self.ptr()) == &PyDictProxy_Type && !name.starts_with("__");
-  if (of_proxy && !heap().exists(self))  // made by the captured code, of a dict
-    if (const py::object dict = dict_inside(self))
-      return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
-  if (const py::object dict = of_proxy ? objects().class_dict(self) : py::object();
-      dict && (method_traits(name) & native::Reads) != 0)
-    return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
+  if (of_proxy) {  // of a dict, which it reads: one of the captured code, or a class's
+    py::object dict = heap().exists(self) ? py::object() : dict_inside(self);
+    if (!dict) dict = objects().class_dict(self);
+    if (dict) return call(dict.attr(name.c_str()), std::move(args), std::move(kwargs));
+  }
   if (PySlice_Check(self.ptr()) && name == "indices" && args.size() == 1 && kwargs.empty())
     return call(polyfill("slice_indices"), {self, args[0]});
   if (heap().exists(self)) {
