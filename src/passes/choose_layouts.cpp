@@ -38,9 +38,7 @@ class LayoutChooser {
  private:
   void convert(ir::Node& n) {
     n.args[0] = ir::Arg(channels_last(n.args[0].value(), n.id));
-    ir::TensorType out = graph_.tensor_type(n.outputs[0]);
-    out.strides = ops::channels_last_strides(out.sizes);
-    change(n.outputs[0], std::move(out));
+    change_to_channels_last(n.outputs[0]);
   }
 
   // The library's: the filter as well. (What lies otherwise than predicted is copied.)
@@ -51,12 +49,15 @@ class LayoutChooser {
       if (!ops::is_channels_last(graph_.tensor_type(v)))
         n.args[i] = ir::Arg(channels_last(v, n.id));
     }
-    for (const ir::ValueId v : n.outputs) {
-      if (!graph_.value(v).type.is_tensor() || graph_.tensor_type(v).dim() != 4) continue;
-      ir::TensorType out = graph_.tensor_type(v);
-      out.strides = ops::channels_last_strides(out.sizes);
-      change(v, std::move(out));
-    }
+    for (const ir::ValueId v : n.outputs)  // a bias's gradient has one dimension
+      if (graph_.value(v).type.is_tensor() && graph_.tensor_type(v).dim() == 4)
+        change_to_channels_last(v);
+  }
+
+  void change_to_channels_last(ir::ValueId v) {
+    ir::TensorType type = graph_.tensor_type(v);
+    type.strides = ops::channels_last_strides(type.sizes);
+    change(v, std::move(type));
   }
 
   void change(ir::ValueId v, ir::TensorType type) {
