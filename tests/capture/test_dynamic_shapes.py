@@ -577,20 +577,23 @@ def test_objects_that_answer_for_their_class():
     assert recompiles() == 1
 
 
-def test_a_tensor_that_is_new_to_captures():
-    """A cache that has the length of the first call is a symbol when it is first seen."""
+@pytest.mark.parametrize("width", [4, 6])
+def test_a_tensor_that_is_new_to_captures(width):
+    """A cache that has the length of the first call is a symbol when it is first seen, also beside
+    a dimension that is as long and does not grow."""
     state = {}
 
     def step(x):
-        old = state.get("cache")
-        state["cache"] = x * 1 if old is None else torch.cat([old, x])
-        return state["cache"].sum(0)
+        old = state.get("cache", (None, None))
+        grown = [x * k if o is None else torch.cat([o, x * k], 1) for k, o in enumerate(old)]
+        state["cache"] = tuple(grown)
+        return (grown[0] + grown[1]).sum(1)
 
     compiled, expected = oxyfuel.compile(step), []
     for n in (6, 1, 1, 1, 1):
-        x = torch.randn(n, 4)
+        x = torch.randn(width, n, 4)
         expected.append(x)
-        torch.testing.assert_close(compiled(x), torch.cat(expected).sum(0))
+        torch.testing.assert_close(compiled(x), torch.cat(expected, 1).sum(1))
     assert oxyfuel.stats()["graphs"] == 2
 
 

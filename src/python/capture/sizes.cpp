@@ -82,18 +82,30 @@ std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId sourc
   if (policy_->all() && (!state || policy_->static_state == false))
     for (int64_t d = 0; d < rank; d++) dims.insert(d);
   const std::string name = heap().sources.text(source);
-  if (auto it = policy_->changed.find(name); it != policy_->changed.end())
+  std::set<int64_t> alike;  // of several of a size, mostly one varies: those have symbols apart
+  if (auto it = policy_->changed.find(name); it != policy_->changed.end()) {
     dims.insert(it->second.begin(), it->second.end());
-  else if (!policy_->known.contains(name) && !state)
-    for (int64_t d = 0; d < rank; d++)
-      if (policy_->sizes_before.contains(THPVariable_Unpack(tensor.ptr()).size(d))) dims.insert(d);
+  } else if (!policy_->known.contains(name) && !state) {
+    std::map<int64_t, int64_t> first;  // dimension of a size
+    for (int64_t d = 0; d < rank; d++) {
+      const int64_t size = THPVariable_Unpack(tensor.ptr()).size(d);
+      if (!policy_->sizes_before.contains(size)) continue;
+      dims.insert(d);
+      if (const auto [it, is_new] = first.emplace(size, d); !is_new)
+        alike.merge(std::set{d, it->second});
+    }
+  }
   for (const int64_t d : marked_dims(tensor, "_dynamo_static_indices"))
     dims.erase(d), unbacked.erase(d);
   std::vector<bridge::DynamicDim> out;
+  const auto group_of = [&](int64_t d) {
+    if (!policy_->duck) return cat(name, ' ', d);
+    return alike.contains(d) ? cat("dimension ", d) : std::string();
+  };
   auto add = [&](const std::set<int64_t>& some, bridge::DynamicDim::Kind kind) {
     for (const int64_t d : some)
       if (d >= -rank && d < rank)  // else a mark of what it was before
-        out.push_back({d, policy_->duck ? "" : cat(name, ' ', d), kind});
+        out.push_back({d, group_of(d), kind});
   };
   add(dims, bridge::DynamicDim::Kind::Size);
   add(unbacked, bridge::DynamicDim::Kind::Unbacked);

@@ -36,7 +36,8 @@ struct DynamicShapes {
   std::unordered_map<std::string, std::set<int64_t>> changed_strides;
   std::unordered_set<std::string> known;  // sources of tensors that captures have looked at
   // What the changed dimensions were in the calls that were captured. A dimension of this size of a
-  // tensor that is new to captures (a cache, filled meanwhile) is a symbol, too.
+  // tensor that is new to captures (a cache, filled meanwhile) is a symbol, too; where a tensor has
+  // several of them, each shares one with those of other tensors in its place alone.
   std::set<int64_t> sizes_before;
   std::unordered_set<std::string> numbers;  // sources of numbers that were others at some call
   bool assumed = false;                     // torch._dynamo.config.assume_static_by_default is off
