@@ -189,6 +189,8 @@ struct OutputSpec {
   // A view made under no_grad, and, `derived`, one made of it with grad mode on of what requires
   // gradients: autograd knows them as views, but no gradients flow.
   bool no_grad = false, derived = false;
+  // A Value that passes may lay out as they like: nobody but a backward sees it.
+  bool any_layout = false;
 
   bool is_view() const { return kind == Kind::ViewOfInput || kind == Kind::ViewOfOutput; }
 };

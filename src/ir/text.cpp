@@ -82,6 +82,7 @@ void describe(Form& t, Is<OutputSpec> auto& o) {
   t.flag("unseen ", o.unseen);
   t.flag("no_grad ", o.no_grad);
   t.flag("derived ", o.derived);
+  t.flag("any_layout ", o.any_layout);
   t.word(o.kind, kOutputs, "");
   if (o.kind == None) return;
   if (o.kind == Value) return t.result(o.value);

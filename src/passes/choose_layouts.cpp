@@ -78,6 +78,10 @@ class LayoutChooser {
     const ir::TensorType& type = graph_.tensor_type(v);
     std::vector<ir::Expr> wanted = ops::channels_last_strides(type.sizes);
     if (type.strides == wanted) return v;
+    const ir::Node& made = graph_.def(v);
+    if (made.target == "aten.clone.default" &&
+        graph_.tensor_type(made.args[0].value()).strides == wanted)
+      return made.args[0].value();
     auto [it, fresh] = channels_last_.try_emplace(v);
     if (fresh) it->second = insert_copy(graph_, before, v, {kChannelsLast}, std::move(wanted));
     return it->second;
@@ -146,7 +150,8 @@ class LayoutChooser {
       return kept->second;
     };
     for (ir::OutputSpec& o : graph_.outputs)
-      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid()) o.value = at_end(o.value);
+      if (o.kind == ir::OutputSpec::Kind::Value && o.value.valid() && !o.any_layout)
+        o.value = at_end(o.value);
     for (ir::Mutation& m : graph_.mutations) m.value = at_end(m.value);
   }
 

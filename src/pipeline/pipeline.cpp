@@ -221,6 +221,9 @@ Compiled compile(ir::Graph aten, const Settings& settings, jit::Compiler* compil
   run_user_passes(aten, user_passes, false, c);
   trace.show(Artifact::aot_graphs, "aten_graph_transformed.txt", [&] { return ir::print(aten); });
   trace.show(std::nullopt, "fx_graph_transformed.py", [&] { return ir::python_module(aten); });
+  for (size_t i = 0; i < aten.outputs.size(); i++)
+    if (aten.outputs[i].any_layout)
+      report.layouts[i] = aten.tensor_type(aten.outputs[i].value).strides;
   const std::vector<sym::ShapeFacts::Fact> checks =
       facts ? facts->checked_facts() : std::vector<sym::ShapeFacts::Fact>();
   Compiled out;

@@ -2,6 +2,7 @@
 // shown.
 #pragma once
 
+#include <map>
 #include <span>
 
 #include "ir/graph.h"
@@ -22,6 +23,8 @@ struct Report {
   int extern_calls = 0;
   bool exact = false;     // loops::is_exact
   bool iterated = false;  // loops::has_iterated
+  // The strides of the outputs that may have any (ir::OutputSpec::any_layout).
+  std::map<size_t, std::vector<sym::Expr>> layouts = {};
 };
 
 // A pass from outside: in front of all others, or behind them.

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "autograd/saved_layouts.h"
 #include "ir/python_text.h"
 #include "ir/text.h"
 #include "ops/contraction.h"
@@ -232,12 +233,14 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
   autograd::Partition parts = autograd::partition(joint, how);
   trace.show(Artifact::aot_joint_graph, "saved_for_backward.txt",
              [&] { return autograd::print(parts.saved); });
+  autograd::open_layouts(parts, machine);
   Settings plain = settings;
   plain.freezing = false;
   Made made = make_with(
       {parts.forward, recorded.attributes, recorded.example, recorded.module_state, recorded.passes,
        recorded.restart, recorded.facts, recorded.names_places, recorded.gradients},
       plain, trace);
+  autograd::close_layouts(parts, made.report.layouts);
   Gradients gradients = recorded.gradients;
   if (!recorded.passes.empty()) gradients.no_second_order = "a pass of the user's";
   auto with_history = std::make_unique<GradientFunction>(joint, gradients, recorded.attributes);

@@ -143,3 +143,89 @@ def test_channels_last_at_many_sizes(kernel, of_weight, monkeypatch):
 def seeded(f, x, weight):
     torch.manual_seed(1)
     return gradients(f, x, weight, None)
+
+
+class Bottleneck(torch.nn.Module):
+    """Each channel by itself between two convolutions of one tap, with a shortcut."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.wide = torch.nn.Conv2d(channels, 3 * channels, 1)
+        self.each = torch.nn.Conv2d(
+            3 * channels, 3 * channels, 3, padding=1, groups=3 * channels, bias=False
+        )
+        self.norm = torch.nn.BatchNorm2d(3 * channels)
+        self.narrow = torch.nn.Conv2d(3 * channels, channels, 1)
+
+    def forward(self, x):
+        return x + self.narrow(F.relu(self.norm(self.each(F.hardswish(self.wide(x))))))
+
+
+def saved_strides(f, x):
+    strides = []
+
+    def pack(t):
+        strides.append(t.stride())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(oxyfuel.keeps_values(pack), lambda t: t):
+        f(x)
+    return strides
+
+
+def bottlenecks(dtype):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*(Bottleneck(16) for _ in range(2))).to(dtype)
+
+
+def gradients_of(model, f, x, **options):
+    x = x.detach().requires_grad_()
+    y = f(x)
+    return torch.autograd.grad(
+        (y * y.detach().sin()).sum(), [x, *model.parameters()], retain_graph=True, **options
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_saved_lies_as_convolutions_want_it(dtype, dynamic):
+    """The forward's images are not turned around for the backward, which reads them as they are."""
+    model = bottlenecks(dtype)
+    f = oxyfuel.compile(model, fullgraph=True, dynamic=dynamic)
+    for images, side in ((2, 32), (3, 40)):
+        x = torch.randn(images, 16, side, side, dtype=dtype)
+        bound = 1e-3 if dtype == torch.float32 else 0.1
+        for ours, theirs in zip(gradients_of(model, f, x), gradients_of(model, model, x)):
+            size = theirs.abs().max()
+            torch.testing.assert_close(ours / size, theirs / size, atol=bound, rtol=bound)
+            assert ours.stride() == theirs.stride()
+    saved = [s for s in saved_strides(f, x.requires_grad_()) if len(s) == 4]
+    assert any(s[1] == 1 for s in saved), saved
+
+
+def test_gradients_of_gradients_of_what_is_saved_in_another_layout():
+    model = bottlenecks(torch.float32).eval()
+    f = oxyfuel.compile(model, fullgraph=True)
+    x = torch.randn(2, 16, 32, 32)
+
+    def second(f):
+        first = gradients_of(model, f, x, create_graph=True)
+        of = sum(g.square().sum() for g in first)
+        return torch.autograd.grad(of, model.parameters(), materialize_grads=True)
+
+    for ours, theirs in zip(second(f), second(model)):
+        size = theirs.abs().max() + 1
+        torch.testing.assert_close(ours / size, theirs / size, atol=1e-3, rtol=1e-3)
+
+
+def test_part_of_the_gradients_of_what_is_saved_in_another_layout():
+    model = bottlenecks(torch.float32)
+    f = oxyfuel.compile(lambda x: (model[0](x), model[1](x) * 2), fullgraph=True)
+    x = torch.randn(2, 16, 32, 32)
+    for which in (0, 1):
+        asked = list(model[which].parameters())
+        ours = torch.autograd.grad(f(x)[which].sin().sum(), asked)
+        y = model[which](x) * (1 + which)
+        for g, expected in zip(ours, torch.autograd.grad(y.sin().sum(), asked)):
+            size = expected.abs().max() + 1e-2
+            torch.testing.assert_close(g / size, expected / size, atol=1e-3, rtol=1e-3)
