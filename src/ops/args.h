@@ -25,7 +25,18 @@ class Args {
   Args(const ir::Graph& graph, std::span<const ir::Arg> args) : graph_(graph), args_(args) {}
   Args(const ir::Graph& graph, const ir::Node& node) : Args(graph, node.args) {}
   // Another list, of values of the same graph.
-  Args with(std::span<const ir::Arg> args) const { return {graph_, args}; }
+  Args with(std::span<const ir::Arg> args) const {
+    Args out = *this;
+    out.args_ = args;
+    return out;
+  }
+  // A shape rule is asked for sizes alone: it need not know how results lie.
+  Args for_sizes() const {
+    Args out = *this;
+    out.for_sizes_ = true;
+    return out;
+  }
+  bool are_for_sizes() const { return for_sizes_; }
 
   const ir::Graph& graph() const { return graph_; }
   std::span<const ir::Arg> list() const { return args_; }
@@ -60,6 +71,7 @@ class Args {
  private:
   const ir::Graph& graph_;
   std::span<const ir::Arg> args_;
+  bool for_sizes_ = false;
 };
 
 // A dimension counted from the front; nothing where it is out of range. A scalar has the dimensions

@@ -340,9 +340,9 @@ bool shape_convolution(const Args& a, Types& out) {
   const Expr channels = *transposed ? w->sizes[0] : w->sizes[1] * *groups;
   if (!same_size(x->sizes[1], channels)) return false;
   if (!same_size(sym::mod(w->sizes[0], *groups), 0)) return false;
-  if (is_ambiguous(*x) || is_ambiguous(*w)) return false;
   // Of one dimension it runs as one of two: a row of one element may have any stride.
-  if (rank == 3 && same_size(x->sizes[2], 1)) return false;
+  const bool any_stride = rank == 3 && same_size(x->sizes[2], 1);
+  if (!a.are_for_sizes() && (any_stride || is_ambiguous(*x) || is_ambiguous(*w))) return false;
   Sizes sizes{x->sizes[0], *transposed ? w->sizes[1] * *groups : w->sizes[0]};
   for (size_t d = 2; d < x->sizes.size(); ++d) {
     sizes.push_back(convolved(x->sizes[d], w->sizes[d], (*slide)[d - 2], *transposed));

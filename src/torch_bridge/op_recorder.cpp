@@ -434,7 +434,7 @@ std::vector<sym::Expr> OpRecorder::sizes_by_rule(const OpFacts& f, std::span<con
   for (const ir::Arg& a : args) of_plain.push_back(ir::map_values(a, row_major));
   ops::Types types;
   std::vector<sym::Expr> out;
-  if (f.info->shape(ops::Args(plain, of_plain), types)) {
+  if (f.info->shape(ops::Args(plain, of_plain).for_sizes(), types)) {
     for (const ir::Type& t : types)
       out.insert(out.end(), t.tensor.sizes.begin(), t.tensor.sizes.end());
   }

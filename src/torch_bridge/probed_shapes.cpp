@@ -42,10 +42,10 @@ double magnitude_at(const Point& p, Expr e) {
   return out;
 }
 
-// The expressions in the arguments, and the sizes of data.
+// The expressions in the arguments, and the sizes of data. `fixed`: symbols that are numbers.
 class Sizes {
  public:
-  explicit Sizes(const ProbedCall& call) {
+  Sizes(const ProbedCall& call, std::span<const Expr> fixed) {
     for (const c10::IValue& v : call.args) {
       map_tensors(v, [&](const at::Tensor& t) {
         if (t.defined()) add(t);
@@ -57,6 +57,7 @@ class Sizes {
       });
     }
     for (Expr e : call.of_data) add(e);
+    std::erase_if(symbols_, [&](Expr s) { return std::ranges::find(fixed, s) != fixed.end(); });
   }
 
   const std::vector<Expr>& all() const { return all_; }
@@ -106,8 +107,11 @@ std::optional<std::vector<Point>> places(const Sizes& sizes, const sym::ShapeFac
   std::vector<Point> out(1);
   for (Expr s : sizes.symbols()) out[0][s.symbol_index()] = sym::hint(s);
   std::vector<Expr> varying;
-  for (Expr e : sizes.all())
-    if (!e.is_const()) varying.push_back(e);
+  for (Expr e : sizes.all()) {
+    std::vector<Expr> in;
+    sym::collect_symbols(e, in);
+    if (std::ranges::find_first_of(in, sizes.symbols()) != in.end()) varying.push_back(e);
+  }
   uint32_t random = 12345;
   for (int i = 0; i < kMostTries && out.size() < kProbes; ++i) {
     Point p;
@@ -306,6 +310,21 @@ bool pin_needed(const ProbedCall& call, const std::vector<Point>& points, const 
   return pinned;
 }
 
+// Pins the sizes that have too few values for as many probes, which are `narrow` from now on; false
+// where there are no others.
+bool pin_narrow(const Sizes& sizes, std::span<const Expr> of_data, sym::ShapeFacts& facts,
+                std::vector<Expr>& narrow) {
+  const size_t before = narrow.size();
+  for (Expr s : sizes.symbols()) {
+    if (std::ranges::find(of_data, s) != of_data.end() ||
+        facts.known(sym::less(s, Expr(int64_t{kProbes} + 2))) != true)
+      continue;
+    facts.pin(s);
+    narrow.push_back(s);
+  }
+  return narrow.size() > before;
+}
+
 bool same_data(const c10::IValue& a, const c10::IValue& b) {
   if (a.isInt() && b.isInt()) return a.toInt() == b.toInt();
   if (a.isBool() && b.isBool()) return a.toBool() == b.toBool();
@@ -388,12 +407,16 @@ std::optional<Prediction> fit_everywhere(const ProbedCall& call, const Sizes& si
 
 std::optional<Prediction> predict_by_probes(const ProbedCall& call, std::span<const Expr> likely,
                                             sym::ShapeFacts& facts) {
+  std::vector<Expr> narrow;
   for (bool pinned = true; pinned;) {
     pinned = false;
-    const Sizes sizes(call);
+    const Sizes sizes(call, narrow);
     if (sizes.symbols().empty()) return answer(call, {});  // facts have made them numbers
     const auto points = places(sizes, facts);
-    if (!points) return std::nullopt;
+    if (!points) {
+      pinned = pin_narrow(sizes, call.of_data, facts, narrow);
+      continue;
+    }
     std::vector<Prediction> answers;
     for (const Point& p : *points) {
       auto a = answer(call, p);

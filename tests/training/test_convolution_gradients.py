@@ -145,6 +145,30 @@ def seeded(f, x, weight):
     return gradients(f, x, weight, None)
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_any_number_of_short_rows(length):
+    """Lengths of one position, and those of two, are a capture each for every batch."""
+    weight = torch.randn(8, 8, 3)
+
+    def f(x, weight):
+        y = F.conv1d(x.transpose(1, 2), weight, padding=1).transpose(1, 2)
+        return y, y[:, ::2].contiguous()
+
+    def step(f, x):
+        leaves = [t.detach().requires_grad_() for t in (x, weight)]
+        a, b = f(*leaves)
+        (a.sin().sum() + b.sum()).backward()
+        return [a, b, *(t.grad for t in leaves)]
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for batch, n in ((5, 7), (6, 9), *((b, length) for b in (7, 3, 11, 20))):
+        x = torch.randn(batch, n, 8)
+        for ours, theirs in zip(step(compiled, x), step(f, x)):
+            torch.testing.assert_close(ours, theirs)
+            assert ours.stride() == theirs.stride()
+    assert oxyfuel.stats()["graphs"] == 3
+
+
 class Bottleneck(torch.nn.Module):
     """Each channel by itself between two convolutions of one tap, with a shortcut."""
 
