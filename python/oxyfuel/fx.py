@@ -11,6 +11,7 @@ import linecache
 import operator
 import re
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -74,7 +75,7 @@ def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
         elif isinstance(n.held, torch.nn.Module):
             node = out.create_node("call_module", _attach(root, n.name, n.held), args, kwargs, name)
         else:
-            node = out.create_node("call_function", n.held, args, kwargs, name=name)
+            node = out.create_node("call_function", _as_function(n.held), args, kwargs, name=name)
         if n.stack:
             node.meta["stack_trace"] = _stack_trace(tuple(n.stack))
         if n.type:
@@ -87,6 +88,21 @@ def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
 def _is_written(value: Any) -> bool:
     """Whether torch.fx has Python text for an argument: for a hook, or its handle, it has none."""
     return value is None or value is ... or isinstance(value, (*_WRITTEN, _Size))
+
+
+def _as_function(target: Any) -> Any:
+    """What torch.fx can write: of the method ``apply`` that an autograd.Function of the user's has
+    from torch it writes the name that torch does not have."""
+    if not isinstance(target, types.MethodType):
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__name__ = target.__name__
+    call.__qualname__ = target.__qualname__
+    call.__module__ = getattr(target.__self__, "__module__", __name__)
+    return call
 
 
 def _unique(name: str, taken: set[str]) -> str:

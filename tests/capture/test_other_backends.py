@@ -66,13 +66,41 @@ def with_hook(x, o):
     return y.sum(), handle is None
 
 
+class Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, steps):
+        ctx.save_for_backward(x)
+        return (x * steps).round() / steps
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (ctx.saved_tensors[0] < 1.5), None
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + x, x * x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * 3 - h
+
+
+def with_own_gradients(x, o):
+    a, b = Twice.apply(Steps.apply(x, 4))
+    return (a * b).sum() + Steps.apply(a, o.start).sum(), a
+
+
 def run_forward(gm, inputs):
     assert gm.code
     return gm.forward
 
 
 @pytest.mark.parametrize("backend", [run_forward, "eager", "native"])
-@pytest.mark.parametrize("f", [totals, each_operator, of_bits, of_sizes, with_hook])
+@pytest.mark.parametrize(
+    "f", [totals, each_operator, of_bits, of_sizes, with_hook, with_own_gradients]
+)
 def test_code(f, backend):
     given = {} if backend == "native" else {"backend": backend}
     compiled = oxyfuel.compile(f, fullgraph=True, **given)
@@ -81,10 +109,11 @@ def test_code(f, backend):
         for o in (mine, theirs):
             o.start, o.number = 0.5 + i, Number(3 + i)
         x = torch.rand(rows, 3) + 1
-        a, b = x.clone().requires_grad_(f is with_hook), x.clone().requires_grad_(f is with_hook)
+        learns = f in (with_hook, with_own_gradients)
+        a, b = x.clone().requires_grad_(learns), x.clone().requires_grad_(learns)
         got, expected = compiled(a, mine), f(b, theirs)
         torch.testing.assert_close(got, expected)
-        if f is with_hook:
+        if learns:
             got[0].backward()
             expected[0].backward()
             torch.testing.assert_close(a.grad, b.grad)
