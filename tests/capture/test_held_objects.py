@@ -165,12 +165,22 @@ def test_a_partial_of_a_partial():
     compiled = oxyfuel.compile(called, backend="eager")
     marked = functools.partial(of)
     marked.mark = 1  # is not taken apart
+    plain = functools.partial(of, 7)
     for inner in (
         *(functools.partial(of, n, b=n) for n in (1, 2, 1)),
         functools.partial(of),
+        functools.partial(marked, 2),
         marked,
+        plain,
     ):
         assert compiled(inner) == called(inner)
+    before = oxyfuel.stats()["graph_breaks"]
+    plain = functools.partial(of, [8], b=torch.ones(2))
+    got = compiled(plain)
+    assert got[1] is of and got[2][0] is plain.args[0] and got[3]["b"] is plain.keywords["b"]
+    assert oxyfuel.stats()["graph_breaks"] == before
+    plain.mark = 1  # by now it stays as it is
+    assert compiled(plain)[1] is plain
 
 
 def test_an_instance_keeps_its_dict():

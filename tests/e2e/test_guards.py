@@ -1,6 +1,8 @@
 """Guards: every kind, and every way to change what they look at, with what was cached compared to
 the full walk."""
 
+import functools
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -31,6 +33,13 @@ def test_equal_constants_that_are_other_objects():
 W = torch.nn.Parameter(torch.ones(2))
 PLAIN, STRIDED, DEEP = torch.ones(2, 3), torch.ones(2, 6)[:, :3], torch.ones(1, 2, 1, 3)
 DEEPEST = torch.ones(1, 1, 1, 1, 1, 2, 2)
+
+
+def with_dict(o):
+    vars(o)
+    return o
+
+
 KINDS = [
     (K.TypeIs, 1, int, 0, 1.0, "L['x'] is a float, was an int"),
     (K.IdIs, W, W, 0, 3, "L['x'] is another object: 3, was <Parameter object>"),
@@ -49,6 +58,14 @@ KINDS = [
         "L['x'] has the keys ['b', 'a'], had ['a', 'b']",
     ),
     (K.Keys, {}, (), 0, 5, "L['x'] is an int, was a dict"),
+    (
+        K.HasDict,
+        functools.partial(print),
+        None,
+        0,
+        with_dict(functools.partial(print)),
+        "L['x'] has a __dict__: no longer 0",
+    ),
     (K.Number, torch.tensor(3), 3, 0, torch.tensor(4), "L['x'] no longer holds 3"),
     (K.Number, torch.tensor(0.5), 0.5, 0, torch.tensor([0.5, 1]), "L['x'] no longer holds 0.5"),
     (K.Number, torch.tensor(True), True, 0, 1, "L['x'] no longer holds True"),

@@ -353,10 +353,9 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return call_function(callable, std::move(args), std::move(kwargs));
   }
   const py::object& partial = member_of<"functools", "partial">();
-  // It would take the inner one apart without a guard.
-  if (callable.is(partial) && !args.empty() && heap().exists(args[0]) &&
-      PyObject_TypeCheck(args[0].ptr(), as_type(partial)))
-    throw Break(BreakId::builtin_on_existing, "a partial of a partial");
+  if (PyType_Check(p) && PyType_IsSubtype(as_type(callable), as_type(partial)) && !args.empty() &&
+      heap().exists(args[0]) && PyObject_TypeCheck(args[0].ptr(), as_type(partial)))
+    take_partial_apart(args, kwargs);
   if (PyType_Check(p)) return call_type(callable, std::move(args), std::move(kwargs));
   if (py::object method = bound_by_get(p, args, kwargs)) return method;
   if (is_unbound_native(p) && PyDescr_TYPE(p) == &PyFloat_Type)  // takes what is really a float
@@ -370,20 +369,9 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return call(callable.attr("__wrapped__"), std::move(args), std::move(kwargs));
   }
   if (partial.ptr() == reinterpret_cast<PyObject*>(Py_TYPE(p))) {
-    auto part = [&](const char* name) {
-      py::object held = callable.attr(name);
-      if (!heap().exists(callable)) return held;
-      return heap().wrap(held, heap().sources.attribute(heap().source_of(callable), py::str(name)));
-    };
-    Arguments all;
-    for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a));
-    all.insert(all.end(), args.begin(), args.end());
-    py::dict named = heap().contents(part("keywords")).attr("copy")();
-    for (const auto& [key, value] : kwargs) named[key] = value;
-    Keywords all_named;
-    for (auto [key, value] : named) all_named.emplace_back(borrow(key), borrow(value));
+    const py::object function = join_arguments(callable, args, kwargs);
     frames().direct = direct;
-    return call(part("func"), std::move(all), std::move(all_named));
+    return call(function, std::move(args), std::move(kwargs));
   }
   if (PyWeakref_CheckRefExact(p) && args.empty() && kwargs.empty()) {
     const py::object referent = borrow(PyWeakref_GET_OBJECT(p));
@@ -432,6 +420,37 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   }
   if (own == nullptr) type_error("'", Py_TYPE(p)->tp_name, "' object is not callable");
   throw Break(BreakId::builtin_call, "an object of type ", Py_TYPE(p)->tp_name);
+}
+
+// Puts what a functools.partial holds in front of the arguments; gives its function.
+py::object Calls::join_arguments(py::handle partial, Arguments& args, Keywords& kwargs) {
+  auto part = [&](const char* name) {
+    py::object held = partial.attr(name);
+    if (!heap().exists(partial)) return held;
+    return heap().wrap(held, heap().sources.attribute(heap().source_of(partial), py::str(name)));
+  };
+  Arguments all;
+  for (py::handle a : py::tuple(part("args"))) all.push_back(borrow(a));
+  args.insert(args.begin(), all.begin(), all.end());
+  py::dict named = heap().contents(part("keywords")).attr("copy")();
+  for (const auto& [key, value] : kwargs) named[key] = value;
+  kwargs.clear();
+  for (auto [key, value] : named) kwargs.emplace_back(borrow(key), borrow(value));
+  return part("func");
+}
+
+// What functools.partial does with a partial of before the call: one that has no attributes is none
+// of the parts of the new one.
+void Calls::take_partial_apart(Arguments& args, Keywords& kwargs) {
+  const py::object inner = args[0];
+  PyTypeObject* partial = as_type(member_of<"functools", "partial">());
+  if (!Py_IS_TYPE(inner.ptr(), partial) || has_dict(inner.ptr()) ||
+      PyObject_TypeCheck(py::object(inner.attr("func")).ptr(), partial))
+    throw Break(BreakId::builtin_on_existing, "a partial of a partial");
+  heap().guard(GuardKind::HasDict, heap().source_of(inner), {}, 0);
+  args.erase(args.begin());
+  const py::object function = join_arguments(inner, args, kwargs);
+  args.insert(args.begin(), function);
 }
 
 // What itemgetter, attrgetter and methodcaller do: their __reduce__ tells what they hold.

@@ -153,6 +153,8 @@ class Calls : public Part {
   Done call_special_by_name(py::handle function, Arguments& args, Keywords& kwargs, bool direct);
   void refuse_lost_class(py::handle o, int depth = 0);
   Done call_dispatched(py::handle callable, const Arguments& args);
+  py::object join_arguments(py::handle partial, Arguments& args, Keywords& kwargs);
+  void take_partial_apart(Arguments& args, Keywords& kwargs);
   py::object call_operator_object(py::handle callable, const Arguments& args);
   py::object call_new(PyTypeObject* type, const Arguments& args, const Keywords& kwargs);
   // `generic`: as type.__call__ does, whatever the metaclass says.

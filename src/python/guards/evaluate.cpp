@@ -488,6 +488,11 @@ py::tuple hidden_members(PyObject* tensor) {
   return out;
 }
 
+bool has_dict(PyObject* o) {
+  PyObject** slot = _PyObject_GetDictPtr(o);  // makes none
+  return slot != nullptr && *slot != nullptr;
+}
+
 bool holds(const Guard& guard, PyObject* value, PyObject* other) {
   if (guard.kind == GuardKind::Missing) return !value;
   if (!value) return false;
@@ -516,6 +521,8 @@ bool holds(const Guard& guard, PyObject* value, PyObject* other) {
       return PyDict_Check(value) && !has_key(guard, value);
     case GuardKind::Keys:
       return same_keys(value, guard.expected.ptr());
+    case GuardKind::HasDict:
+      return has_dict(value) == (guard.number != 0);
     case GuardKind::SameAs:
       return value == other;
     case GuardKind::NotSameAs:

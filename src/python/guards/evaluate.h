@@ -77,6 +77,7 @@ Guard prepared(Guard guard);
 // Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs,
 // NotSameAs and Apart, of which these two alone are looked at. Of a Tensor guard, whose `expected`
 // is the type by then, only the type is.
+bool has_dict(PyObject* o);  // by now
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
 // An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking

@@ -128,8 +128,10 @@ bool GuardCache::has_child(const WalkNode& node, SourceKind kind) const {
 // Whether the steps see everything that could make the guard fail; of a TypeIs guard, all but a new
 // __class__.
 bool GuardCache::covered(const Guard& guard) const {
-  // Nothing tells of a write to a tensor.
-  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth) return false;
+  // Nothing tells of a write to a tensor, or of a dict that is made.
+  if (guard.kind == GuardKind::Number || guard.kind == GuardKind::NumberTruth ||
+      guard.kind == GuardKind::HasDict)
+    return false;
   if (guard.kind == GuardKind::Apart)
     return std::ranges::all_of(guard.all, [this](SourceId id) { return stable(id); });
   if (guard.other) return stable(guard.source) && stable(guard.other);
