@@ -269,6 +269,46 @@ def test_log_messages_are_eagers(level):
     assert oxyfuel.stats()["graph_breaks"] == 0
 
 
+COUNTS = {"seen": 0}
+
+
+class Counts(logging.Handler):
+    def __init__(self, told):
+        super().__init__()
+        self.told, self.last = told, None
+        self.addFilter(lambda record: told.append("filtered") or True)
+
+    def emit(self, record):
+        COUNTS["seen"] += 1
+        self.last = record.getMessage()
+
+
+def test_what_handlers_change_is_read_behind_the_message():
+    """It happens in the middle of the call in eager."""
+
+    def f(x, handler, told):
+        told.append("begin")
+        LOG.info("of %s", tuple(x.shape))
+        y = x * len(told)
+        LOG.info("once more")
+        told.append("end")
+        return y * COUNTS["seen"], handler.last, list(told)
+
+    seen = []
+    for run in (oxyfuel.compile(f), f):
+        told = []
+        handler = Counts(told)
+        COUNTS["seen"] = 0
+        LOG.setLevel(logging.INFO)
+        LOG.addHandler(handler)
+        try:
+            seen.append([run(torch.ones(n), handler, told) for n in (2, 2, 3, 4)])
+        finally:
+            LOG.removeHandler(handler)
+    assert [r[1:] for r in seen[0]] == [r[1:] for r in seen[1]]
+    torch.testing.assert_close([r[0] for r in seen[0]], [r[0] for r in seen[1]])
+
+
 def test_in_front_of_a_break():
     def f(x, n):
         warnings.warn("first", stacklevel=1)

@@ -69,7 +69,9 @@ class Calls : public Part {
 
   const auto& behind() const { return behind_; }
   bool is_reordered(py::handle function);  // called behind the graph, as the program has set it
-  bool is_told_late(PyObject* list) const { return list == told_late_.ptr(); }
+  void refuse_told_late(PyObject* o) const {
+    if (told_late_.contains(o)) throw Break(BreakId::builtin_call, "a list of recorded messages");
+  }
   void call_behind(const py::object& function, const Arguments& args) {
     behind_.emplace_back(function, args);
   }
@@ -186,10 +188,11 @@ class Calls : public Part {
   Done call_that_tells(py::handle callable, Arguments& args, Keywords& kwargs);
   void require_harmless_warnings();
   py::object log_behind(const Arguments& args, const Keywords& kwargs);
+  void note_handlers(py::object logger);
   Done call_logging_once(py::handle callable, Arguments& args, Keywords& kwargs);
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
-  py::object told_late_;  // a list of before the call that gets warnings then
+  std::unordered_set<PyObject*> told_late_;  // of before the call: changed by what is told then
   std::unordered_map<PyObject*, std::pair<py::object, Arguments>> made_of_texts_;
   std::set<std::pair<PyObject*, const c10::StorageImpl*>> deep_copied_;  // by copy.deepcopy's table
   bool in_context_function_ = false;                                     // of a checkpoint

@@ -48,6 +48,7 @@ py::object missing() {
 
 Writes& Effects::writes_of(py::handle o) {
   PyObject* p = o.ptr();
+  calls().refuse_told_late(p);
   writes_++;
   if (PyList_Check(p) || PyAnySet_Check(p) || PyCell_Check(p) || is_deque(o))
     iterators().refuse_to_end(p);
@@ -187,6 +188,7 @@ py::object Effects::written(py::handle dict, py::handle key) {
 }
 
 py::object Effects::dict_get(py::handle dict, py::handle asked) {
+  calls().refuse_told_late(dict.ptr());
   const py::object key = key_in(dict, asked);
   if (!heap().exists(dict) || (heap().tracked(dict)->shadow && !is_symbolic_int(key)))
     return item_in(heap().contents(dict), key);
@@ -206,6 +208,7 @@ py::object Effects::dict_get(py::handle dict, py::handle asked) {
 }
 
 bool Effects::dict_has(py::handle dict, py::handle asked) {
+  calls().refuse_told_late(dict.ptr());
   const py::object key = key_in(dict, asked);
   if (!heap().exists(dict) || (heap().tracked(dict)->shadow && !is_symbolic_int(key)))
     return has_item(heap().contents(dict), key);
@@ -644,6 +647,7 @@ Done Effects::change_existing(py::handle self, const std::string& name, Argument
 py::object Effects::read_cell(py::handle cell) {
   PyObject* value = PyCell_GET(cell.ptr());
   if (!heap().exists(cell)) return borrow(value);
+  calls().refuse_told_late(cell.ptr());
   if (py::object o = written(cell, py::str("cell_contents")))
     return o.is(missing()) ? py::object() : o;
   if (value == nullptr)

@@ -702,7 +702,7 @@ void Heap::note_handed_out(py::handle container) {
 py::object Heap::contents(py::handle o) {
   PyObject* p = o.ptr();
   if (!exists(o)) return borrow(p);
-  if (calls().is_told_late(p)) throw Break(BreakId::builtin_call, "a list of recorded warnings");
+  calls().refuse_told_late(p);
   if (is_derived_value(p)) return plain_value(p);  // which is guarded
   if (const py::object dict = objects().class_dict(o))
     return steal(PyDictProxy_New(contents(dict).ptr()));

@@ -4,7 +4,9 @@
 #include <frameobject.h>
 
 #include "python/capture/capture.h"
+#include "python/capture/plan_rebuild.h"
 #include "python/cpython/boundary.h"
+#include "python/cpython/changes.h"
 #include "python/cpython/types.h"
 
 namespace oxy::python {
@@ -114,6 +116,50 @@ bool is_of_symbols(py::handle o) {
   if (!PyTuple_Check(o.ptr())) return is_symbolic(o);
   return std::all_of(o.begin(), o.end(),
                      [](py::handle i) { return is_symbolic(i) || is_constant(i.ptr()); });
+}
+
+bool is_of_logging(py::handle type) {
+  const std::string module = module_of(type);
+  return module == "logging" || module.starts_with("logging.");
+}
+
+// What functions and objects of the user's hold that they may change: containers, the dicts of
+// objects and cells.
+void note_reached(py::handle o, std::unordered_set<PyObject*>& reached, int depth) {
+  constexpr int kMaxDepth = 4;
+  constexpr size_t kMost = 10'000;
+  PyObject* p = o.ptr();
+  if (depth == kMaxDepth || reached.size() >= kMost || p == nullptr || is_tensor_object(p) ||
+      PyModule_Check(p) || PyType_Check(p))
+    return;
+  const auto note = [&](py::handle part) { note_reached(part, reached, depth + 1); };
+  if (PyDict_Check(p)) {
+    if (!reached.insert(p).second) return;
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(o)) note(value);
+  } else if (PyList_Check(p) || PyTuple_Check(p) || PyAnySet_Check(p) || is_deque(o)) {
+    if (!reached.insert(p).second) return;
+    for (py::handle item : plain_list(o)) note(item);
+  } else if (PyCell_Check(p)) {
+    if (reached.insert(p).second) note(PyCell_GET(p));
+  } else if (PyMethod_Check(p)) {
+    note(PyMethod_GET_SELF(p));
+    note(PyMethod_GET_FUNCTION(p));
+  } else if (PyFunction_Check(p)) {
+    if (!reached.insert(p).second) return;
+    auto* f = as_function(p);
+    if (f->func_closure != nullptr)
+      for (py::handle cell : py::reinterpret_borrow<py::tuple>(f->func_closure)) note(cell);
+    const auto globals = py::reinterpret_borrow<py::dict>(f->func_globals);
+    for (py::handle name : py::handle(f->func_code).attr("co_names"))
+      if (PyObject* found = PyDict_GetItem(globals.ptr(), name.ptr())) note(found);
+  } else if (is_of_python_class(p) && !is_of_logging(py::type::handle_of(o))) {
+    if (!reached.insert(p).second) return;
+    if (PyObject** dict = instance_dict_slot(p)) note(*dict);
+    for (py::handle type : py::reinterpret_borrow<py::tuple>(Py_TYPE(p)->tp_mro))
+      if (is_changeable_class(as_type(type)) && !is_of_logging(type))
+        for (auto [name, member] : py::reinterpret_borrow<py::dict>(type_dict(as_type(type))))
+          if (PyFunction_Check(member.ptr())) note(member);
+  }
 }
 
 bool is_in_logging(const TracedFrame& f) {
@@ -253,7 +299,7 @@ void Calls::require_harmless_warnings() {
   if ((now && (known == heap().by_source().end() || !now.is(known->second))) ||
       (heap().exists(list) && heap().root_of(heap().source_of(list)).kind == SourceKind::Local))
     throw Break(BreakId::builtin_call, "a warning that is recorded");
-  if (PyList_Check(list.ptr())) told_late_ = list;
+  if (PyList_Check(list.ptr())) told_late_.insert(list.ptr());
   auto is_error = [](py::handle action) {
     return !PyUnicode_Check(action.ptr()) || action.cast<std::string>() == "error";
   };
@@ -320,6 +366,22 @@ bool Calls::is_state_of_warnings(py::handle o) {
   return o.is(py::object(module.attr("__dict__"))) || o.is(py::object(module.attr("filters")));
 }
 
+// Handlers, filters and formatters of the user's may change what they reach, behind the graph.
+void Calls::note_handlers(py::object logger) {
+  std::unordered_set<PyObject*> reached;
+  for (; !logger.is_none() && reached.insert(logger.ptr()).second;
+       logger = py::getattr(logger, "parent", py::none())) {
+    note_reached(py::getattr(logger, "filters", py::none()), reached, 0);
+    for (py::handle handler : py::list(py::getattr(logger, "handlers", py::list()))) {
+      note_reached(handler, reached, 0);
+      for (const char* part : {"filters", "formatter"})
+        note_reached(py::getattr(handler, part, py::none()), reached, 0);
+    }
+    if (!objects().truth(py::getattr(logger, "propagate", py::bool_(false)))) break;
+  }
+  told_late_.insert(reached.begin(), reached.end());
+}
+
 py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   const py::dict given =
       by_name(args, kwargs,
@@ -342,6 +404,7 @@ py::object Calls::log_behind(const Arguments& args, const Keywords& kwargs) {
   for (size_t i = frames().stack().size(); i-- > 0 && level > 0;)
     if (!is_in_logging(*frames().stack()[i])) level--, at = frames().stack()[i];
   if (level > 0 || at == nullptr) refuse("a log message that names a caller");
+  note_handlers(logger);
   behind_.emplace_back(
       function_object<log_from>("log_from"),
       Arguments{logger, given["level"], borrow(at->code->co_filename), py::int_(line_of(*at)),
