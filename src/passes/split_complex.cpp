@@ -121,19 +121,28 @@ Parts exponential(Reals& r, const Parts& a, DType dtype) {
   return {part("aten.cos.default"), r.where(real, a.im, part("aten.sin.default"))};
 }
 
-// As C's csqrt, but where |z| leaves the range of floats.
-Parts root(Reals& r, const Parts& a, DType /*dtype*/) {
-  const Arg size = r.binary("aten.hypot.default", a.re, a.im);
-  const Arg re = r.unary("aten.abs.default", a.re), im = r.unary("aten.abs.default", a.im);
+// As C's csqrt. A number whose size leaves the range of floats, or half of which does, is brought
+// into it first, by a power of 4.
+Parts root(Reals& r, const Parts& a, DType dtype) {
+  const Arg whole_re = r.unary("aten.abs.default", a.re);
+  const Arg whole_im = r.unary("aten.abs.default", a.im);
+  const Arg largest = r.binary("aten.maximum.default", whole_re, whole_im);
+  const int bits = dtype == DType::F32 ? 100 : 1000;
+  const Arg huge = r.binary("aten.gt.Tensor", largest, std::ldexp(1.0, bits));
+  const Arg tiny = r.binary("aten.lt.Tensor", largest, std::ldexp(1.0, -bits));
+  const Arg factor = r.where(huge, std::ldexp(1.0, -4), r.where(tiny, std::ldexp(1.0, 54), 1.0));
+  const Arg root_of_it = r.where(huge, 4.0, r.where(tiny, std::ldexp(1.0, -27), 1.0));
+  const Arg re = r.mul(whole_re, factor), im = r.mul(whole_im, factor);
+  const Arg size = r.binary("aten.hypot.default", re, im);
   const Arg endless = r.binary("aten.eq.Tensor", im, std::numeric_limits<double>::infinity());
   const Arg half = r.add(r.mul(size, 0.5), r.mul(re, 0.5));
   const Arg large = r.where(endless, im, r.unary("aten.sqrt.default", half));
   const Arg none = r.binary("aten.eq.Tensor", large, 0.0);
-  const Arg quotient = r.where(none, 0.0, r.div(r.mul(im, 0.5), large));
+  const Arg quotient = r.where(none, 0.0, r.div(im, r.mul(large, 2.0)));
   const Arg small = r.where(endless, im, quotient);
   const Arg right = r.binary("aten.ge.Tensor", a.re, 0.0);
   const Arg signed_im = r.binary("aten.copysign.Tensor", r.where(right, small, large), a.im);
-  return {r.where(right, large, small), signed_im};
+  return {r.mul(r.where(right, large, small), root_of_it), r.mul(signed_im, root_of_it)};
 }
 
 // cosh and sinh, over `scale`: their products with a sine need not leave the range of floats where

@@ -130,6 +130,16 @@ def test_functions_of_special_numbers(name, dtype):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_roots_of_the_largest_and_smallest_numbers(dtype):
+    info = torch.finfo(dtype.to_real())
+    sizes = (info.max, info.max / 3, info.tiny, info.tiny * info.eps, 3 * info.tiny * info.eps)
+    parts = (*SPECIAL, *sizes, *(-size for size in sizes))
+    x = torch.tensor([complex(a, b) for a, b in itertools.product(parts, repeat=2)], dtype=dtype)
+    expected, found = [torch.view_as_real(t) for t in both(torch.sqrt, x)]
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", [*ELEMENTARY, "tanh"])
 def test_functions(name):
     f = getattr(torch, name)
