@@ -266,9 +266,9 @@ Scalar bessel_j(Element& e) {
   const DType d = e.compute();
   const Scalar x = e.operand(0, d), size = e.op(LoopOp::Abs, x);
   const Scalar far = bessel_far<Order, false>(e, size);
-  const Scalar near = bessel_j_near<Order>(e, size);
-  const Scalar value = e.where(e.op(LoopOp::Le, size, e.c(5, d)), near, far);
-  return e.finish(Order == 0 ? value : odd(e, x, value));
+  const Scalar near = bessel_j_near<Order>(e, x);  // as even or odd as it is, also at -0.0
+  const Scalar close = e.op(LoopOp::Le, size, e.c(5, d));
+  return e.finish(e.where(close, near, Order == 0 ? far : odd(e, x, far)));
 }
 
 // NaN below 0, where the logarithm is.

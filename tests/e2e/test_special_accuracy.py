@@ -55,3 +55,13 @@ def test_logarithms_of_powers_are_whole(vector_bytes):
     for fn, x in powers.items():
         whole = oxyfuel.compile(fn, options=options)(x)
         assert torch.equal(whole, whole.round())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("order", [0, 1])
+def test_bessel_functions_keep_the_sign_of_zero(order, dtype):
+    fn = getattr(torch.special, f"bessel_j{order}")
+    x = torch.tensor([-0.0, 0.0, -1.0, 1.0, -5.0, 5.0, -7.0, 7.0], dtype=dtype)
+    expected, got = fn(x), oxyfuel.compile(fn)(x)
+    torch.testing.assert_close(got, expected)
+    assert torch.equal(got.signbit(), expected.signbit())
