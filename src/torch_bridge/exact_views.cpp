@@ -154,7 +154,7 @@ void set_inverse(const at::Tensor& view, OurView::Inverse inverse) {
 
 // The first copy along each dimension that was expanded; they are all the same.
 at::Tensor without_copies(const at::Tensor& base, const at::Tensor& view) {
-  if (view.sym_numel() == 0) return base;
+  if (view.sym_numel() == 0) return base.clone();  // a write all the same
   const int64_t added = view.dim() - base.dim();
   bool copies = false;
   at::Tensor once = view;
@@ -257,7 +257,7 @@ at::Tensor laid_out(const at::Tensor& base, const at::Tensor& view, int64_t dim,
 
 at::Tensor without_windows(ViewMeta& original, const at::Tensor& base, const at::Tensor& view,
                            int64_t dim, int64_t size, int64_t step) {
-  if (view.sym_numel() == 0) return base;
+  if (view.sym_numel() == 0) return base.clone();  // a write all the same
   if (base.dim() == 0) return view.select(0, 0);
   dim = dim < 0 ? dim + base.dim() : dim;
   if (step < size) return original.reverse(base, view);  // refuses windows that overlap

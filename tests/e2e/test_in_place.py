@@ -300,3 +300,14 @@ def test_windows_keep_the_sign_of_zero(dim, size, step):
     x = torch.tensor([[-0.0, 1, -0.0, 3, -0.0], [1, -0.0, 2, 4, 5]])
     expected, got = f(x.clone()), oxyfuel.compile(f)(x.clone())
     assert torch.equal(got, expected) and torch.equal(got.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("shape", [(0,), (1, 0), (1,)])
+@pytest.mark.parametrize(
+    "view", [lambda x: x.expand(3, *x.shape[:-1], 0), lambda x: x.unfold(-1, 0, 1)]
+)
+def test_a_write_to_nothing_is_a_write(view, shape):
+    def f(x):
+        return view(x).mul_(2)
+
+    check(f, torch.ones(shape))
