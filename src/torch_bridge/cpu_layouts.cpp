@@ -116,10 +116,25 @@ void convolution_input(ir::TensorType& t, Args args) {
   convolution_gradient(t, args, args[1].toTensor());
 }
 
+// Zeros, as zeros_like has them of the images that weights are.
+void no_gradient(ir::TensorType& t, const at::Tensor& w) {
+  ir::TensorType images = type_of(w);
+  const bool one_dimension = w.dim() == 3;
+  if (one_dimension) {
+    images.strides.insert(images.strides.begin() + 2, images.sizes[2] * images.strides[2]);
+    images.sizes.insert(images.sizes.begin() + 2, sym::Expr(1));
+  }
+  auto strides = ops::preserved_strides(images);
+  if (!strides) return;
+  if (one_dimension) strides->erase(strides->begin() + 2);
+  t.strides = *strides;
+}
+
 // ATen's own kernel makes that of the weights in the format that they have by then: those whose
 // memory is the same in either format have not been copied.
 void convolution_weight(ir::TensorType& t, Args args) {
   const at::Tensor &x = args[1].toTensor(), &w = args[2].toTensor();
+  if (type_of(x).sizes[0] == sym::Expr(0)) return no_gradient(t, w);
   convolution_gradient(t, args, w);
   if (is_symbolic(x) || is_symbolic(w) || t.dim() != 4 || w.numel() == 0) return;
   if (w.is_contiguous(at::MemoryFormat::ChannelsLast) && !suggests_channels_last(w) &&
