@@ -358,7 +358,9 @@ bool shape_upsample(const Args& a, Types& out) {
   if (std::any_of(t->sizes.begin() + 1, t->sizes.end(), empty) || std::ranges::any_of(size, empty))
     throw Unsupported("an image without elements");
   const auto good = [](Expr e) { return sym::known_less(0, e).value_or(false); };
-  if (!std::ranges::all_of(t->sizes, good) || !std::ranges::all_of(size, good)) return false;
+  if (!empty(t->sizes[0]) && !good(t->sizes[0])) return false;
+  if (!std::all_of(t->sizes.begin() + 1, t->sizes.end(), good) || !std::ranges::all_of(size, good))
+    return false;
   // With one channel rows of one element may be channels-last as well.
   const bool plain = t->is_row_major() && !t->sizes[1].is_const(1);
   const auto last = plain ? std::optional(false) : suggests_channels_last(*t);

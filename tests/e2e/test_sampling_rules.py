@@ -4,6 +4,7 @@ against eager."""
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -272,3 +273,26 @@ def test_draws_of_distributions_in_every_layout(draw):
         assert torch.equal(results[0][0], results[1][0])
         assert results[0][0].stride() == results[1][0].stride()
         assert torch.equal(results[0][1], results[1][1])
+
+
+RESIZED = {
+    1: ("nearest", "nearest-exact", "linear"),
+    2: ("nearest", "nearest-exact", "bilinear", "bicubic"),
+    3: ("nearest", "nearest-exact", "trilinear"),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("by", [{"size": 6}, {"scale_factor": 1.5}], ids=str)
+@pytest.mark.parametrize(("rank", "mode"), [(r, m) for r, modes in RESIZED.items() for m in modes])
+def test_no_images_are_resized(rank, mode, by, dynamic):
+    f = partial(F.interpolate, mode=mode, **by)
+    compiled = oxyfuel.compile(lambda x: f(x), fullgraph=True, dynamic=dynamic)
+    rows = torch.rand(0, 3, *(4, 5, 6)[:rank])
+    for x in (rows, rows.transpose(1, -1).contiguous().transpose(1, -1)):
+        x = x.detach().requires_grad_()
+        expected, got = f(x), compiled(x)
+        assert (got.shape, got.stride()) == (expected.shape, expected.stride())
+        for r in (expected, got):
+            (gradient,) = torch.autograd.grad(r.sum(), x)
+            assert gradient.shape == x.shape
