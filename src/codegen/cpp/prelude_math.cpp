@@ -650,9 +650,9 @@ constexpr Piece kMathPieces[] = {
 }
 )"},
 
-    // Two steps of R. Goldschmidt's and one of P. Markstein's from an estimate of 14 bits. Of f64, y
-    // before its rounding is within 2^-49 ulp of the root, and the roots that lie so near to the
-    // middle of two numbers are those of some thirty significands, which test_math.cpp tries.
+    // Two steps of R. Goldschmidt's and one of P. Markstein's from an estimate of 14 bits. Of f64
+    // the sum before its rounding is within 2^-49 ulp of the root, and the roots that lie so near
+    // to the middle of two numbers are those of some thirty significands: test_math.cpp tries them.
     {"root", "f64", 2, 64, R"(OXY_INLINE $T @@($T x) {
   auto usual = __builtin_bit_cast($u64, x) - 0x1000000000000000 < 0x5fe0000000000000;
   $T half = @splat(0.5);
