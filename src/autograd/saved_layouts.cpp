@@ -31,26 +31,21 @@ std::vector<Sizes> sizes_of_images(const ir::Graph& backward, const Machine& mac
   return out;
 }
 
-// The first call that reads it.
-std::optional<ir::NodeId> first_reader(const ir::Graph& g, ir::ValueId v) {
-  for (ir::NodeId id : g.order()) {
-    bool reads = false;
-    for_each_value(g.node(id), [&](ir::ValueId operand) { reads |= operand == v; });
-    if (reads && !g.node(id).dead) return id;
-  }
-  return std::nullopt;
-}
-
-void read_copy(ir::Graph& backward, size_t input, Sizes strides) {
+// Each reader has a copy of its own, of those that are left one (passes::cse): a backward may be cut
+// between them.
+void read_copies(ir::Graph& backward, size_t input, Sizes strides) {
   const ir::ValueId saved = backward.inputs()[input];
-  const auto reader = first_reader(backward, saved);
-  ir::TensorType& type = backward.value(saved).type.tensor;
-  std::swap(type.strides, strides);
-  if (!reader) return;
-  const ir::ValueId copy =
-      passes::insert_copy(backward, *reader, saved, {kContiguous}, std::move(strides));
-  backward.replace_uses(saved, copy);
-  backward.def(copy).args[0] = saved;
+  std::swap(backward.value(saved).type.tensor.strides, strides);
+  const std::vector<ir::NodeId> order = backward.order();
+  for (ir::NodeId id : order) {
+    ir::Node& n = backward.node(id);
+    bool reads = false;
+    for_each_value(n, [&](ir::ValueId v) { reads |= v == saved; });
+    if (n.dead || !reads) continue;
+    const ir::ValueId copy = passes::insert_copy(backward, id, saved, {kContiguous}, strides);
+    for (ir::Arg& a : n.args)
+      a = ir::map_values(a, [&](ir::ValueId v) { return v == saved ? copy : v; });
+  }
 }
 
 // Whether a gradient is this input itself, which would show its layout.
@@ -65,12 +60,12 @@ bool is_gradient(const ir::Graph& backward, size_t input) {
 
 void open_layouts(Partition& parts, const Machine& machine) {
   const std::vector<Sizes> images = sizes_of_images(parts.backward, machine);
-  for (const Saved& s : parts.saved) {
-    if (s.kind != Saved::Kind::Value || !s.type.is_tensor() || !s.type.tensor.is_row_major() ||
-        std::ranges::find(images, s.type.tensor.sizes) == images.end() ||
-        is_gradient(parts.backward, static_cast<size_t>(&s - parts.saved.data())))
-      continue;
-    parts.forward.outputs[s.index].any_layout = true;
+  for (size_t i = 0; i < parts.saved.size(); ++i) {
+    const Saved& s = parts.saved[i];
+    if (s.kind == Saved::Kind::Value && s.type.is_tensor() && s.type.tensor.is_row_major() &&
+        std::ranges::find(images, s.type.tensor.sizes) != images.end() &&
+        !is_gradient(parts.backward, i))
+      parts.forward.outputs[s.index].any_layout = true;
   }
 }
 
@@ -80,7 +75,7 @@ void close_layouts(Partition& parts, const std::map<size_t, Sizes>& strides) {
     const auto found = s.kind == Saved::Kind::Value ? strides.find(s.index) : strides.end();
     if (found == strides.end() || found->second == s.type.tensor.strides) continue;
     s.type.tensor.strides = found->second;
-    read_copy(parts.backward, i, found->second);
+    read_copies(parts.backward, i, found->second);
   }
 }
 
