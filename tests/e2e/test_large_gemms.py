@@ -69,3 +69,19 @@ def test_batches_and_threads(threads):
             assert (result.double() - torch.bmm(a.double(), b.double())).abs().max() < 2e-3
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("vector_bytes", (64, 32))
+@pytest.mark.parametrize("n", (8, 16, 24, 32, 48, 80, 96))
+def test_few_columns_that_are_read_where_they_lie(n, vector_bytes):
+    """Whole vectors of B, as rows side by side and as a part of wider ones."""
+    torch.manual_seed(0)
+    for batch, m, k in ((3, 1, 300), (5, 4, 2100), (2, 6, 1024), (3, 16, 2048), (2, 50, 900)):
+        a, bias = torch.randn(batch, m, k), torch.randn(n)
+        for b in (torch.randn(batch, k, n), torch.randn(batch, k, n + 16)[..., :n]):
+            options = {"strict": True, "vector_bytes": vector_bytes}
+            f = oxyfuel.compile(lambda a, b, c: torch.relu(a @ b + c), options=options)
+            with torch.no_grad():
+                result = f(a, b, bias)
+            expected = torch.relu(a.double() @ b.double() + bias.double())
+            assert (result.double() - expected).abs().max() < 2e-3

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kUnrolledRows = tuning::gemm_unrolled_rows;
 constexpr int kRowsFinished = tuning::gemm_rows_finished, kSteps = tuning::gemm_steps;
+constexpr int kTilesInPlace = tuning::gemm_tiles_in_place;
 constexpr int kColumnsAhead = tuning::gemm_columns_ahead;
 
 class GemmEmitter {
@@ -204,7 +205,7 @@ struct Finish {
         cat_to(body_, "        x", i, j, " = ",
                multiplied(cat("v", i), cat("p", j), cat("x", i, j)), ";\n");
     }
-    cat_to(body_, "        b += taps * ", width(), ";\n");
+    body_ += "        b += panel_row;\n";
   }
 
   // The steps of a tile whose rows are columns of memory: their values at a step are side by side.
@@ -252,8 +253,8 @@ struct Finish {
     };
     cat_to(body_, "static struct Prefetch tile", rows, "x", vectors,
            "(const unit* const* rows, i64 taps, i64 channel, ", reads_columns() ? "i64 a_k, " : "",
-           "unit* panel, f32* c, i64 c_row, i64 last, i64 count, const f32* start, struct Prefetch "
-           "next",
+           "unit* panel, i64 panel_row, f32* c, i64 c_row, i64 last, i64 count, const f32* start, "
+           "struct Prefetch next",
            can_round(vectors) ? ", result* to, i64 to_row" : "",
            can_pack(rows, vectors) ? ", const element* from, i64 from_row) {\n" : ") {\n");
     each([&](const std::string& x, const std::string& c, int j) {
@@ -392,7 +393,16 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
            lanes_, ";\n  const b8 whole = size >= ", kUnrolledRows, " && vectors == ", vectors_,
            ", packs = whole && columns == ", width(), " && size + (big > 0) == ", kTileRows,
            " && s->b_n == 1 && taps == 1 && !s->packed && !odd;\n"
-           "  if (!packs && !s->packed) pack(s, b, panel, count * taps, columns, odd);\n  const "
+           "  const b8 in_place = ",
+           half_.empty() ? "" : "0 && ", "vectors < ", vectors_, " && columns % ", lanes_,
+           " == 0 && s->b_n == 1 && taps == 1 && !s->packed && (s->b_k <= ", width(),
+           " || tiles <= ", kTilesInPlace,
+           ");\n"
+           "  if (in_place) panel = (unit*)b;\n"
+           "  else if (!packs && !s->packed) pack(s, b, panel, count * taps, columns, odd);\n"
+           "  const i64 panel_row = in_place ? s->b_k : taps * ",
+           width(),
+           ";\n  const "
            "element* from = packs ? b : (const element*)0;\n"
            "  const i64 groups = whole ? tiles * (count * taps / ",
            kSteps,
@@ -411,8 +421,9 @@ static void prefetch_rows(const Shape* s, const struct Finish* f, i64 first, i64
       for (int v = vectors_; v >= 1; v--)
         cat_to(body_, "      case ", r * (vectors_ + 1) + v, ": next = tile", r, "x", v,
                "(rows, taps, channel, ", reads_columns() ? "s->copy_row ? 1 : s->a_k, " : "",
-               "panel, c, c_row, last, count, start, next", can_round(v) ? ", at, s->c_row" : "",
-               can_pack(r, v) ? ", from, s->b_k" : "", "); break;\n");
+               "panel, panel_row, c, c_row, last, count, start, next",
+               can_round(v) ? ", at, s->c_row" : "", can_pack(r, v) ? ", from, s->b_k" : "",
+               "); break;\n");
     cat_to(body_,
            "    }\n    from = (const element*)0;\n    rows += r * taps;\n    c += r * c_row;\n    "
            "done += r;\n    if (done - finished < ",

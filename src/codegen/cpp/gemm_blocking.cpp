@@ -103,7 +103,9 @@ void Blocking::copy_rows(const Gemm& s, const Machine& t) {
                       : columns  ? max(is_less(tuning::gemm_columns_pitch, s.a_k * 4),
                                        is_less(tuning::gemm_columns_panels, panels))
                                  : Size(0);
-  const Size own = columns ? Size(0) : do_collide(s.a_row * 4, t);
+  // Rows that few panels read are not worth a copy.
+  const Size own =
+      columns ? Size(0) : do_collide(s.a_row * 4, t) * is_less(tuning::gemm_rows_panels, panels);
   const Size collide = select(copied, do_collide(row_bytes, t), own);
   // Columns are copied in whole vectors.
   copy_row =

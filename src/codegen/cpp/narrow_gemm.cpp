@@ -190,12 +190,15 @@ class NarrowEmitter {
   }
 
   void panels() {
-    cat_to(body_, "    for (i64 k = 0; k < s->k; k += ", kPanelDepth, R"() {
-      const i64 count = s->k - k < )",
-           kPanelDepth, " ? s->k - k : ", kPanelDepth,
+    cat_to(body_, "    const b8 in_place = s->b_n == 1 && s->n == ", lanes_,
+           " && s->b_k == ", lanes_, ";\n    const i64 most = in_place && m <= ", kNarrowRows,
+           " ? s->k : ", kPanelDepth,
            R"(;
-      if (packed != batch) pack(s, B + k * s->b_k, count, panel);
-      tiles(s, A + k, s->a_row, m, panel, count, k ? (const f32*)0 : start, C);
+    for (i64 k = 0; k < s->k; k += most) {
+      const i64 count = s->k - k < most ? s->k - k : most;
+      if (packed != batch && !in_place) pack(s, B + k * s->b_k, count, panel);
+      const f32* rows = in_place ? B + k * s->b_k : panel;
+      tiles(s, A + k, s->a_row, m, rows, count, k ? (const f32*)0 : start, C);
     }
     packed = s->k <= )",
            kPanelDepth, " ? batch : -1;\n");
