@@ -31,8 +31,8 @@ std::vector<Sizes> sizes_of_images(const ir::Graph& backward, const Machine& mac
   return out;
 }
 
-// Each reader has a copy of its own, of those that are left one (passes::cse): a backward may be cut
-// between them.
+// Each reader has a copy of its own, since a backward may be cut between them; passes::cse leaves
+// one of equal ones.
 void read_copies(ir::Graph& backward, size_t input, Sizes strides) {
   const ir::ValueId saved = backward.inputs()[input];
   std::swap(backward.value(saved).type.tensor.strides, strides);
