@@ -489,7 +489,7 @@ py::tuple hidden_members(PyObject* tensor) {
 }
 
 bool has_dict(PyObject* o) {
-  PyObject** slot = _PyObject_GetDictPtr(o);  // makes none
+  PyObject** slot = _PyObject_GetDictPtr(o);
   return slot != nullptr && *slot != nullptr;
 }
 

@@ -70,6 +70,8 @@ bool is_plain(PyObject* o);
 py::tuple hidden_members(PyObject* tensor);
 // The first of them that is not among `names`, a tuple; null where there is none.
 PyObject* hidden_by(PyObject* tensor, PyObject* names);
+// Whether it has a `__dict__` by now; makes none.
+bool has_dict(PyObject* o);
 
 // A guard as checks want it: `number` of HasKey and LacksKey becomes the hash of the key.
 Guard prepared(Guard guard);
@@ -77,7 +79,6 @@ Guard prepared(Guard guard);
 // Whether a prepared guard on `value` (nullptr: nothing was found) holds; `other` for SameAs,
 // NotSameAs and Apart, of which these two alone are looked at. Of a Tensor guard, whose `expected`
 // is the type by then, only the type is.
-bool has_dict(PyObject* o);  // by now
 bool holds(const Guard& guard, PyObject* value, PyObject* other);
 
 // An iterator over a list, tuple, range or dict, written in C: it tells of its place, and taking
