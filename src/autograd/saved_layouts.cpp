@@ -2,7 +2,7 @@
 #include "autograd/saved_layouts.h"
 
 #include <algorithm>
-#include <set>
+#include <optional>
 
 #include "ops/contraction.h"
 #include "passes/rewrite.h"
@@ -39,12 +39,14 @@ void read_copies(ir::Graph& backward, size_t input, Sizes strides) {
   const std::vector<ir::NodeId> order = backward.order();
   for (ir::NodeId id : order) {
     ir::Node& n = backward.node(id);
-    bool reads = false;
-    for_each_value(n, [&](ir::ValueId v) { reads |= v == saved; });
-    if (n.dead || !reads) continue;
-    const ir::ValueId copy = passes::insert_copy(backward, id, saved, {kContiguous}, strides);
+    if (n.dead) continue;
+    std::optional<ir::ValueId> copy;
     for (ir::Arg& a : n.args)
-      a = ir::map_values(a, [&](ir::ValueId v) { return v == saved ? copy : v; });
+      a = ir::map_values(a, [&](ir::ValueId v) {
+        if (v != saved) return v;
+        if (!copy) copy = passes::insert_copy(backward, id, saved, {kContiguous}, strides);
+        return *copy;
+      });
   }
 }
 

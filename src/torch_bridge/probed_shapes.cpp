@@ -295,34 +295,17 @@ std::optional<Prediction> answer(const ProbedCall& call, const Point& p) {
   }
 }
 
-// Pins the sizes that the op refuses to see changed alone; false where there are none.
-bool pin_needed(const ProbedCall& call, const std::vector<Point>& points, const Sizes& sizes,
-                sym::ShapeFacts& facts) {
-  bool pinned = false;
+// Pins the sizes of which this holds, which are `fixed` from now on; false where there are none.
+template <class F>
+bool pin_if(const ProbedCall& call, const Sizes& sizes, sym::ShapeFacts& facts,
+            std::vector<Expr>& fixed, F holds) {
+  const size_t before = fixed.size();
   for (Expr s : sizes.symbols()) {
-    if (std::ranges::find(call.of_data, s) != call.of_data.end()) continue;
-    Point p = points[0];
-    p[s.symbol_index()] = points[1].at(s.symbol_index());
-    if (answer(call, p)) continue;
+    if (std::ranges::find(call.of_data, s) != call.of_data.end() || !holds(s)) continue;
     facts.pin(s);
-    pinned = true;
+    fixed.push_back(s);
   }
-  return pinned;
-}
-
-// Pins the sizes that have too few values for as many probes, which are `narrow` from now on; false
-// where there are no others.
-bool pin_narrow(const Sizes& sizes, std::span<const Expr> of_data, sym::ShapeFacts& facts,
-                std::vector<Expr>& narrow) {
-  const size_t before = narrow.size();
-  for (Expr s : sizes.symbols()) {
-    if (std::ranges::find(of_data, s) != of_data.end() ||
-        facts.known(sym::less(s, Expr(int64_t{kProbes} + 2))) != true)
-      continue;
-    facts.pin(s);
-    narrow.push_back(s);
-  }
-  return narrow.size() > before;
+  return fixed.size() > before;
 }
 
 bool same_data(const c10::IValue& a, const c10::IValue& b) {
@@ -407,14 +390,16 @@ std::optional<Prediction> fit_everywhere(const ProbedCall& call, const Sizes& si
 
 std::optional<Prediction> predict_by_probes(const ProbedCall& call, std::span<const Expr> likely,
                                             sym::ShapeFacts& facts) {
-  std::vector<Expr> narrow;
+  std::vector<Expr> fixed;
   for (bool pinned = true; pinned;) {
     pinned = false;
-    const Sizes sizes(call, narrow);
+    const Sizes sizes(call, fixed);
     if (sizes.symbols().empty()) return answer(call, {});  // facts have made them numbers
     const auto points = places(sizes, facts);
-    if (!points) {
-      pinned = pin_narrow(sizes, call.of_data, facts, narrow);
+    if (!points) {  // perhaps since a size has fewer values than there are probes
+      pinned = pin_if(call, sizes, facts, fixed, [&](Expr s) {
+        return facts.known(sym::less(s, Expr(int64_t{kProbes} + 2))) == true;
+      });
       continue;
     }
     std::vector<Prediction> answers;
@@ -425,8 +410,14 @@ std::optional<Prediction> predict_by_probes(const ProbedCall& call, std::span<co
     }
     if (answers.size() == kProbes)
       return fit_everywhere(call, sizes, likely, *points, std::move(answers), facts);
-    // Where it fails at the hints, whoever asks next hears of it.
-    if (!answers.empty()) pinned = pin_needed(call, *points, sizes, facts);
+    // Those that the op refuses to see changed alone. Where it fails at the hints, whoever asks
+    // next hears of it.
+    if (answers.empty()) continue;
+    pinned = pin_if(call, sizes, facts, fixed, [&](Expr s) {
+      Point p = points->front();
+      p[s.symbol_index()] = (*points)[1].at(s.symbol_index());
+      return !answer(call, p);
+    });
   }
   return std::nullopt;
 }
