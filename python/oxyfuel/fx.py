@@ -22,6 +22,7 @@ from torch.fx.node import base_types, map_aggregate
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from oxyfuel import _C
+from oxyfuel.attention import run_blocks
 
 # How the two ends of int64, which mean "no bound" in slices, are written in ATen graphs.
 _NO_BOUND = {2**62 - 1: 2**63 - 1, -(2**62): -(2**63)}
@@ -141,8 +142,13 @@ def _stack_trace(frames: tuple[tuple[str, int, str, str], ...]) -> str:
 def _regions(
     out: Graph, root: torch.nn.Module, op: str, modules: list[GraphModule], args: tuple[Any, ...]
 ) -> Node:
-    """A call of torch's own op for branches or loops, as TorchDynamo writes it."""
-    names = {"cond": ("true_graph", "false_graph"), "while_loop": ("cond_fn", "body_fn")}.get(op)
+    """A call of torch's own op for branches or loops, as TorchDynamo writes it; or of our function
+    for blocks of attention."""
+    names = {
+        "cond": ("true_graph", "false_graph"),
+        "while_loop": ("cond_fn", "body_fn"),
+        "block_sparse": ("partial", "full"),
+    }.get(op)
     if names is None:
         raise _C.Unsupported(f"{op} as torch.fx")
     number = sum(name.startswith(names[0]) for name, _ in root.named_children())
@@ -153,6 +159,8 @@ def _regions(
     if op == "cond":
         call = torch.ops.higher_order.cond
         return out.call_function(call, (args[0], *graphs, args[1:]))
+    if op == "block_sparse":
+        return out.call_function(run_blocks, (args[:7], *graphs, args[7:]))
     condition, body = modules
     _return_alone(condition)
     carried = len(_result(body))

@@ -294,6 +294,7 @@ void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f)
 namespace {
 
 constexpr RegionOp kOps[] = {
+    {"block_sparse", {"partial", "full"}, 7, 0, 0, false, 7},
     {"checkpoint", {"body", ""}, 0, 0, 0, false},
     {"cond", {"then", "else"}, 1, 0, 0, false},
     {"loop", {"body", ""}, 2, 1, 1, true},
@@ -321,7 +322,7 @@ size_t result_count(const Graph& g) {
 
 size_t first_optional_operand(const Node& n) {
   const RegionOp& op = region_op(n);
-  return op.carries ? result_count(n.regions.back()) - op.results : 0;
+  return op.fixed + (op.carries ? result_count(n.regions.back()) - op.results : 0);
 }
 
 }  // namespace oxy::ir

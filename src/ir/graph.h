@@ -315,6 +315,18 @@ void for_each_region(const Graph& g, const std::function<void(const Graph&)>& f)
 //                                             number too, and gives the next condition too
 //   checkpoint(operands...) body              runs once; a backward graph may run it again instead
 //                                             of keeping its values
+//   block_sparse(lists..., query, key, value, tiles..., state..., others...) partial full
+//                                             attention by blocks: see below
+//
+// block_sparse has for each block of rows of `query` (batch, heads, rows, size) a list of the
+// blocks of `key` and `value` that it meets. `lists`: how many to meet by `partial`, which ones,
+// how many to meet by `full`, which ones, each i32 (batch or 1, heads or 1, row blocks[, column
+// blocks]). The regions take tiles of query, key and value (of one batch, some heads, a block), the
+// i32 places of their first elements (batch, head, row, column) with the column from which on the
+// tile counts, and three tensors (1, heads, rows, n), the state, whose next values they give. It
+// starts anew for each block of rows, with the operands' values; what it is behind the last block
+// is what the node gives, for all rows. The operands have the sizes and strides of tiles. The last
+// block of a dimension may begin earlier than its place says, so that it is as long as the others.
 struct RegionOp {
   std::string_view name;
   std::array<std::string_view, 2> regions;  // their words in the text; empty where there is none
@@ -322,7 +334,9 @@ struct RegionOp {
   size_t parameters;  // of a region, in front of the operands
   size_t results;     // of the last region, in front of what the node gives
   bool carries;       // the first operands are the first values of what the node gives
+  size_t fixed = 0;   // operands, besides those that are carried, that are there also unread
 
+  bool by_blocks() const { return name == "block_sparse"; }
   size_t region_count() const { return regions[1].empty() ? 1 : 2; }
 };
 const RegionOp* find_region_op(std::string_view name);
@@ -330,7 +344,7 @@ const RegionOp& region_op(const Node& n);  // of a node of kind Region
 
 // How many results a graph has, in either stage.
 size_t result_count(const Graph& g);
-// Operands that a region need not read: all but those that are carried.
+// Operands from here on are there only where a region reads them.
 size_t first_optional_operand(const Node& n);
 
 // Checks the invariants of a graph; throws InternalError naming the node.

@@ -118,7 +118,9 @@ class PythonPrinter {
     cat_to(out, margin_, "[", names(n.outputs), "] = ");
     const std::span<const Arg> args(n.args);
     if (n.target == "checkpoint") return cat_to(out, functions[0], "(", sequence(args), ")\n");
-    cat_to(out, n.target == "loop" ? "run_loop(" : cat("torch.ops.higher_order.", n.target, "("));
+    cat_to(out, n.target == "loop" ? "run_loop("
+                : op.by_blocks()   ? "run_blocks("
+                                   : cat("torch.ops.higher_order.", n.target, "("));
     for (const Arg& a : args.first(op.arguments)) cat_to(out, argument(a), ", ");
     for (const std::string& f : functions) cat_to(out, f, ", ");
     auto tuple = [&](std::span<const Arg> items) {

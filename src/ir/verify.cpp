@@ -99,7 +99,7 @@ class Verifier {
             "carries more than it is given");
     require(torch || given == n.outputs.size(), "a region gives ", given, " results, there are ",
             n.outputs.size(), " outputs");
-    if (n.target == "cond")
+    if (n.target == "cond" || op->by_blocks())
       require(result_count(n.regions[0]) == given, "two regions that give unequal many results");
     if (!torch) region_types(*op);
   }
@@ -148,8 +148,12 @@ class Verifier {
       if (n.target == "while_loop" && &r == &n.regions[0]) continue;
       for (size_t i = 0; i < n.outputs.size(); ++i) {
         const Type& out = g_.value(n.outputs[i]).type;
-        require(same_kind(result_type(r, i + op.results), out), "result ", i,
-                " of a region is not of its output's type");
+        const Type& made = result_type(r, i + op.results);
+        const bool fits = op.by_blocks() ? made.is_tensor() && out.is_tensor() &&
+                                               made.tensor.dtype == out.tensor.dtype &&
+                                               made.tensor.dim() == out.tensor.dim()
+                                         : same_kind(made, out);
+        require(fits, "result ", i, " of a region is not of its output's type");
         require(!op.carries || same_kind(g_.value(n.args[op.arguments + i].value()).type, out),
                 "what is carried changes its type");
       }
@@ -167,7 +171,7 @@ class Verifier {
               "the condition is no boolean");
     if (op.results > 0)
       require(is_condition(result_type(n.regions[0], 0)), "the condition is no boolean");
-    if (op.arguments > 0) {
+    if (op.arguments > 0 && !op.by_blocks()) {
       const Arg& a = n.args[op.arguments - 1];
       require(a.get_if<bool>() || (a.is_value() && is_condition(g_.value(a.value()).type)),
               "the condition is no boolean");

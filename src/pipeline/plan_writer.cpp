@@ -221,9 +221,11 @@ void PlanWriter::add_sizes(runtime::SizeStep step) {
 void PlanWriter::add_region(const ir::Node& n, std::vector<runtime::Plan> regions,
                             std::vector<int64_t> results) {
   using Kind = runtime::RegionStep::Kind;
-  if (n.target != "cond" && n.target != "while_loop")
-    throw Unsupported(cat("a plan of ", n.target));
-  runtime::RegionStep step{n.target == "cond" ? Kind::Cond : Kind::Loop, {}, {}, {}};
+  const std::pair<std::string_view, Kind> kinds[] = {
+      {"cond", Kind::Cond}, {"while_loop", Kind::Loop}, {"block_sparse", Kind::Blocks}};
+  const auto* kind = std::ranges::find(kinds, n.target, &std::pair<std::string_view, Kind>::first);
+  if (kind == std::end(kinds)) throw Unsupported(cat("a plan of ", n.target));
+  runtime::RegionStep step{kind->second, {}, {}, {}};
   for (runtime::Plan& region : regions) {
     step.plans.push_back(static_cast<uint32_t>(plan_.regions.size()));
     plan_.regions.push_back(std::move(region));

@@ -34,6 +34,12 @@ std::vector<py::object> as_vector(py::handle args) {
   return out;
 }
 
+py::tuple as_tuple(const std::vector<py::object>& items) {
+  py::tuple out(items.size());
+  for (size_t i = 0; i < items.size(); ++i) out[i] = items[i];
+  return out;
+}
+
 // One walk over the graph. With a recorder the arguments are its fakes and every result is looked
 // at.
 class Replayer {
@@ -211,6 +217,7 @@ class Replayer {
     const auto first = args.begin() + static_cast<ptrdiff_t>(op.arguments);
     std::vector<py::object> front(args.begin(), first);
     args.erase(args.begin(), first);
+    if (op.by_blocks()) return run_blocks(n, front, args);
     if (!op.carries)
       return apart(results_of(n, op.name == "cond" && !holds(front[0]) ? 1 : 0, args), args);
     const std::vector<py::object> given = args;
@@ -229,6 +236,17 @@ class Replayer {
     }
     args.resize(ir::first_optional_operand(n));
     return apart(args, given);
+  }
+
+  py::tuple run_blocks(const ir::Node& n, const std::vector<py::object>& front,
+                       const std::vector<py::object>& operands) const {
+    const auto region = [&](size_t i) {
+      return py::cpp_function([this, &n, i](const py::args& given) {
+        return as_tuple(results_of(n, i, as_vector(given)));
+      });
+    };
+    return py::module_::import("oxyfuel.attention")
+        .attr("run_blocks")(as_tuple(front), region(0), region(1), as_tuple(operands));
   }
 
   // Copies of those that share memory with what was given, or with one before.

@@ -156,16 +156,19 @@ class Verifier {
   }
   void check(const RegionStep& s) {
     using Kind = RegionStep::Kind;
-    require(s.kind <= Kind::Loop, "a region's kind");
+    require(s.kind <= Kind::Blocks, "a region's kind");
     require(s.plans.size() == 2, "a region has two plans");
     for (uint32_t r : s.plans) require(r < p_.regions.size(), "a region's plan");
     check_there(s.operands);
     check_results(s.results);
-    require(s.kind != Kind::Cond || !s.operands.empty(), "a branch without a predicate");
+    const size_t front = RegionStep::front(s.kind);
+    require(s.operands.size() >= front + (s.kind == Kind::Blocks ? 7 : 0),
+            "a region whose operands are missing");
+    require(s.kind != Kind::Blocks || s.results.size() == 3, "the state of blocks");
     const bool condition = s.kind == Kind::Loop;
     require(!condition || s.results.size() <= s.operands.size(), "a loop's operands");
     check(s.numbers);
-    const size_t inputs = s.operands.size() - (condition ? 0 : 1) + s.numbers.size();
+    const size_t inputs = s.operands.size() - front + s.numbers.size();
     for (size_t i = 0; i < 2; i++) {
       const Plan& r = p_.regions[s.plans[i]];
       const size_t outputs = condition && i == 0 ? 1 : s.results.size();

@@ -93,8 +93,12 @@ struct ExternStep {
 //   Cond: runs plans[0] where the predicate is true, else plans[1].
 //   Loop: while plans[0] (the condition, one output of one element) gives true, plans[1] (the body)
 //     makes the next values of the first operands, one a result; the other operands stay.
+//   Blocks: ir/graph.h's block_sparse, plans[0] for partial blocks and plans[1] for full ones; the
+//     first seven operands are no inputs.
 struct RegionStep {
-  enum class Kind : uint8_t { Cond, Loop };
+  enum class Kind : uint8_t { Cond, Loop, Blocks };
+  // Operands in front of those that are inputs of the plans.
+  static constexpr size_t front(Kind k) { return k == Kind::Cond ? 1 : k == Kind::Loop ? 0 : 7; }
   Kind kind = Kind::Cond;
   std::vector<uint32_t> plans;  // entries of Plan::regions
   std::vector<uint32_t> operands;

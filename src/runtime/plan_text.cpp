@@ -10,7 +10,7 @@ namespace {
 // By number of their enumerators, or of the step in PlanStep.
 constexpr std::array<std::string_view, 6> kBufferKinds = {"input",  "attribute", "arena",
                                                           "extern", "output",    "view"};
-constexpr std::array<std::string_view, 2> kRegionKinds = {"cond", "loop"};
+constexpr std::array<std::string_view, 3> kRegionKinds = {"cond", "loop", "blocks"};
 constexpr std::array<std::string_view, 5> kOutputKinds = {"", "input ", "view of input ",
                                                           "view of output ", "None"};
 constexpr std::array<std::string_view, 6> kSteps = {"launch ", "gemm ", "", "", "free ", "sizes "};

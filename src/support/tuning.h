@@ -23,6 +23,9 @@ inline int64_t last_level_bytes(const Machine& m) {
 inline int64_t attention_bytes(const Machine& m, bool halves = false) {
   return (halves ? half_attention_of_last_level : attention_of_last_level) * last_level_bytes(m);
 }
+inline int64_t scores_at_once(const Machine& m) {
+  return m.l2.bytes / scores_of_l2 / static_cast<int64_t>(sizeof(float));
+}
 // Columns that our gemms finish at a time: tiles of gemm_tile_rows leave a quarter of the
 // registers, of which AVX-512 has 32 and AVX2 16.
 inline int gemm_panel_vectors(const Machine& m) { return m.vector_bytes == 64 ? 4 : 2; }

@@ -289,6 +289,8 @@ class BoundRegion {
   using Slots = std::span<const int64_t>;
   void run_plan(size_t which, std::span<const at::Tensor> given, Slots slots, Outputs& out);
   void run_loop(std::vector<at::Tensor> now, Slots slots, Outputs& out);
+  // See ir/graph.h's block_sparse.
+  void run_blocks(std::span<const at::Tensor> given, Slots slots, Outputs& out);
 
   const runtime::RegionStep step_;
   std::array<std::unique_ptr<Executable>, 2> plans_;

@@ -95,6 +95,13 @@ bool alike(const Recording& r, const ir::Type& a, const ir::Type& b) {
          std::ranges::equal(x.strides, y.strides, equal);
 }
 
+// Of all blocks, where a region gives the type of one: `query` has the sizes of the others.
+ir::TensorType of_all_blocks(ir::TensorType block, const ir::TensorType& query) {
+  std::copy_n(query.sizes.begin(), 3, block.sizes.begin());
+  block.strides = ir::contiguous_strides(block.sizes);
+  return block;
+}
+
 // What a node with these regions gives. Unsupported where a branch or a round would give something
 // else.
 std::vector<ir::Type> result_types(const Recording& r, const ir::RegionOp& op,
@@ -109,6 +116,9 @@ std::vector<ir::Type> result_types(const Recording& r, const ir::RegionOp& op,
     const bool same = op.carries || (i < first.outputs.size() &&
                                      alike(r, result_type(first, first.outputs[i]), type));
     if (!same) throw Unsupported("branches whose results differ in size, strides or dtype");
+    if (op.by_blocks() && (type.tensor.dim() != 4 ||
+                           !alike(r, last.value(last.inputs()[op.fixed - 3 + i]).type, type)))
+      throw Unsupported("a state of blocks that changes its size, strides or dtype");
     if (op.carries && !alike(r, last.value(last.inputs()[i]).type, type))
       throw Unsupported(
           "a loop whose results differ from what it carries in size, strides or dtype");
@@ -136,13 +146,16 @@ std::vector<at::Tensor> add_regions(Recording& r, const std::string& op,
   for (const at::Tensor& t : lift_attributes(regions)) args.push_back(r.constant(t).wrapper);
   for (RecordedRegion& region : regions) make_region(region.graph, r.graph.pool);
   const ir::RegionOp& row = *ir::find_region_op(op);
-  const std::vector<ir::Type> results = result_types(r, row, regions);
+  std::vector<ir::Type> results = result_types(r, row, regions);
   r.simplify_sizes();
   for (RecordedRegion& region : regions)
     if (r.shapes)
       ir::map_exprs(region.graph, [&](ir::Expr e) { return r.shapes->facts()->simplify(e); });
   const ir::Graph& last = regions.back().graph;
   std::vector<ir::Arg> values;
+  if (row.by_blocks())
+    for (ir::Type& t : results)
+      t.tensor = of_all_blocks(t.tensor, r.graph.tensor_type(r.arg_of(args[4]).value()));
   for (size_t i = 0; i < args.size(); ++i)
     values.push_back(
         i < row.arguments

@@ -9,6 +9,7 @@
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
+#include "torch_bridge/autocast_cache.h"
 
 namespace oxy::python {
 namespace {
@@ -400,7 +401,13 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
   if (callable.is(member_of<"torch._higher_order_ops.wrap", "wrap">()) && !args.empty())
     return call(args[0], {args.begin() + 1, args.end()}, std::move(kwargs));
   if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))
-    throw Break(BreakId::control_flow, name_of(callable));
+    return call_higher_order(callable, args, kwargs);
+  if (Py_TYPE(p) == &Py_GenericAliasType && !heap().exists(callable)) {
+    const py::object origin = callable.attr("__origin__");
+    if (PyType_Check(origin.ptr()) && as_type(origin)->tp_dictoffset == 0 &&
+        as_type(origin)->tp_setattro == PyObject_GenericSetAttr)  // no place for __orig_class__
+      return call(origin, std::move(args), std::move(kwargs));
+  }
   if (type == "functools.KeyWrapper" && args.size() == 1 && kwargs.empty() &&
       !heap().exists(callable))
     return call_real(callable, args, kwargs);
@@ -578,6 +585,13 @@ std::vector<py::object> Calls::bind_arguments(py::handle function, Arguments arg
     wrong_arguments(f, args.size(), kwargs);
   }
   return fast;
+}
+
+py::object Calls::call_higher_order(py::handle op, const Arguments& args, const Keywords& kwargs) {
+  const std::string name = name_of(op);
+  if (name != "flex_attention") throw Break(BreakId::control_flow, name);
+  bridge::register_autocast_ops();  // and bmm_to_f32
+  return call_own("oxyfuel.attention", name, args, kwargs);
 }
 
 py::object Calls::call_own(const char* module, const std::string& name, const Arguments& args,

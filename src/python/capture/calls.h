@@ -147,6 +147,8 @@ class Calls : public Part {
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
   Done reduce_plain(py::handle o);
+  // One of torch.ops.higher_order.
+  py::object call_higher_order(py::handle op, const Arguments& args, const Keywords& kwargs);
   // A function of ours in Python, in the place of the one that is called.
   py::object call_own(const char* module, const std::string& name, const Arguments& args,
                       const Keywords& kwargs, bool direct = false);
@@ -201,6 +203,7 @@ class Calls : public Part {
   std::unordered_map<PyObject*, std::unordered_set<PyObject*>> cached_keys_;
   // torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions, once read.
   std::optional<py::object> ignored_, reordered_;
+  int indexing_modes_ = 0;           // entered: TransformGetItemToIndex
   bool asked_for_hooks_ = false;     // of the caller's, on saved tensors
   bool asked_why_no_hooks_ = false;  // the same
 };

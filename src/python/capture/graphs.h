@@ -274,6 +274,7 @@ class Graphs : public Part {
   py::object tensor_of_truth(const py::object& truth);
   py::object choose_in_graph(const Arguments& args);
   py::object repeat_in_graph(const Arguments& args);
+  py::object meet_blocks_in_graph(const Arguments& args);
   void note_results(py::handle result, ir::ValueId value);
   StackIds stack_ids(const UserStack& stack);
   struct PlainFloat {  // for a number that varies

@@ -393,7 +393,19 @@ py::object Graphs::repeat_in_graph(const Arguments& args) {
                         result);
 }
 
-// What oxyfuel.control_flow asks for: None where the choice is left to a graph break.
+// (partial, full, front, tiles) -> the node's results, for `oxyfuel.attention`.
+py::object Graphs::meet_blocks_in_graph(const Arguments& args) {
+  const Arguments front = items_of_call(args[2]), tiles = items_of_call(args[3]);
+  Captured partial = capture_inner(args[0], tiles, true),
+           full = capture_inner(args[1], tiles, true);
+  if (partial.form != "(ttt]" || full.form != partial.form) refuse("blocks with another state");
+  const py::object form = full.result;
+  return record_regions("block_sparse", front, tiles.size(), {std::move(partial), std::move(full)},
+                        form);
+}
+
+// What oxyfuel.control_flow and oxyfuel.attention ask for: None where the choice is left to a graph
+// break, or attention to the whole matrix of scores.
 py::object Graphs::call_control_flow(std::string_view name, const Arguments& args) {
   inference().refuse_inside("a branch or loop");
   if (!is_transformed()) refuse_in_transform("a branch or loop");
@@ -408,7 +420,9 @@ py::object Graphs::call_control_flow(std::string_view name, const Arguments& arg
   if (name == "choose" && heap().is_tensor(args[0]) && numbers().use_number(args[0]))
     return py::none();
   try {
-    return name == "choose" ? choose_in_graph(args) : repeat_in_graph(args);
+    return name == "choose"   ? choose_in_graph(args)
+           : name == "repeat" ? repeat_in_graph(args)
+                              : meet_blocks_in_graph(args);
   } catch (const Break& b) {
     throw LeftAlone{at, b.what()};
   } catch (py::error_already_set& e) {

@@ -14,6 +14,7 @@
 #include "python/cpython/types.h"
 #include "python/inner_frames.h"
 #include "python/transform_levels.h"
+#include "support/tuning.h"
 
 namespace oxy::python {
 namespace {
@@ -727,6 +728,20 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
 }
 
 // torch.compiler's mark of whether a graph break is an error.
+// Whether attention with so many scores is faster by blocks: a choice by the hint, and no fact.
+py::object go_by_blocks(const py::object& scores) {
+  const int64_t count =
+      is_symbolic_int(scores) ? sym::hint(expr_of(scores)) : py::cast<int64_t>(scores);
+  return py::bool_(count >= tuning::blocks_of_scores * tuning::scores_at_once(host_machine()));
+}
+
+// What mark_static asks of a size inside of a function.
+py::object make_static(Capture& c, Arguments& args) {
+  Keywords none;
+  c.sizes.make_plain(args, none);
+  return py::none();
+}
+
 py::object whether_breaks_are_errors(Capture& c) {
   const std::optional<bool>& on = c.calls.error_on_break;
   return on ? py::object(py::bool_(*on)) : py::object(py::str("unset"));

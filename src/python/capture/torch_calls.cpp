@@ -403,8 +403,18 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (follows_tensors(name, args, kwargs) && any_argument(args, kwargs, is_of_symbols))
     return std::nullopt;
   if (auto done = draws().call_torch(name, callable, args, kwargs)) return done;
-  if (name == "torch._C._push_on_torch_function_stack")
-    throw Break(BreakId::torch_call, "a TorchFunctionMode is entered");
+  if (name == "torch._C._push_on_torch_function_stack") {
+    // Of flex_attention's; in captured code `table[index]` by a tensor stays in the graph anyway.
+    if (args.size() != 1 ||
+        std::string_view(Py_TYPE(args[0].ptr())->tp_name) != "TransformGetItemToIndex")
+      throw Break(BreakId::torch_call, "a TorchFunctionMode is entered");
+    ++indexing_modes_;
+    return py::none();
+  }
+  if (name == "torch._C._pop_torch_function_stack" && indexing_modes_ > 0) {
+    --indexing_modes_;
+    return py::none();
+  }
   if (PyCFunction_Check(p))
     if (auto done = ask_objects(capture_, callable, args, kwargs)) return done;
   refuse_objects(args, kwargs, name);

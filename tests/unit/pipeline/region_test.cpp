@@ -36,6 +36,28 @@ TEST(Regions, BecomeSubPlans) {
   EXPECT_EQ(runtime::print(runtime::parse_plan(text)), text);
 }
 
+TEST(Regions, OfBlocksAreTwoPlans) {
+  const runtime::Plan plan = make_extern_plan(ir::parse(R"(
+    graph aten(%n: i32[1, 1, 1], %i: i32[1, 1, 1, 1], %x: f32[2, 4, 8, 2], %t: f32[1, 4, 8, 2],
+               %p: i32[5], %s: f32[1, 4, 8, 1]) {
+      %0: f32[2, 4, 8, 1], %1: f32[2, 4, 8, 1], %2: f32[2, 4, 8, 2] = block_sparse(%n, %i, %n, %i,
+        %x, %x, %x, %t, %t, %t, %p, %s, %s, %t) partial(%q: f32[1, 4, 8, 2],
+        %k: f32[1, 4, 8, 2], %v: f32[1, 4, 8, 2], %p: i32[5], %a: f32[1, 4, 8, 1],
+        %b: f32[1, 4, 8, 1], %c: f32[1, 4, 8, 2]) {
+        %0: f32[1, 4, 8, 2] = aten.add.Tensor(%c, %v)
+        return input(4), input(5), %0
+      } full(%q: f32[1, 4, 8, 2], %k: f32[1, 4, 8, 2], %v: f32[1, 4, 8, 2], %p: i32[5],
+        %a: f32[1, 4, 8, 1], %b: f32[1, 4, 8, 1], %c: f32[1, 4, 8, 2]) {
+        return input(4), input(5), input(6)
+      }
+      return %2
+    })"));
+  runtime::verify(plan);
+  const std::string text = runtime::print(plan);
+  EXPECT_NE(text.find(" = blocks [0, 1]("), std::string::npos) << text;
+  EXPECT_EQ(runtime::print(runtime::parse_plan(text)), text);
+}
+
 TEST(Regions, OfOtherOpsHaveNoPlan) {
   const ir::Graph g = ir::parse(R"(
     graph aten(%x: f32[4]) {
