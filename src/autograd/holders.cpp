@@ -30,6 +30,13 @@ Holders::Holders(const ir::Graph& joint, const Sides& sides, const Readers& read
     if (held_[i].lives && joint.value(ir::ValueId(i)).type.is_tensor() &&
         !readers.of(ir::ValueId(i)).by_backward)
       held_[i] = {.changes = true};
+  for (const ir::Mutation& m : joint.mutations) {
+    Held& held = held_[m.value.index];
+    if (allows_writes && !held.lives && !held.changes && readers.of(m.value).by_backward &&
+        !passes::is_view(joint.def(m.value)) &&
+        same_place(joint.tensor_type(m.value), joint.tensor_type(joint.inputs()[m.input])))
+      held = {.lives = true, .written = m.input};
+  }
 }
 
 bool Holders::must_be_copied(ir::ValueId v) const {
@@ -47,6 +54,7 @@ bool Holders::can_be_saved(ir::ValueId v) const {
 Saved Holders::saved_as(ir::ValueId v) const {
   const ir::Type& t = g_.value(v).type;
   Saved out{.kind = held_[v.index].kind, .index = held_[v.index].index, .type = t};
+  out.written = held_[v.index].written;
   if (must_be_copied(v)) out.type.tensor = compact(t.tensor);
   out.bytes = t.is_tensor() ? bytes(t.tensor) : 0;
   return out;

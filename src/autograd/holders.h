@@ -12,7 +12,7 @@ class Holders {
   // `allows_writes`: PartitionOptions.
   Holders(const ir::Graph& joint, const Sides& sides, const Readers& readers, bool allows_writes);
 
-  // A primal that stays what it is, or a result. Nothing is kept for it.
+  // A primal that stays what it is, or what it becomes, or a result. Nothing is kept for it.
   bool lives_anyway(ir::ValueId v) const { return held_[v.index].lives; }
   // Not as it is: somebody writes to it, the caller sees it otherwise, or it is a view.
   bool must_be_copied(ir::ValueId v) const;
@@ -26,6 +26,7 @@ class Holders {
     bool lives = false, changes = false;
     Saved::Kind kind = Saved::Kind::Value;
     uint32_t index = 0;
+    std::optional<uint32_t> written = {};  // Saved::written
   };
   const ir::Graph& g_;
   const CompactCopies copies_;

@@ -252,15 +252,16 @@ class Backward {
     std::vector<ValueId> to(g_.value_count());
     for (size_t i = 0; i < choices_.size(); ++i) {
       const ValueId v = inputs[i];
-      if (saved[i].kind != Saved::Kind::Primal || !computed_again[v.index]) continue;
+      const bool may_change = saved[i].kind == Saved::Kind::Primal || saved[i].written;
+      if (!may_change || !computed_again[v.index]) continue;
       if (!by_formula[v.index]) {
-        saved[i].before = true;
+        read_before(saved[i]);
         continue;
       }
       Saved& twin = saved.emplace_back(saved[i]);
       twin.name = new_name(twin.name);
-      twin.before = true;
       twin.direct = false;
+      read_before(twin);
       inputs.push_back(to[v.index] = g_.add_input(twin.name, twin.type));
     }
     for (NodeId id : g_.order()) {
@@ -270,6 +271,11 @@ class Backward {
           return v.index < to.size() && to[v.index].valid() ? to[v.index] : v;
         });
     }
+  }
+
+  static void read_before(Saved& s) {
+    s.before = s.kind == Saved::Kind::Primal;
+    s.written.reset();
   }
 
   // A checkpoint runs on the tensors that it was given.

@@ -37,7 +37,10 @@ struct Saved {
   int64_t bytes = 0;    // of a tensor, at the hints of its sizes
   bool direct = false;  // the backward itself reads it, or a view of it: eager keeps it as well
   bool before = false;  // a primal in the memory that it had in the forward, whatever it has now
-  std::string reason;   // why this one
+  // Of a Value that formulas of eager's read: the primal that holds it in the end, and may be given
+  // other memory, which is what they read then.
+  std::optional<uint32_t> written = {};
+  std::string reason;  // why this one
 };
 
 struct Partition {

@@ -227,6 +227,7 @@ void Backward::save(Call& call, std::span<const Input> inputs, const Outputs& ou
         break;
       case Kind::Value:
         call.save(i, outputs[s.index], false);
+        if (s.written) hold_written(call, i, *inputs[*s.written].tensor, nodes);
         break;
       case Kind::Number:
         call.save_number(i, outputs[s.index].item<int64_t>());
@@ -248,7 +249,24 @@ void Backward::save_result(Call& call, uint32_t input, const at::Tensor& t,
   if (!as_is || result == rooted_.size()) return;
   const auto held = std::make_shared<at::Tensor>(t);
   for (const uint32_t behind : behind_[result]) nodes[nodes_.of_result[behind]]->hold(held);
-  call.note_held(input, held);
+  call.note_held(input, {held});
+}
+
+// The same of an input, which holds at the commit point what is saved here.
+void Backward::hold_written(Call& call, uint32_t input, const at::Tensor& t,
+                            std::span<const c10::intrusive_ptr<Node>> nodes) const {
+  const uint32_t primal = *saved_[input].written;
+  const auto own = std::ranges::find(written_, primal);
+  if (t.is_inference() || (t.is_view() && !written_.empty())) return;  // its history may be ours
+  const auto held = std::make_shared<at::Tensor>(t);
+  if (own == written_.end()) {
+    for (const auto& node : nodes) node->hold(held);
+  } else {
+    const auto result = rooted_.size() + static_cast<size_t>(own - written_.begin());
+    for (const uint32_t behind : behind_[result]) nodes[nodes_.of_result[behind]]->hold(held);
+  }
+  call.note_held(input, {held, t.storage().getWeakStorageImpl(),
+                         static_cast<int64_t>(t._version() + writes_[primal])});
 }
 
 // To the primals. What has hooks sees what was accumulated in front of it.

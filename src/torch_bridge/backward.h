@@ -101,6 +101,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
             std::span<const c10::intrusive_ptr<Node>> nodes) const;
   void save_result(Call& call, uint32_t input, const at::Tensor& t,
                    std::span<const c10::intrusive_ptr<Node>> nodes) const;
+  void hold_written(Call& call, uint32_t input, const at::Tensor& t,
+                    std::span<const c10::intrusive_ptr<Node>> nodes) const;
   void add_edges(Node& node, const std::vector<uint32_t>& primals,
                  std::span<const Input> inputs) const;
   // Gradients by primal, and what the next piece gets. What is saved dies behind its last reader,

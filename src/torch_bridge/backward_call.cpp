@@ -556,13 +556,19 @@ at::Tensor Backward::Call::saved(Node& node, uint32_t input, bool is_read) {
 }
 
 std::shared_ptr<at::Tensor> Backward::Call::held(uint32_t input) const {
-  return held_.empty() ? nullptr : held_[input].lock();
+  return held_.empty() ? nullptr : held_[input].tensor.lock();
 }
 
 at::Tensor Backward::Call::in_kept_memory(uint32_t input, at::Tensor t) {
   if (const auto itself = held(input)) {
-    if (itself->is_alias_of(t) && itself->storage_offset() == t.storage_offset() &&
-        is_laid_out(*itself, t.sizes(), t.strides()))
+    if (backward_->saved_[input].written) {
+      const Held& as = held_[input];
+      if (as.memory._unsafe_get_target() == itself->storage().unsafeGetStorageImpl()) return t;
+      TORCH_CHECK(itself->_version() == as.version,
+                  "one of the variables needed for gradient computation has been modified by an "
+                  "inplace operation");
+    } else if (itself->is_alias_of(t) && itself->storage_offset() == t.storage_offset() &&
+               is_laid_out(*itself, t.sizes(), t.strides()))
       return t;
     return laid_out(itself->tensor_data(), t.scalar_type(), t.sizes(), t.strides())
         .set_requires_grad(t.requires_grad());

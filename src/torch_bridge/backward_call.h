@@ -26,10 +26,16 @@ class Backward::Call {
   // `as_is`: eager keeps the tensor itself, which shows what is assigned to its `data`; else views
   // of the memory that it has now.
   void save_input(uint32_t input, const at::Tensor& t, bool as_is);
-  // `t`: what nodes of the call hold of it.
-  void note_held(uint32_t input, std::weak_ptr<at::Tensor> t) {
+  // What nodes of the call hold of a tensor that is saved.
+  struct Held {
+    std::weak_ptr<at::Tensor> tensor;
+    // Of an input that is written: its memory, and its version behind that.
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory{c10::intrusive_ptr<c10::StorageImpl>()};
+    int64_t version = 0;
+  };
+  void note_held(uint32_t input, Held held) {
     held_.resize(saved_.size());
-    held_[input] = std::move(t);
+    held_[input] = std::move(held);
   }
   void save_number(uint32_t input, int64_t n) {
     numbers_.resize(saved_.size());
@@ -123,8 +129,8 @@ class Backward::Call {
   std::mutex mutex_;
   std::vector<torch::autograd::SavedVariable> saved_;  // by input of the backward
   Tensors memory_;  // by input: an alias, of those whose memory is kept; if there are any
-  // By input: the result itself, if there are any. What it is held by must not be its own history.
-  std::vector<std::weak_ptr<at::Tensor>> held_;
+  // By input: the tensor itself, if there are any. What it is held by must not be its own history.
+  std::vector<Held> held_;
   // By input: of those kept as they are, if their sizes vary.
   struct Layout {
     Strides sizes, strides;

@@ -191,6 +191,55 @@ def test_data_that_is_given_again_outside(f):
         torch.testing.assert_close(step(compiled, again), step(f, again))
 
 
+def written(w, x):
+    x.mul_(2)
+    return w * x
+
+
+def written_without_gradients(w, x):
+    with torch.no_grad():
+        x.mul_(2)
+    return w * x * x.view(1, -1)
+
+
+def written_and_computed_again(w, x):
+    with torch.no_grad():
+        x.mul_(2)
+    return w * x.sin()
+
+
+@pytest.mark.parametrize("f", [written, written_without_gradients, written_and_computed_again])
+@pytest.mark.parametrize("of", ["plain", "leaf", "computed"])
+def test_what_was_written_is_given_data(f, of):
+    if f is written and of == "leaf":
+        return  # eager refuses it
+
+    def step(call, again, n):
+        w, x = torch.ones(n).requires_grad_(), torch.arange(float(n)) + 1
+        x.requires_grad_(of != "plain")
+        given = x * 1 if of == "computed" else x
+        r = call(w, given)
+        r.sum().backward(retain_graph=True)
+        if again:
+            given.data = torch.full((n,), 10.0)
+        r.sum().backward()
+        return r, w.grad, x.grad, given
+
+    compiled = oxyfuel.compile(f, fullgraph=True)
+    for again, n in (False, 3), (True, 3), (True, 5), (True, 7):
+        torch.testing.assert_close(step(compiled, again, n), step(f, again, n))
+
+
+def test_what_was_written_is_given_data_and_written_again():
+    for f in written, oxyfuel.compile(written):
+        w, x = torch.ones(3).requires_grad_(), torch.ones(3)
+        r = f(w, x)
+        x.data = torch.zeros(3)
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            r.sum().backward()
+
+
 def test_second_derivatives_behind_an_assignment():
     x, p = torch.ones(3) * 2, torch.arange(3.0).requires_grad_()
     r = oxyfuel.compile(read_behind)(x, p)
