@@ -530,7 +530,7 @@ std::string at_limit(const CompiledFunction* self, const GlobalState& state,
   std::vector<GuardProgram::ChangedSizes> changed;
   e->with_draws(bound.locals,
                 [&](PyObject* const* all) { changed = e->guards->changed_sizes(all); });
-  for (const auto& [source, dims, before, strides] : changed) {
+  for (const auto& [source, dims, before, strides, ranks] : changed) {
     const bool never = self->shapes.mode == DynamicShapes::Mode::Never;
     for (const int64_t d : dims)
       cat_to(out, "\nOne capture may serve all sizes of dimension ", d, " of ", source,
@@ -547,12 +547,18 @@ void add_varying(CompiledFunction* self, const std::string& source, bool is_int)
   self->varying.insert(source);
 }
 
+// A tensor that had other dimensions may have any sizes.
+void note_ranks(CompiledFunction* self, const std::string& source, int64_t ranks) {
+  for (int64_t d = 0; d < ranks; d++) self->shapes.changed[source].insert(d);
+}
+
 // What was another number or size before is a symbol from now on, or an input of the graph.
 void note_changes(CompiledFunction* self, const GuardProgram& guards, PyObject* const* locals) {
   for (const auto& [source, is_int] : guards.changed_numbers(locals))
     add_varying(self, source, is_int);
   if (!dynamo_setting("automatic_dynamic_shapes", true)) return;
-  for (auto& [source, dims, before, strides] : guards.changed_sizes(locals)) {
+  for (auto& [source, dims, before, strides, ranks] : guards.changed_sizes(locals)) {
+    note_ranks(self, source, ranks);
     if (!dims.empty()) self->shapes.changed[source].insert(dims.begin(), dims.end());
     if (!strides.empty())
       self->shapes.changed_strides[source].insert(strides.begin(), strides.end());
@@ -601,6 +607,8 @@ void note_changes_since(CompiledFunction* self, const py::dict& before,
     }
     self->shapes.known.insert(source);
     const auto dims = now.cast<std::vector<int64_t>>(), others = was.cast<std::vector<int64_t>>();
+    if (sizes && dims.size() != others.size())
+      note_ranks(self, source, static_cast<int64_t>(std::max(dims.size(), others.size())));
     for (size_t d = 0; sizes && dims.size() == others.size() && d < dims.size(); d++)
       if (dims[d] != others[d]) {
         self->shapes.changed[source].insert(static_cast<int64_t>(d));

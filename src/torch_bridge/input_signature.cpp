@@ -194,7 +194,11 @@ void InputSignature::add(const Input& input) {
 
 // All but sizes, strides and offset.
 bool InputSignature::is_alike(const Item& item, const c10::TensorImpl& t) const noexcept {
-  if (data_keys(t) != item.keys || t.dtype() != item.dtype || t.dim() != item.rank) return false;
+  return t.dim() == item.rank && is_alike_but_rank(item, t);
+}
+
+bool InputSignature::is_alike_but_rank(const Item& item, const c10::TensorImpl& t) const noexcept {
+  if (data_keys(t) != item.keys || t.dtype() != item.dtype) return false;
   return !options_.requires_grad ||
          (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
 }
@@ -214,7 +218,11 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
 InputSignature::Changed InputSignature::changed(size_t i, const at::Tensor& t) const {
   const Item& item = items_[i];
   Changed out;
-  if (!is_alike(item, *t.unsafeGetTensorImpl())) return out;
+  if (!is_alike_but_rank(item, *t.unsafeGetTensorImpl())) return out;
+  if (t.dim() != item.rank) {
+    out.ranks = std::max<int64_t>(t.dim(), item.rank);
+    return out;
+  }
   for (int64_t d = 0; d < item.rank; d++) {
     const auto at = static_cast<size_t>(d);
     if (t.sizes()[at] != sizes(item)[at]) out.sizes.push_back(d);

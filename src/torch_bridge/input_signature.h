@@ -91,9 +91,10 @@ class InputSignature {
   // all is.
   std::string difference(size_t i, const at::Tensor& t) const;
   // The dimensions whose sizes differ, and those whose strides do, of a tensor that is like it
-  // otherwise.
+  // otherwise; of one of another rank the larger number of dimensions.
   struct Changed {
     std::vector<int64_t> sizes, strides;
+    int64_t ranks = 0;
   };
   Changed changed(size_t i, const at::Tensor& t) const;
   int64_t size(size_t i, int64_t dim) const { return sizes(items_[i])[static_cast<size_t>(dim)]; }
@@ -113,6 +114,7 @@ class InputSignature {
   };
   void add(const Input& input);
   bool is_alike(const Item& item, const c10::TensorImpl& t) const noexcept;
+  bool is_alike_but_rank(const Item& item, const c10::TensorImpl& t) const noexcept;
   c10::IntArrayRef sizes(const Item& item) const;
   c10::IntArrayRef strides(const Item& item) const;
 

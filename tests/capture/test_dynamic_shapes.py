@@ -307,6 +307,17 @@ def test_never():
     assert recompiles() == 2
 
 
+@pytest.mark.parametrize("stance", ["default", "eager_then_compile"])
+def test_another_rank_has_any_sizes(stance):
+    fn = lambda x, y: (x * 2).sum(-1) + y  # noqa: E731
+    compiled = oxyfuel.compile(fn)
+    shapes = [(3, 4), (2, 3, 4), (5, 6), (7, 8, 9), (4, 5), (9,), (3,), (2, 5, 6), (4, 2, 3, 2)]
+    with torch.compiler.set_stance(stance):
+        for shape in shapes:
+            same(compiled(torch.ones(shape), 1), fn(torch.ones(shape), 1))
+    assert recompiles() == (4 if stance == "default" else 3)
+
+
 def test_sizes_that_were_equal_share_a_symbol_and_others_do_not():
     fn = lambda x, y: x + y  # noqa: E731
     compiled = oxyfuel.compile(fn)

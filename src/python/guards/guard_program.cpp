@@ -150,12 +150,12 @@ std::vector<GuardProgram::ChangedSizes> GuardProgram::changed_sizes(PyObject* co
     const SourceId source = walk_.guards()[walk_.tensor_guards()[i]].source;
     PyObject* has = values[source.index];
     if (has == nullptr || !THPVariable_Check(has)) continue;
-    auto [dims, strides] = walk_.tensors().changed(i, THPVariable_Unpack(has));
-    if (dims.empty() && strides.empty()) continue;
+    auto [dims, strides, ranks] = walk_.tensors().changed(i, THPVariable_Unpack(has));
+    if (dims.empty() && strides.empty() && ranks == 0) continue;
     std::vector<int64_t> before;
     for (const int64_t d : dims) before.push_back(walk_.tensors().size(i, d));
-    out.push_back(
-        {walk_.sources().text(source), std::move(dims), std::move(before), std::move(strides)});
+    out.push_back({walk_.sources().text(source), std::move(dims), std::move(before),
+                   std::move(strides), ranks});
   }
   return out;
 }

@@ -50,11 +50,12 @@ class GuardProgram {
   std::optional<Failure> why_not(PyObject* const* locals) const;
   // The sources, as texts, of numbers that are other ones of the same type; whether they are ints.
   std::vector<std::pair<std::string, bool>> changed_numbers(PyObject* const* locals) const;
-  // Tensors that are as guards want them but for the sizes or strides of some dimensions.
+  // Tensors that are as guards want them but for their rank, or sizes or strides of dimensions.
   struct ChangedSizes {
     std::string source;
     std::vector<int64_t> dims, before;  // and their sizes in the call that was captured
     std::vector<int64_t> strides;       // the dimensions that have other ones
+    int64_t ranks;                      // of another rank: the larger one, else 0
   };
   std::vector<ChangedSizes> changed_sizes(PyObject* const* locals) const;
   std::vector<std::string> tensor_sources() const;  // of all tensors that guards look at
