@@ -1,6 +1,7 @@
 """Warnings and log messages of captured code: eager's, once the graph has run."""
 
 import functools
+import io
 import itertools
 import logging
 import unittest
@@ -307,6 +308,41 @@ def test_what_handlers_change_is_read_behind_the_message():
             LOG.removeHandler(handler)
     assert [r[1:] for r in seen[0]] == [r[1:] for r in seen[1]]
     torch.testing.assert_close([r[0] for r in seen[0]], [r[0] for r in seen[1]])
+
+
+class Elsewhere(logging.Formatter):
+    def format(self, record):
+        COUNTS["seen"] += 10
+        return "told"
+
+
+def add_a_handler():
+    LOG.addHandler(Counts([]))
+
+
+def add_a_filter():
+    LOG.handlers[0].addFilter(lambda record: COUNTS.update(seen=7) or True)
+
+
+def set_a_formatter():
+    LOG.handlers[0].setFormatter(Elsewhere())
+
+
+@pytest.mark.parametrize("change", [add_a_handler, add_a_filter, set_a_formatter])
+def test_who_is_told_has_changed(change, monkeypatch):
+    def f(x):
+        LOG.info("of %s", tuple(x.shape))
+        return x * COUNTS["seen"]
+
+    seen = []
+    for run in (oxyfuel.compile(f), f):
+        monkeypatch.setattr(LOG, "handlers", [logging.StreamHandler(io.StringIO())])
+        monkeypatch.setitem(COUNTS, "seen", 1)
+        LOG.setLevel(logging.INFO)
+        seen.append([run(torch.ones(2)).tolist() for _ in range(2)])
+        change()
+        seen[-1] += [run(torch.ones(2)).tolist() for _ in range(3)]
+    assert seen[0] == seen[1]
 
 
 def test_in_front_of_a_break():

@@ -195,6 +195,7 @@ class Calls : public Part {
 
   std::vector<std::pair<py::object, Arguments>> behind_;  // calls once the graph has run
   std::unordered_set<PyObject*> told_late_;  // of before the call: changed by what is told then
+  std::unordered_set<PyObject*> tell_;       // loggers and handlers that are guarded
   std::unordered_map<PyObject*, std::pair<py::object, Arguments>> made_of_texts_;
   std::set<std::pair<PyObject*, const c10::StorageImpl*>> deep_copied_;  // by copy.deepcopy's table
   bool in_context_function_ = false;                                     // of a checkpoint

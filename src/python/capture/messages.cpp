@@ -367,17 +367,31 @@ bool Calls::is_state_of_warnings(py::handle o) {
 }
 
 // Handlers, filters and formatters of the user's may change what they reach, behind the graph.
+// Which ones there are is guarded, once.
 void Calls::note_handlers(py::object logger) {
   std::unordered_set<PyObject*> reached;
-  for (; !logger.is_none() && reached.insert(logger.ptr()).second;
-       logger = py::getattr(logger, "parent", py::none())) {
-    note_reached(py::getattr(logger, "filters", py::none()), reached, 0);
-    for (py::handle handler : py::list(py::getattr(logger, "handlers", py::list()))) {
-      note_reached(handler, reached, 0);
-      for (const char* part : {"filters", "formatter"})
-        note_reached(py::getattr(handler, part, py::none()), reached, 0);
+  const auto part_of = [&](const py::object& o, const char* name) {
+    return objects().load_attr(o, py::str(name));
+  };
+  const auto note = [&](const py::object& part) {
+    if (heap().exists(part)) heap().guard(GuardKind::IdIs, heap().source_of(part), part);
+    note_reached(part, reached, 0);
+    return part;
+  };
+  const auto note_list = [&](const py::object& o, const char* name) {
+    const py::list parts(heap().contents(part_of(o, name)));
+    for (py::handle part : parts) note(borrow(part));
+    return parts;
+  };
+  while (!logger.is_none() && tell_.insert(logger.ptr()).second) {
+    note_list(logger, "filters");
+    for (py::handle handler : note_list(logger, "handlers")) {
+      if (!tell_.insert(handler.ptr()).second) continue;
+      note_list(borrow(handler), "filters");
+      note(part_of(borrow(handler), "formatter"));
     }
-    if (!objects().truth(py::getattr(logger, "propagate", py::bool_(false)))) break;
+    if (!objects().truth(part_of(logger, "propagate"))) break;
+    logger = part_of(logger, "parent");
   }
   told_late_.insert(reached.begin(), reached.end());
 }
