@@ -42,6 +42,42 @@ def test_disable(where):
     assert targets(lambda x: hidden(x + 1) - 1, torch.ones(2)) == [["add"], ["sub"]]
 
 
+def test_what_torch_has_compiled_is_followed():
+    weight = torch.ones(2, requires_grad=True)
+
+    class Inner(torch.nn.Module):
+        scale = 2
+
+        @torch.compile(backend="eager", fullgraph=True)
+        def scaled(self, x, *, by=1):
+            return x * self.scale * by
+
+        def forward(self, x):
+            return self.scaled(x, by=weight) + 1
+
+    inner = Inner()
+    outside = torch.compile(lambda x: x + FACTORS[0], backend="eager", dynamic=True)
+    module = torch.compile(torch.nn.ReLU(), backend="eager")
+    compiled = oxyfuel.compile(lambda x: outside(module(inner(x))))
+
+    def check(n):
+        x = torch.ones(n, 2)
+        with torch.enable_grad():
+            found, expected = compiled(x), (x * inner.scale * weight + 1).relu() + FACTORS[0]
+        assert torch.equal(found, expected) and found.requires_grad
+
+    for n in (1, 2, 3, 4):
+        check(n)
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == stats["fallbacks"] == 0 and stats["recompiles"] <= 2
+    FACTORS[0] = 5.0
+    inner.scale = 3
+    check(3)
+
+
+FACTORS = [4.0]
+
+
 def test_disable_of_the_frame_alone():
     @torch.compiler.disable(recursive=False)
     def hidden(x):

@@ -45,6 +45,13 @@ bool takes_as_many(PyObject* callable, const Arguments& args, const Keywords& kw
   return args.size() + 1 == static_cast<size_t>(commas) && kwargs.empty();
 }
 
+// What torch.compile has made of a function: that is followed, as TorchDynamo does.
+bool is_torch_compiled(PyFunctionObject* f) {
+  return view_of(code_of(f)->co_name) == "compile_wrapper" &&
+         written_in(f) == "torch._dynamo.eval_frame" && f->func_dict != nullptr &&
+         PyDict_GetItemString(f->func_dict, "_torchdynamo_orig_callable") != nullptr;
+}
+
 // Whether torch.jit.script's function takes it as it is: an int for a float would become one.
 bool is_of_script_type(const py::object& o, const std::string& type) {
   if (type == "Tensor") return is_tensor_object(o.ptr());
@@ -610,6 +617,10 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   if (code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR))
     throw Break(BreakId::async_function, name_of(function));
   objects().guard_code(function);
+  if (is_torch_compiled(f)) {
+    const py::object inside = objects().load_attr(function, py::str("_torchdynamo_orig_callable"));
+    return call(inside, std::move(args), std::move(kwargs));
+  }
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   arrays().refuse_sampler(f, args, kwargs);
   if (has_own_vectorcall(f))
