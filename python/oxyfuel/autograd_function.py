@@ -82,18 +82,22 @@ class Number:
     def __torch_function__(
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> torch.Tensor:
-        """Of two operands, one a tensor whose dtype the result has."""
-        if function not in _OF_NUMBERS or kwargs or len(args) != 2:
+        """Of two operands, one a tensor whose dtype the result has, or of a tensor and bounds."""
+        bounds = function in _OF_BOUNDS
+        if not bounds and (function not in _OF_NUMBERS or kwargs or len(args) != 2):
             raise TypeError(f"{function} of a number that varies")
         tensor = args[0] if isinstance(args[0], torch.Tensor) else args[1]
         dtype = tensor.dtype
         if not dtype.is_floating_point or (tensor.dim() == 0 and dtype.itemsize < 4):
             raise TypeError(f"a number that varies beside {dtype}")
-        as_given = [
-            (a.value if tensor.dim() else a.value.to(dtype)) if type(a) is Number else a
-            for a in args
-        ]
-        return function(*as_given)
+
+        def as_given(a: Any) -> Any:
+            if type(a) is Number:
+                return a.value if tensor.dim() and not bounds else a.value.to(dtype)
+            return torch.tensor(a, dtype=dtype) if bounds and isinstance(a, (int, float)) else a
+
+        given = {name: as_given(a) for name, a in (kwargs or {}).items()}
+        return function(*[as_given(a) for a in args], **given)
 
     def __mul__(self, other: Any) -> Any:
         return torch.mul(other, self) if _is_tensor(other) else Number(self.value * _inside(other))
@@ -122,7 +126,25 @@ class Number:
     def _ask(self, *_: Any) -> Any:
         raise TypeError("a question about a number that varies")
 
-    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _ask
+    def __eq__(self, other: Any) -> Any:
+        return torch.eq(other, self) if _is_tensor(other) else self._ask()
+
+    def __ne__(self, other: Any) -> Any:
+        return torch.ne(other, self) if _is_tensor(other) else self._ask()
+
+    def __lt__(self, other: Any) -> Any:
+        return torch.gt(other, self) if _is_tensor(other) else self._ask()
+
+    def __le__(self, other: Any) -> Any:
+        return torch.ge(other, self) if _is_tensor(other) else self._ask()
+
+    def __gt__(self, other: Any) -> Any:
+        return torch.lt(other, self) if _is_tensor(other) else self._ask()
+
+    def __ge__(self, other: Any) -> Any:
+        return torch.le(other, self) if _is_tensor(other) else self._ask()
+
+    __bool__ = _ask
 
 
 _OF_NUMBERS = {
@@ -130,7 +152,13 @@ _OF_NUMBERS = {
     *(getattr(torch.Tensor, name) for name in ("add", "sub", "mul", "div", "true_divide")),
     *(getattr(torch.Tensor, f"__{name}__") for name in ("add", "radd", "sub", "mul", "rmul")),
     torch.Tensor.__truediv__,
+    *(getattr(torch.Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")),
+    *(getattr(torch.Tensor, f"__i{name}__") for name in ("add", "sub", "mul", "truediv")),
+    *(getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(getattr(torch.Tensor, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(getattr(torch.Tensor, f"__{name}__") for name in ("eq", "ne", "lt", "le", "gt", "ge")),
 }
+_OF_BOUNDS = {torch.clamp, torch.clip, torch.Tensor.clamp, torch.Tensor.clip}
 
 
 def _is_tensor(o: Any) -> bool:
