@@ -92,7 +92,14 @@ def average(x, v):
     return w.lerp_(x.detach() + 1, 1 - v)
 
 
+def average_of_parameters(x, v):
+    w = (x.detach() * 1).requires_grad_(x.requires_grad)
+    with torch.no_grad():
+        return w.lerp_(x + 1, 1 - v).clone()
+
+
 DIFFERENTIABLE = {
+    "average_of_parameters": lambda x, v: average_of_parameters(x, v) * x,
     "leaky_relu": lambda x, v: F.leaky_relu(x, v),
     "leaky_relu_in_place": lambda x, v: F.leaky_relu(x * 1, v, inplace=True),
     "elu": lambda x, v: F.elu(x, v),

@@ -288,7 +288,7 @@ py::object Numbers::plain_float(const std::string& target, std::span<const py::o
       fits = is_within(o, 0, argument->range == Range::Rate ? 1 : kNoBound);
       break;
     case Range::NoGradient:
-      fits = std::ranges::none_of(args, [this](const py::object& a) {
+      fits = !at::GradMode::is_enabled() || std::ranges::none_of(args, [this](const py::object& a) {
         return heap().is_tensor(a) && THPVariable_Unpack(a.ptr()).requires_grad();
       });
       break;
