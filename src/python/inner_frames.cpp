@@ -114,6 +114,8 @@ bool is_compiled_here(PyFunctionObject* function) {
 bool is_library(const std::string& file) {
   if (file.starts_with("<frozen") || file == "<string>" || file == "<__array_function__ internals>")
     return true;
+  for (const char* names_dtypes : {"core/_dtype.py", "core/numerictypes.py"})
+    if (is_of_numpy(file) && file.ends_with(names_dtypes)) return true;
   return is_in_folders(file, {"/site-packages/", "/test/"});
 }
 
