@@ -29,24 +29,25 @@ bool TensorType::is_contiguous() const {
   return true;
 }
 
-bool TensorType::is_dense() const {
-  if (known_empty(*this) || is_row_major()) return true;
-  size_t left = 0;
-  std::vector<bool> used(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    used[i] = sizes[i].is_const(1);
-    left += !used[i];
-  }
-  // Peel the dimensions off from the innermost one outwards.
+bool TensorType::is_dense() const { return known_empty(*this) || is_row_major() || dense_order(); }
+
+std::optional<std::vector<size_t>> TensorType::dense_order() const {
+  std::vector<size_t> out, left;  // the latter innermost first in a row-major tensor
+  for (size_t i = sizes.size(); i-- > 0;) left.push_back(i);
   Expr expected = 1;
-  for (; left > 0; --left) {
-    size_t i = 0;
-    while (i < sizes.size() && (used[i] || !(strides[i] == expected))) ++i;
-    if (i == sizes.size()) return false;
-    used[i] = true;
-    expected = expected * sizes[i];
+  while (!left.empty()) {
+    const auto fits = [&](size_t i) { return strides[i] == expected; };
+    const auto is_one = [&](size_t i) { return sizes[i].is_const(1); };
+    auto next = std::ranges::find_if(left, [&](size_t i) { return is_one(i) && fits(i); });
+    if (next == left.end()) next = std::ranges::find_if(left, fits);
+    if (next == left.end()) next = std::ranges::find_if(left, is_one);
+    if (next == left.end()) return std::nullopt;
+    const size_t i = *next;
+    left.erase(next);
+    out.push_back(i);
+    if (!sizes[i].is_const(0)) expected = expected * sizes[i];
   }
-  return true;
+  return out;
 }
 
 bool TensorType::may_overlap_itself() const {

@@ -37,6 +37,9 @@ struct TensorType {
   bool is_contiguous() const;  // known to be row-major (size-1 dimensions ignored)
   // Each element has its own place and there are no holes, in whatever order of dimensions.
   bool is_dense() const;
+  // The dimensions of a dense tensor from the innermost one outwards; those of one element where
+  // their strides say.
+  std::optional<std::vector<size_t>> dense_order() const;
   // Two elements may be one in memory. Symbolic strides are taken for apart, but for 0.
   bool may_overlap_itself() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;

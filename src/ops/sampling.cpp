@@ -91,10 +91,12 @@ template <size_t Dims>
 Scalar upsample_linear(Element& e) {
   const DType d = e.compute();
   std::vector<Taps> taps;
+  bool kept = false;  // is the size of a dimension
   for (size_t k = 0; k < Dims; ++k) {
     const int64_t from = e.args.tensor(0)->sizes[2 + k].value();
     if (from == e.result_type().sizes[2 + k].value()) {
       taps.push_back({{e.index[2 + k], e.c(1, d), {}}});
+      kept = true;
       continue;
     }
     const Source s = source_of(e, k, d, false);
@@ -102,7 +104,9 @@ Scalar upsample_linear(Element& e) {
     taps.push_back({{place(e, s.first, from), e.sub(e.c(1, d), s.share), {}},
                     {place(e, next, from), s.share, {}}});
   }
-  return e.finish(weighted(e, taps, d, {e.index[0], e.index[1]}, 0));
+  const Scalar sum = weighted(e, taps, d, {e.index[0], e.index[1]}, 0);
+  // ATen adds 0 times the element again, which is no number where that is infinite.
+  return e.finish(kept ? e.fma(sum, e.c(0, d), sum) : sum);
 }
 
 // Keys' cubic convolution with a = -3/4 ("Cubic convolution interpolation for digital image

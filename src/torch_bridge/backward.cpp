@@ -141,7 +141,7 @@ Backward::Backward(autograd::Partition partition, Gradients gradients,
       rooted_(std::move(gradients.outputs)),
       views_(std::move(gradients.views)),
       names_(std::move(gradients.names)),
-      strides_(std::move(gradients.strides)),
+      orders_(std::move(gradients.orders)),
       read_as_is_(std::move(gradients.read)),
       behind_(gradients.reached.to_results),
       strict_(strict),
@@ -457,20 +457,30 @@ bool Backward::is_one_of_many(const Which& which) {
 std::vector<autograd::TangentLayout> Backward::layouts_of(const Which& which, Tensors& tangents,
                                                           std::span<const Strides> strides) {
   const size_t carried = tangents.size() - strides.size();
+  const autograd::Piece& of = piece(which.pieces);
+  const auto is_handed_on = [&](size_t i) {
+    return std::ranges::any_of(of.graph.outputs, [&](const ir::OutputSpec& o) {
+      return o.kind == ir::OutputSpec::Kind::Input && o.index == of.saved.size() + i;
+    });
+  };
   std::vector<size_t> others;  // which lie otherwise
   for (size_t i = carried; i < tangents.size(); i++) {
     at::Tensor& t = tangents[i];
     if (!t.defined()) continue;
     if (t.layout() != c10::kStrided) t = t.to_dense();
     t = t.resolve_conj().resolve_neg();
-    if (t.numel() > 0 && !is_laid_out(t, t.sizes(), strides[i - carried])) others.push_back(i);
+    const Strides& expected = strides[i - carried];
+    if (t.numel() == 0 || t.strides() == expected) continue;
+    if (!is_laid_out(t, t.sizes(), expected))
+      others.push_back(i);
+    else if (!is_handed_on(i))
+      t = t.as_strided(t.sizes(), expected);  // kernels look at strides of one element too
   }
   if (others.empty()) return {};
   const auto lay_out = [&](size_t i) {
     at::Tensor& t = tangents[i];
     t = at::empty_strided(t.sizes(), strides[i - carried], t.options()).copy_(t);
   };
-  const autograd::Piece& of = piece(which.pieces);
   const auto is_free = [&](size_t i) {
     const ir::ValueId input = of.graph.inputs()[of.saved.size() + i];
     return autograd::TangentLayout::is_free(of.graph.tensor_type(input));

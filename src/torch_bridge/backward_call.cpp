@@ -224,14 +224,20 @@ std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
 // computed.
 at::Tensor Backward::Call::handed(const Node& node, size_t edge, uint32_t primal,
                                   at::Tensor gradient) const {
-  const std::vector<int64_t>& own = backward_->strides_[primal];
-  if (own.empty() || !gradient.defined() || gradient.requires_grad() ||
+  const std::vector<size_t>& order = backward_->orders_[primal];
+  if (order.empty() || !gradient.defined() || gradient.requires_grad() ||
       gradient.layout() != at::kStrided || !within_batches(gradient).is_same(gradient))
     return gradient;
   const auto* asked = torch_autograd::get_current_graph_task_exec_info();
   if (asked == nullptr) return gradient;
   const auto it = asked->find(node.next_edge(edge).function.get());
   if (it == asked->end() || it->second.captures_ == nullptr) return gradient;
+  Strides own(order.size());
+  int64_t next = 1;
+  for (const size_t d : order) {
+    own[d] = next;
+    next *= std::max<int64_t>(gradient.size(static_cast<int64_t>(d)), 1);
+  }
   return laid_out(gradient, gradient.scalar_type(), gradient.sizes(), own);
 }
 

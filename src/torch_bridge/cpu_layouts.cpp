@@ -303,6 +303,15 @@ void real_fft(ir::TensorType& t, Args args) {
   std::ranges::copy(out, t.strides.begin());
 }
 
+// Of a matrix without columns the sum is what is scaled, in its own shape.
+void without_products(ir::TensorType& t, Args args) {
+  const at::Tensor& sum = args[0].toTensor();
+  const c10::Scalar beta = args[3].toScalar();
+  if (args[1].toTensor().sym_size(1) != 0 || beta.toComplexDouble() == 0.0) return;
+  t.sizes = type_of(sum).sizes;
+  row_major(t, args);
+}
+
 // An empty batch has no statistics.
 void batch_statistics(ir::TensorType& t, Args args) {
   if (args[0].toTensor().sym_numel() != 0) return;
@@ -399,6 +408,7 @@ constexpr Correction kCorrections[] = {
     {"aten._embedding_bag.default", 1, bag_of_index},
     {"aten._embedding_bag.default", 2, bag_sizes},
     {"aten._embedding_bag.default", 3, bag_maxima},
+    {"aten.addmv.default", 0, without_products},
     {"aten.addr.default", 0, like_outer},
     {"aten.any.dims", 0, row_major},
     {"aten.all.dims", 0, row_major},

@@ -395,6 +395,12 @@ bool has_elements(Args args, const ir::TensorType&, sym::ShapeFacts*) {
   return args[0].toTensor().sym_numel() != 0;
 }
 
+// An image without a batch is taken for one of two dimensions with one.
+bool has_format_of_three_dimensions(Args args, const ir::TensorType&, sym::ShapeFacts*) {
+  const at::Tensor& t = args[0].toTensor();
+  return t.dim() != 4 || !t.unsafeGetTensorImpl()->is_strides_like_channels_last();
+}
+
 // But for a batch of nothing.
 bool has_samples(Args args, const ir::TensorType&, sym::ShapeFacts*) {
   const c10::SymIntArrayRef sizes = args[0].toTensor().sym_sizes();
@@ -429,6 +435,7 @@ constexpr ShapeCheck kShapeChecks[] = {
     {"aten.addbmm.default", adds_expanded},
     {"aten.baddbmm.default", adds_expanded},
     {"aten._adaptive_avg_pool3d.default", has_samples},
+    {"aten.max_pool3d_with_indices.default", has_format_of_three_dimensions},
     {"aten.native_layer_norm.default", has_normalized_shape},
 };
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <algorithm>
 #include <memory>
@@ -337,6 +338,45 @@ void materialize_gradients(Recording& r, OpRecorder& ops, const engine::edge_lis
   }
 }
 
+// A product of one factor: as a quotient of numbers its gradient is none where these are none.
+// Eager looks for zeros first, which a recording cannot, and so it has no quotient.
+class Divides : public engine::FunctionPostHook {
+ public:
+  Divides(at::Tensor factor, at::Tensor product)
+      : factor_(std::move(factor)), product_(std::move(product)) {}
+  engine::variable_list operator()(const engine::variable_list& outputs,
+                                   const engine::variable_list&) override {
+    engine::variable_list out = outputs;
+    at::Tensor& g = out.at(0);
+    if (!g.defined()) return out;
+    const at::Tensor factor = factor_.to(g.scalar_type());
+    const at::Tensor quotient = product_.reshape_symint(factor.sym_sizes()).div(factor).conj();
+    g = at::where(factor.eq(0).any(), g, g.mul(quotient));
+    return out;
+  }
+
+ private:
+  const at::Tensor factor_, product_;
+};
+
+void divide_single_factors(const std::vector<engine::Node*>& order) {
+  namespace of_torch = engine::generated;
+  for (engine::Node* node : order) {
+    at::Tensor factor, product;
+    const auto take = [&](auto& n) {
+      factor = n.self_.unpack();
+      product = n.result_.unpack(n.getptr());
+      return factor.dim() > 0;
+    };
+    bool single = false;
+    if (auto* all = dynamic_cast<of_torch::ProdBackward0*>(node))
+      single = take(*all) && factor.sym_numel() == 1;
+    else if (auto* rows = dynamic_cast<of_torch::ProdBackward1*>(node))
+      single = take(*rows) && factor.sym_size(rows->dim) == 1;
+    if (single) node->add_post_hook(std::make_unique<Divides>(factor, product));
+  }
+}
+
 Unlocked unlocked_ = [](const std::function<void()>& f) { f(); };
 
 engine::variable_list run_engine(const engine::edge_list& from,
@@ -392,16 +432,12 @@ ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& 
   return out;
 }
 
-// See Gradients::strides. Those that depend on sizes become the leaf's.
-std::vector<int64_t> own_strides(const at::Tensor& gradient, const ir::OutputSpec& as) {
+// See Gradients::orders.
+std::vector<size_t> own_order(const at::Tensor& gradient, const ir::OutputSpec& as) {
   if (as.kind != ir::OutputSpec::Kind::Value || gradient.layout() != at::kStrided) return {};
   const ir::TensorType own = type_of(gradient);
-  const auto is_known = [](ir::Expr e) { return e.is_const(); };
-  if (same_layout(own, as.type) || !own.is_dense() || !std::ranges::all_of(own.strides, is_known))
-    return {};
-  std::vector<int64_t> out;
-  for (const ir::Expr e : own.strides) out.push_back(e.value());
-  return out;
+  if (same_layout(own, as.type)) return {};
+  return own.dense_order().value_or(std::vector<size_t>());
 }
 
 }  // namespace
@@ -461,6 +497,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
   for (engine::Node* node : order)
     if (!is_of_op(*node))
       gradients.no_second_order = cat("a hook or a function of autograd: ", node->name());
+  divide_single_factors(order);
   start.put_in(gradients.reached.levels);
   look_for_vectors(r, start.from);
   const auto formulas = watch_formulas(r.graph, of_outputs);
@@ -471,7 +508,7 @@ void add_backward(Recording& r, OpRecorder& ops, const std::vector<at::Tensor>& 
     const bool wanted = r.inputs[i].edge.is_valid();
     const at::Tensor gradient = wanted ? found.at(next++) : at::Tensor();
     r.graph.outputs.push_back(gradient_of(r, ops, r.inputs[i], gradient));
-    gradients.strides.push_back(own_strides(gradient, r.graph.outputs.back()));
+    gradients.orders.push_back(own_order(gradient, r.graph.outputs.back()));
   }
 }
 

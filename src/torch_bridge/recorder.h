@@ -40,9 +40,9 @@ struct Gradients {
   // By input, and behind these by output: whether the gradients' formulas read it itself, beside
   // that of the op that has made an output. Of others eager keeps views, casts or what the op gave.
   std::vector<bool> read;
-  // By input: the strides of a leaf's gradient as autograd computes it, where the leaf's are other
-  // ones; else empty.
-  std::vector<std::vector<int64_t>> strides;
+  // By input: the dimensions of a leaf's gradient as autograd computes it, from the innermost one
+  // outwards, where the leaf's layout is another one; else empty.
+  std::vector<std::vector<size_t>> orders;
   // Outputs, of these, that are views beside what is computed of them: for gradients by them, which
   // are those of their places.
   std::vector<uint32_t> views;

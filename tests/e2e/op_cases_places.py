@@ -63,6 +63,10 @@ def sampling_cases() -> None:
                 case(name, image, [8, 10], corners, 1.7, 1.7)
             cube = randn(1, 2, 3, 4, 5, dtype=dtype)
             case("upsample_trilinear3d.default", cube, [6, 3, 7], corners)
+            endless = image.clone()
+            endless[0, 1, 2, 3], endless[1, 2, 1] = float("inf"), float("nan")
+            for size in ([5, 12], [5, 6], [9, 6]):  # a dimension keeps its size
+                case("upsample_bilinear2d.default", endless, size, corners)
             if dtype == BF16:
                 continue
             grid, solid = randn(2, 4, 3, 2, dtype=dtype), randn(1, 2, 3, 4, 3, dtype=dtype)

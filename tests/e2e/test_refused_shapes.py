@@ -52,6 +52,9 @@ CALLS = {
     },
     "transposed channels": lambda x: F.conv_transpose1d(x.expand(2, 3, 6), x.new_ones(2, 4, 3)),
     "adaptive pool": lambda x: F.adaptive_avg_pool3d(x.new_ones(2, 0, 4, 4, 4), 2),
+    "max_pool3d of channels that lie last, without a batch": lambda x: F.max_pool3d(
+        x.expand(2, 3, 4, 6).contiguous(memory_format=torch.channels_last), 2
+    ),
     "logits of integers": lambda x: F.binary_cross_entropy_with_logits(
         x, x.to(LONG), reduction="none"
     ),

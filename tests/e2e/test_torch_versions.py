@@ -116,6 +116,12 @@ def trained_batch_norm(x):
 LAYOUTS = {
     "aten._linalg_svd.default": each(torch.linalg.svd, forms(torch.rand(3, 4, 5))),
     "aten.linalg_eig.default": each(torch.linalg.eig, forms(torch.rand(3, 4, 4))),
+    "aten.addmv.default": [
+        (given(torch.addmv, beta=beta), x, torch.rand(n, k), torch.rand(k))
+        for n, k in ((3, 0), (0, 3), (3, 4))
+        for x in (torch.tensor(2.0), torch.rand(1), torch.rand(n))
+        for beta in (0, 2)
+    ],
     "aten.addr.default": [
         (given(torch.addr, beta=beta), x, torch.rand(8)[::2], torch.rand(5))
         for beta in (0, 2)
@@ -216,6 +222,7 @@ def test_every_corrected_layout_is_tested():
     assert set(_C.corrected_ops()) <= set(LAYOUTS)
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("op", LAYOUTS)
 @torch.no_grad()
 def test_results_are_laid_out_as_by_torchs_kernel(op):

@@ -729,3 +729,37 @@ def test_layouts_of_asked_gradients(name, layout):
 
     f = LAID_OUT[name]
     assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
+
+
+@pytest.mark.parametrize("by", [F.conv1d, F.conv_transpose1d])
+def test_layouts_of_asked_gradients_of_varying_sizes(by):
+    def inside(x, w):
+        return torch.autograd.grad(by(x, w).sin().sum(), (x, w))
+
+    def behind(f):
+        return lambda x, w: torch.autograd.grad(f(x, w).sum(), (x, w))
+
+    both = oxyfuel.compile(inside, dynamic=True), behind(oxyfuel.compile(by, dynamic=True))
+    for rows, length in ((2, 7), (3, 9)):
+        x = torch.arange(3.0 * rows * length).view(rows, length, 3).transpose(1, 2)
+        w = torch.arange(18.0).view(3, 3, 2).div(9).requires_grad_()
+        for f, expected in zip(both, (inside, behind(by))):
+            x.requires_grad_()
+            assert not first_difference(f(x, w), expected(x, w))
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, CHANNELS_LAST])
+def test_gradients_that_lie_otherwise_where_a_dimension_has_one_element(layout, antialias):
+    """Kernels of torch choose the layout of their result by strides that mean nothing."""
+
+    def shrink(x):
+        return F.interpolate(x, size=(1, 1), mode="bilinear", antialias=antialias)
+
+    x = torch.randn(2, 3, 4, 4).contiguous(memory_format=layout).requires_grad_()
+    tangent = torch.randn(2, 3, 1, 1)
+    compiled = oxyfuel.compile(shrink, fullgraph=True)
+    for strides in ((3, 1, 1, 1), (3, 1, 3, 3), (3, 1, 7, 9)):
+        given = tangent.as_strided(tangent.shape, strides)
+        grads = [torch.autograd.grad(f(x), x, given)[0] for f in (shrink, compiled)]
+        torch.testing.assert_close(grads[1], grads[0])

@@ -126,6 +126,25 @@ def test_gradients_of_products_without_a_number(other):
         torch.testing.assert_close(grads[1], grads[0], equal_nan=True)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_products_of_one_factor(dynamic):
+    inf, nan = float("inf"), float("nan")
+    products = (
+        lambda x: x.prod(1),
+        lambda x: x.prod(1, keepdim=True, dtype=torch.float64),
+        lambda x: x[:1].prod(),
+    )
+    for product in products:
+        compiled = oxyfuel.compile(product, dynamic=dynamic, options={"strict": True})
+        for factors in ([2.0, inf, 3.0], [nan, -inf, 2.0], [inf, 0.0, nan], [0.0, 1.0, 2.0]):
+            grads = []
+            for f in (product, compiled):
+                x = torch.tensor(factors)[:, None].requires_grad_()
+                f(x).backward(torch.full_like(f(x), 2.0))
+                grads.append(x.grad)
+            torch.testing.assert_close(grads[1], grads[0], equal_nan=True)
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 def test_gradients_of_products_with_zeros_in_other_rows(dim):
     compiled = oxyfuel.compile(torch.prod, options={"strict": True})
