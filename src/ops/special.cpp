@@ -441,9 +441,8 @@ bool shape_row_major(const Args& a, Types& out) {
   const ir::TensorType* first = a.tensor(0);
   for (size_t i = 0; i < N; ++i) {
     const ir::TensorType* t = a.tensor(i);
-    if (t == nullptr || (t->dtype != DType::F32 && t->dtype != DType::F64) ||
-        t->dtype != first->dtype || t->device != first->device ||
-        !known_same(t->sizes, first->sizes))
+    if (t == nullptr || !ir::is_floating(t->dtype) || t->dtype != first->dtype ||
+        t->device != first->device || !known_same(t->sizes, first->sizes))
       return false;
   }
   return give(out, fresh(*first, first->sizes));
