@@ -562,6 +562,15 @@ def main(x, n, items, table, thing):
         return x * level.get()
     return context.run(inside), level.get(), level in context, context[level]
 """,
+    "calls of parametrized types": """
+import collections
+Sizes = list[int]
+def main(x, n, items, table, thing):
+    counts = collections.defaultdict[str, int](int, a=n)
+    counts["b"] += 2
+    queue = collections.deque[object](items, maxlen=3)
+    return dict[str, int](counts), Sizes(range(3)), set[int]((1, 2)), list(queue), x * len(queue)
+""",
     "parts of types": """
 import typing
 union, alias, optional = int | str, list[int], typing.Optional[int]

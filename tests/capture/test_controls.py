@@ -337,3 +337,16 @@ def test_a_wrapper_is_another_function(name):
             assert found is expected or torch.equal(found, expected)
             assert len(made) == calls
     assert oxyfuel.stats()["graph_breaks"] == (name == "break")
+
+
+def test_what_is_compiled_inside_is_part_of_the_graph():
+    def f(x):
+        @torch.compile
+        def doubled(y):
+            return y * 2
+
+        tripled = torch.compile(lambda y: y * 3, dynamic=True, fullgraph=True)
+        return tripled(doubled(x)).relu()
+
+    x = torch.randn(3)
+    assert torch.equal(oxyfuel.compile(f, fullgraph=True)(x), (x * 6).relu())
