@@ -210,7 +210,7 @@ CASES = {
     "attributes": lambda a: (a.shape, a.ndim, a.size, a.dtype == np.float32, a.itemsize, a.nbytes,
                              a.strides, len(a), a.real + 1, a.real is a, a.sum().real),
     "dtypes": lambda a: (a.dtype.name, str(a.dtype), repr(a.dtype), f"{a.dtype!s:>9}", a.dtype.kind,
-                         a.astype(np.int16).dtype.name, np.issubdtype(a.dtype, np.floating), a + 1),
+                         a.astype(np.float32).dtype.name, np.issubdtype(a.dtype, np.floating), a + 1),
     "indices": lambda a: (a[0], a[0, 1], a[-1], a[1:, ::2], a[..., 1], a[:, None], a[[2, 0]],
                           a[a.argmax(0)]),
     "two_lists": lambda a: a[np.array([0, 1, 2]), np.array([1, 1, 3])],
