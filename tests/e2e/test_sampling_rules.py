@@ -259,7 +259,6 @@ def test_slices_that_are_no_circular_padding():
         torch._standard_gamma,
         torch.poisson,
         lambda a: torch.poisson(a.bfloat16()),
-        lambda a: torch._standard_gamma(a.half()),
         torch._sample_dirichlet,
         lambda a: torch.binomial(a.round(), a / 2),
         lambda a: torch._standard_gamma_grad(a, a),
