@@ -16,7 +16,8 @@ BLOCK = 128  # queries, and keys, of a block where no mask has other ones
 
 
 def go_by_blocks(scores: int) -> bool:
-    """Whether so many scores are faster by blocks: what a capture knows of the machine."""
+    """Whether so many scores, or a number of them that varies, are better met by blocks: what a
+    capture knows of the machine."""
     del scores
     return False
 
@@ -149,10 +150,8 @@ class BlockLists:
         blocks = torch.arange(indices.shape[-1], device=indices.device)
 
         def meets(counts: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-            found = (indices.unsqueeze(-1) == blocks) & (blocks < counts.unsqueeze(-1)).unsqueeze(
-                -1
-            )
-            return found.any(-2)
+            is_listed = blocks < counts.unsqueeze(-1)
+            return (is_listed.unsqueeze(-1) & (indices.unsqueeze(-1) == blocks)).any(-2)
 
         met = meets(counts, indices) | meets(full_counts, full_indices)
         rows, columns = queries // self.sizes[0], keys // self.sizes[1]
@@ -218,11 +217,10 @@ def by_blocks(
                 together = n
     key_heads = max(1, together // repeats)
 
-    def places_of(places: torch.Tensor, count: int) -> list[torch.Tensor]:
-        sizes = (1, together, rows, columns)
+    def around(places: torch.Tensor) -> list[torch.Tensor]:
         return [
-            places[i] + torch.arange(sizes[i], dtype=places.dtype, device=places.device)
-            for i in range(count)
+            places[i] + torch.arange(n, dtype=places.dtype, device=places.device)
+            for i, n in enumerate((1, together, rows, columns))
         ]
 
     def meet(
@@ -235,12 +233,12 @@ def by_blocks(
         return now, total * earlier + shares.sum(-1, keepdim=True), mixed * earlier + more
 
     def partial(q: Any, k: Any, v: Any, places: Any, *state: torch.Tensor) -> Tensors:
-        here = places_of(places, 4)
+        here = around(places)
         kept = allowed(here) & (here[3] >= places[4])
         return meet(v, torch.where(kept, scores(q, k, here), -math.inf), *state)
 
     def full(q: Any, k: Any, v: Any, places: Any, *state: torch.Tensor) -> Tensors:
-        return meet(v, scores(q, k, places_of(places, 4)), *state)
+        return meet(v, scores(q, k, around(places)), *state)
 
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
     total = query.new_zeros(1, together, rows, 1, dtype=precise)
@@ -274,6 +272,8 @@ def run_blocks(
                 for region, counts, indices in ((partial, *front[:2]), (full, *front[2:4])):
                     at = (b if counts.shape[0] > 1 else 0, h if counts.shape[1] > 1 else 0, r)
                     for c in indices[at][: int(counts[at])].tolist():
+                        if c * columns >= key.shape[2]:
+                            continue
                         column = min(c * columns, key.shape[2] - columns)
                         place = torch.tensor([b, h, row, column, c * columns], dtype=torch.int32)
                         batch = slice(b, b + 1) if key.shape[0] > 1 else slice(0, 1)

@@ -1,4 +1,5 @@
-"""torch's associative scan of captured code, for combinations that go element by element."""
+"""torch's scans of captured code: the associative one, for combinations that go element by element,
+and the other one, unrolled."""
 
 from __future__ import annotations
 
@@ -74,3 +75,43 @@ def _scan(combined: Callable[[Parts, Parts], Parts], parts: Parts) -> Parts:
         whole = torch.stack([e[: o.shape[0]], o], dim=1).flatten(0, 1)
         out.append(whole if length % 2 == 0 else torch.cat([whole, e[-1:]]))
     return out
+
+
+MOST_STEPS = 512  # that are unrolled
+
+
+def leave_to_torch() -> None:
+    """A capture breaks here."""
+
+
+def scan(
+    combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
+) -> tuple[Any, Any]:
+    """As torch.scan: (what is carried in the end, what the steps give, stacked along `dim`)."""
+    carried, form = torch.utils._pytree.tree_flatten(init)
+    parts, form_of_parts = torch.utils._pytree.tree_flatten(xs)
+    if not parts:
+        return init, []
+    tensors = all(isinstance(x, torch.Tensor) for x in (*carried, *parts))
+    if not tensors or not carried or not all(-x.ndim <= dim < x.ndim for x in parts):
+        leave_to_torch()  # which raises
+    dim %= parts[0].ndim
+    length = parts[0].shape[dim]
+    if not 0 < length <= MOST_STEPS:
+        leave_to_torch()
+    carry, steps, form_of_step = init, [], None
+    for i in reversed(range(length)) if reverse else range(length):
+        part = torch.utils._pytree.tree_unflatten([x.select(dim, i) for x in parts], form_of_parts)
+        carry, step = combine_fn(carry, part)
+        leaves, form_of_step = torch.utils._pytree.tree_flatten(step)
+        steps.append(leaves)
+    if reverse:
+        steps.reverse()
+    carried, form_of_carry = torch.utils._pytree.tree_flatten(carry)
+    if form_of_carry != form:
+        leave_to_torch()
+    stacked = [
+        None if leaf[0] is None else torch.stack(leaf, min(dim, leaf[0].ndim))
+        for leaf in zip(*steps)
+    ]
+    return carry, torch.utils._pytree.tree_unflatten(stacked, form_of_step)

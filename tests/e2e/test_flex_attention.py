@@ -125,6 +125,7 @@ def test_dtypes(dtype, length):
         ({"key_heads": 2}, {}),
         ({"key_heads": 1, "turned": True}, {}),
         ({"batch": 1}, {"block": 256}),
+        ({"keys": 290}, {"block": 256}),
         ({}, {"block": 64}),
         ({}, {"block": 192}),
         ({}, {"block": (64, 128)}),

@@ -728,11 +728,11 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
 }
 
 // torch.compiler's mark of whether a graph break is an error.
-// Whether attention with so many scores is faster by blocks: a choice by the hint, and no fact.
+// Whether attention with so many scores goes by blocks. A number that varies may be any.
 py::object go_by_blocks(const py::object& scores) {
-  const int64_t count =
-      is_symbolic_int(scores) ? sym::hint(expr_of(scores)) : py::cast<int64_t>(scores);
-  return py::bool_(count >= tuning::blocks_of_scores * tuning::scores_at_once(host_machine()));
+  return py::bool_(is_symbolic_int(scores) ||
+                   py::cast<int64_t>(scores) >=
+                       tuning::blocks_of_scores * tuning::scores_at_once(host_machine()));
 }
 
 // What mark_static asks of a size inside of a function.
