@@ -409,7 +409,9 @@ py::object Calls::call(py::handle callable, Arguments args, Keywords kwargs) {
     return call(args[0], {args.begin() + 1, args.end()}, std::move(kwargs));
   if (PyObject_TypeCheck(p, as_type(member_of<"torch._ops", "HigherOrderOperator">())))
     return call_higher_order(callable, args, kwargs);
-  if (Py_TYPE(p) == &Py_GenericAliasType && !heap().exists(callable)) {
+  if (Py_TYPE(p) == &Py_GenericAliasType) {
+    if (heap().exists(callable))
+      heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
     const py::object origin = callable.attr("__origin__");
     if (PyType_Check(origin.ptr()) && as_type(origin)->tp_dictoffset == 0 &&
         as_type(origin)->tp_setattro == PyObject_GenericSetAttr)  // no place for __orig_class__
