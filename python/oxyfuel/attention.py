@@ -69,7 +69,7 @@ def flex_attention(
     if key.shape[0] not in (1, batch):
         raise RuntimeError(f"Bq and Bkv must broadcast. Got Bq={batch} and Bkv={key.shape[0]}")
     mask_mod = block_mask[-1]
-    lists = lists_of(block_mask, query, key)
+    lists = lists_of(block_mask, query)
 
     def scores(q: torch.Tensor, k: torch.Tensor, places: Sequence[torch.Tensor]) -> torch.Tensor:
         made = product(grouped(q, k), k.transpose(-2, -1)).view(*q.shape[:3], k.shape[2]) * scale
@@ -168,13 +168,15 @@ class BlockLists:
         return BlockLists((self.sizes[0] // row, self.sizes[1] // column), tuple(tensors))
 
 
-def lists_of(
-    block_mask: tuple[Any, ...], query: torch.Tensor, key: torch.Tensor
-) -> BlockLists | None:
-    """Those of the mask; None where it has none."""
+def lists_of(block_mask: tuple[Any, ...], query: torch.Tensor) -> BlockLists | None:
+    """Those of the mask; None where it has none, or for other batches or heads: then its function
+    says all."""
     counts, indices, full_counts, full_indices = block_mask[2:6]
     sizes = block_mask[-3:-1]
-    if max(sizes) >= 1 << 30:
+    batches, heads = counts.shape[:2]
+    if max(sizes) >= 1 << 30 or batches not in (1, query.shape[0]):
+        return None
+    if heads not in (1, query.shape[1]):
         return None
     if full_counts is None:
         full_counts, full_indices = torch.zeros_like(counts), indices
@@ -182,11 +184,11 @@ def lists_of(
 
 
 def every_block(query: torch.Tensor, key: torch.Tensor) -> BlockLists:
-    """All blocks of BLOCK queries and keys, none of them masked."""
+    """All blocks of BLOCK queries and keys."""
     rows, columns = -(-query.shape[2] // BLOCK), -(-key.shape[2] // BLOCK)
     every = torch.arange(columns, dtype=torch.int32, device=query.device)
     counts, indices = every.new_zeros(1, 1, rows), every.expand(1, 1, rows, -1)
-    return BlockLists((BLOCK, BLOCK), (counts, indices, counts + columns, indices))
+    return BlockLists((BLOCK, BLOCK), (counts + columns, indices, counts, indices))
 
 
 def by_blocks(

@@ -144,6 +144,23 @@ def test_forms(form, mask):
     check(f, operands(**form))
 
 
+@pytest.mark.parametrize("length", [FEW, MANY])
+@pytest.mark.parametrize("form", [{"batch": 3}, {"heads": 2}, None])
+def test_masks_whose_function_says_all(form, length):
+    if form:
+        mask = mask_of(causal, length, **form)
+    else:
+        one = torch.ones(1, 1, 1, dtype=torch.int32)
+        mask = BlockMask.from_kv_blocks(
+            one,
+            one.unsqueeze(-1) - 1,
+            BLOCK_SIZE=1 << 30,
+            mask_mod=causal,
+            seq_lengths=[length] * 2,
+        )
+    check(lambda q, k, v: flex_attention(q, k, v, None, mask), operands(length))
+
+
 def test_keys_of_one_batch():
     query, (_, key, value) = operands()[0], operands(batch=1)
     blocks = mask_of(causal, MANY, batch=2)
