@@ -81,7 +81,10 @@ def flex_attention(
 
     made = None
     if go_by_blocks(batch * heads * queries * key.shape[2]):
-        made = by_blocks(query, key, value, scores, allowed, lists)
+        from torch.nn.attention.flex_attention import noop_mask
+
+        met = lists or every_block(query, key, masked=mask_mod is not noop_mask)
+        made = by_blocks(query, key, value, scores, allowed, met)
     if made is None:
         places = [torch.arange(n, device=device) for n in (batch, heads, queries, key.shape[2])]
         wide_key, wide_value = (t.expand(batch, -1, -1, -1) for t in (key, value))
@@ -183,12 +186,14 @@ def lists_of(block_mask: tuple[Any, ...], query: torch.Tensor) -> BlockLists | N
     return BlockLists(sizes, (counts, indices, full_counts, full_indices))
 
 
-def every_block(query: torch.Tensor, key: torch.Tensor) -> BlockLists:
+def every_block(query: torch.Tensor, key: torch.Tensor, *, masked: bool) -> BlockLists:
     """All blocks of BLOCK queries and keys."""
     rows, columns = -(-query.shape[2] // BLOCK), -(-key.shape[2] // BLOCK)
     every = torch.arange(columns, dtype=torch.int32, device=query.device)
     counts, indices = every.new_zeros(1, 1, rows), every.expand(1, 1, rows, -1)
-    return BlockLists((BLOCK, BLOCK), (counts + columns, indices, counts, indices))
+    lists = (counts + columns, indices), (counts, indices)
+    partial, full = lists if masked else lists[::-1]
+    return BlockLists((BLOCK, BLOCK), (*partial, *full))
 
 
 def by_blocks(
@@ -197,12 +202,10 @@ def by_blocks(
     value: torch.Tensor,
     scores: Callable[..., torch.Tensor],
     allowed: Callable[..., torch.Tensor],
-    lists: BlockLists | None,
+    lists: BlockLists,
 ) -> Tensors | None:
     """For each query the largest score, the sum of the others' exponentials behind it, and the sum
     of the values times these."""
-    if lists is None:
-        lists = every_block(query, key)
     times = [size // BLOCK if size % BLOCK == 0 else 1 for size in lists.sizes]
     if times != [1, 1]:
         lists = lists.finer(*times)
