@@ -127,26 +127,30 @@ class Number:
         raise TypeError("a question about a number that varies")
 
     def __eq__(self, other: Any) -> Any:
-        return torch.eq(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.eq, other)
 
     def __ne__(self, other: Any) -> Any:
-        return torch.ne(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.ne, other)
 
     def __lt__(self, other: Any) -> Any:
-        return torch.gt(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.gt, other)
 
     def __le__(self, other: Any) -> Any:
-        return torch.ge(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.ge, other)
 
     def __gt__(self, other: Any) -> Any:
-        return torch.lt(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.lt, other)
 
     def __ge__(self, other: Any) -> Any:
-        return torch.le(other, self) if _is_tensor(other) else self._ask()
+        return self._compared(torch.le, other)
+
+    def _compared(self, mirrored: Any, other: Any) -> Any:
+        return mirrored(other, self) if _is_tensor(other) else self._ask()
 
     __bool__ = _ask
 
 
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _OF_NUMBERS = {
     *(getattr(torch, name) for name in ("add", "sub", "mul", "div", "true_divide", "rsub")),
     *(getattr(torch.Tensor, name) for name in ("add", "sub", "mul", "div", "true_divide")),
@@ -154,9 +158,9 @@ _OF_NUMBERS = {
     torch.Tensor.__truediv__,
     *(getattr(torch.Tensor, f"{name}_") for name in ("add", "sub", "mul", "div")),
     *(getattr(torch.Tensor, f"__i{name}__") for name in ("add", "sub", "mul", "truediv")),
-    *(getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
-    *(getattr(torch.Tensor, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
-    *(getattr(torch.Tensor, f"__{name}__") for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    *(getattr(torch, name) for name in _COMPARISONS),
+    *(getattr(torch.Tensor, name) for name in _COMPARISONS),
+    *(getattr(torch.Tensor, f"__{name}__") for name in _COMPARISONS),
 }
 _OF_BOUNDS = {torch.clamp, torch.clip, torch.Tensor.clamp, torch.Tensor.clip}
 

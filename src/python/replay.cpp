@@ -9,6 +9,7 @@
 #include <array>
 #include <utility>
 
+#include "python/inner_frames.h"
 #include "python/sized_calls.h"
 #include "python/transform_levels.h"
 #include "support/check.h"
@@ -31,12 +32,6 @@ constexpr std::array<std::string_view, 8> kArithmetic = {
 std::vector<py::object> as_vector(py::handle args) {
   std::vector<py::object> out;
   for (py::handle a : py::reinterpret_borrow<py::sequence>(args)) out.push_back(borrow(a));
-  return out;
-}
-
-py::tuple as_tuple(const std::vector<py::object>& items) {
-  py::tuple out(items.size());
-  for (size_t i = 0; i < items.size(); ++i) out[i] = items[i];
   return out;
 }
 
@@ -242,11 +237,11 @@ class Replayer {
                        const std::vector<py::object>& operands) const {
     const auto region = [&](size_t i) {
       return py::cpp_function([this, &n, i](const py::args& given) {
-        return as_tuple(results_of(n, i, as_vector(given)));
+        return tuple_of(results_of(n, i, as_vector(given)));
       });
     };
-    return py::module_::import("oxyfuel.attention")
-        .attr("run_blocks")(as_tuple(front), region(0), region(1), as_tuple(operands));
+    return own_function("oxyfuel.attention", "run_blocks")(tuple_of(front), region(0), region(1),
+                                                           tuple_of(operands));
   }
 
   // Copies of those that share memory with what was given, or with one before.

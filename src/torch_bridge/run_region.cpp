@@ -122,7 +122,8 @@ int64_t begin_of(int64_t block, int64_t size, int64_t length) {
 void BoundRegion::run_blocks(std::span<const at::Tensor> given, Slots slots, Outputs& out) {
   const BlockLists lists[] = {{given[0], given[1]}, {given[2], given[3]}};
   const at::Tensor &query = given[4], &key = given[5], &value = given[6];
-  constexpr size_t kTiles = 7, kPlaces = 10, kState = 11;
+  constexpr size_t kTiles = runtime::RegionStep::front(runtime::RegionStep::Kind::Blocks),
+                   kPlaces = kTiles + 3, kState = kPlaces + 1;
   std::vector<at::Tensor> now(given.begin() + kTiles, given.end());
   const std::span<at::Tensor> tiles = std::span(now).first(3),
                               state = std::span(now).subspan(kState - kTiles, 3);

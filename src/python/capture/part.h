@@ -22,12 +22,6 @@ inline bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
-inline py::tuple tuple_of(const Arguments& args) {
-  py::tuple out(args.size());
-  for (size_t i = 0; i < args.size(); i++) out[i] = args[i];
-  return out;
-}
-
 inline py::dict dict_of(const Keywords& kwargs) {
   py::dict out;
   for (const auto& [key, value] : kwargs) out[key] = value;

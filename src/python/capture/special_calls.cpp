@@ -727,7 +727,6 @@ void infer_parameters(Capture& c, py::handle callable, const Arguments& args) {
   throw StartAgain{};
 }
 
-// torch.compiler's mark of whether a graph break is an error.
 // Whether attention with so many scores goes by blocks. A number that varies may be any.
 py::object go_by_blocks(const py::object& scores) {
   return py::bool_(is_symbolic_int(scores) ||
@@ -742,6 +741,7 @@ py::object make_static(Capture& c, Arguments& args) {
   return py::none();
 }
 
+// torch.compiler's mark of whether a graph break is an error.
 py::object whether_breaks_are_errors(Capture& c) {
   const std::optional<bool>& on = c.calls.error_on_break;
   return on ? py::object(py::bool_(*on)) : py::object(py::str("unset"));

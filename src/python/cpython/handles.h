@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace oxy::python {
 
@@ -21,6 +22,12 @@ inline py::object steal(PyCodeObject* o) { return steal(reinterpret_cast<PyObjec
 inline py::object owned(PyObject* o) { return py::reinterpret_steal<py::object>(o); }
 
 inline py::object borrow(py::handle o) { return py::reinterpret_borrow<py::object>(o); }
+
+inline py::tuple tuple_of(const std::vector<py::object>& items) {
+  py::tuple out(items.size());
+  for (size_t i = 0; i < items.size(); i++) out[i] = items[i];
+  return out;
+}
 
 // What functions of CPython's return: below 0 there is an exception.
 inline void check(int status) {
