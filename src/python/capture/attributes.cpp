@@ -106,6 +106,11 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
     return steal(PyObject_GenericGetAttr(p, name.ptr()));
   if (is_symbolic(o)) return find_attr(with_numbers(borrow(o)), name);
   if (heap().is_tensor(o)) return calls().tensor_attr(o, name);
+  if (Wrappers::wraps(p))
+    if (PyObject* found = wrappers().method(o, name);
+        found != nullptr && Py_TYPE(found) == &PyGetSetDescr_Type &&
+        !is_name(name, names().dict_) && !is_name(name, names().class_))
+      return wrappers().attribute(o, name);
   if (is_array(o)) check_array_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);

@@ -39,6 +39,8 @@ class Calls : public Part {
   using Part::Part;
 
   Done text_of(py::handle o, bool repr);
+  // What the objects' __torch_function__ makes of the call; nothing where there are none.
+  Done ask_objects(py::handle function, const Arguments& args, const Keywords& kwargs);
   Done formatted_value(py::handle o, const py::object& spec);
   Done text_of_value(py::handle o, const char* method, const Arguments& args = {});
   void refuse_saved_hooks(BreakId reason, const char* what);

@@ -14,6 +14,7 @@
 #include "python/capture/objects.h"
 #include "python/capture/random_draws.h"
 #include "python/capture/sizes.h"
+#include "python/capture/wrappers.h"
 #include "torch_bridge/recorder.h"
 
 namespace oxy::python {
@@ -41,6 +42,7 @@ class Capture {
   Graphs graphs{*this};
   RandomDraws draws{*this};
   Inference inference{*this};
+  Wrappers wrappers{*this};
 };
 
 inline Heap& Part::heap() const { return capture_.heap; }
@@ -56,6 +58,7 @@ inline Frames& Part::frames() const { return capture_.frames; }
 inline Graphs& Part::graphs() const { return capture_.graphs; }
 inline RandomDraws& Part::draws() const { return capture_.draws; }
 inline Inference& Part::inference() const { return capture_.inference; }
+inline Wrappers& Part::wrappers() const { return capture_.wrappers; }
 
 // One attempt at a capture of this thread, from a new Capture to its end.
 struct Attempt {

@@ -91,6 +91,7 @@ inline size_t suspended_at(const TracedFrame& f) {
 const py::object& traceback_mark();
 
 struct Stopped {};
+struct FrameRules;
 
 class Frames : public Part {
  public:
@@ -99,6 +100,8 @@ class Frames : public Part {
   UserStack user_stack() const;
   py::object interpret(TracedFrame& frame, py::object sent = {}, py::object thrown = {});
   py::object interpret_alone(TracedFrame& frame);
+  // Of the capture; null in front of interpret_alone.
+  const FrameRules* rules() const { return rules_; }
   void instruction(TracedFrame& frame);
   py::object globals_of(const TracedFrame& frame);
   py::object load_global(TracedFrame& frame, py::handle name);
@@ -160,6 +163,7 @@ class Frames : public Part {
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_, tracebacks_;
   std::vector<size_t> raised_steps_;
+  const FrameRules* rules_ = nullptr;
   std::exception_ptr failed_answer_;  // what code written in C had to be kept from
   size_t steps_ = 0, stop_at_ = SIZE_MAX;
   size_t closed_ = 0;

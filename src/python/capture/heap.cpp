@@ -316,7 +316,8 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       (takes == Takes::Deferred || (takes == Takes::Varying && numbers().is_varying(source))))
     return numbers().deferred_number(real, source);
   py::object out = borrow(p);
-  if (is_tensor_object(p) && !is_on_meta(p)) {
+  const bool wrapper = Wrappers::wraps(p);
+  if (is_tensor_object(p) && !is_on_meta(p) && !wrapper) {
     out = wrap_tensor(real, source);
   } else if (const py::object symbolic = sizes().number(real, source)) {
     out = symbolic;
@@ -341,7 +342,9 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       for (py::handle item : py::list(out)) guard_key(wrap_held(item));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
-    if (is_tensor_object(p))
+    if (wrapper)
+      guard(GuardKind::Tensor, source, real);
+    else if (is_tensor_object(p))
       guard(GuardKind::IdIs, sources.attribute(source, py::str("is_meta")), py::bool_(true));
     if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
     Tracked& k = tracked_[p];

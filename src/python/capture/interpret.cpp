@@ -347,6 +347,7 @@ py::object Frames::interpret_alone(TracedFrame& frame) {
   };
   rules.answer = [this](PyFunctionObject* f, PyObject* const* given) { return answer(f, given); };
   const RefusedFrames refused(&rules);
+  rules_ = &rules;
   return interpret(frame);
 }
 

@@ -339,6 +339,7 @@ py::object Calls::call_native(py::handle callable, Arguments args, Keywords kwar
                        std::move(kwargs));
   }
   py::object self = steal(PyObject_GetAttr(p, names().self_));
+  if (auto done = wrappers().call_of_context(self, name)) return *done;
   if (is_plain_cpu(self)) {
     if (name == "__enter__") return set_default_devices(default_devices() + 1), self;
     if (name == "__exit__" && default_devices() + (WithoutDefaultDevice::is_set() ? 1 : 0) > 0)

@@ -1,8 +1,9 @@
 // What capture knows of functions, types, methods and attributes written in C (natives.def).
 #pragma once
 
-#include <Python.h>
+#include "python/cpython/handles.h"
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +63,9 @@ uint32_t type_traits(PyTypeObject* type);
 uint32_t method_traits(std::string_view name);
 // Of what a node of the Torch IR calls: "torch.add", "operator.add", or a tensor's method.
 uint32_t target_traits(std::string_view target);
+// The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found
+// by a name; empty for all else.
+std::string torch_name(py::handle callable);
 inline uint32_t tensor_traits(std::string_view name) {
   return native_traits("torch", "Tensor", name);
 }

@@ -63,6 +63,7 @@ void require_name(py::handle name);  // of an attribute
 bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth = 0);
 bool makes_weak_reference(py::handle callable);
 bool mentions_tensor(py::handle o);  // or an array
+bool mentions_wrapper(py::handle o);
 Arguments held_by(py::handle o);     // what the collector finds in it
 bool mentions_array(py::handle o);
 bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));

@@ -57,6 +57,10 @@ py::object without_place(const std::string& name, py::handle a) {
   return py::module_::import("operator").attr((word ? base + "_" : base).c_str());
 }
 
+bool are_wrappers(const Arguments& args) {
+  return std::ranges::any_of(args, [](const py::object& a) { return Wrappers::wraps(a.ptr()); });
+}
+
 bool is_of_object(PyTypeObject* type, const std::string& method) {
   const py::str name(method);
   return _PyType_Lookup(type, name.ptr()) == _PyType_Lookup(&PyBaseObject_Type, name.ptr());
@@ -76,13 +80,17 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
     out = calls().call(method, with);
     return out.ptr() != Py_NotImplemented;
   };
+  const bool any_wraps = are_wrappers(args);
   auto method = [&](size_t i, const std::string& dunder) {
+    if (any_wraps && is_tensor_object(args[i].ptr()))
+      return wrappers().method(args[i], py::str(dunder));
     if (heap().is_tensor(args[i])) return user_method(args[i], dunder);
     return special_method(args[i], py::str(dunder));
   };
   if (!binary)
     return gives(method(0, cat("__", base, "__")), args) ? std::optional(out) : std::nullopt;
-  const bool taken = binary && heap().is_tensor(args[0]) && is_tensor_operand(args[1]);
+  const bool taken =
+      binary && !any_wraps && heap().is_tensor(args[0]) && is_tensor_operand(args[1]);
   if (in_place) {
     PyObject* changes = method(0, cat("__", base, "__"));
     if (gives(changes, args)) return out;
@@ -132,9 +140,10 @@ bool Objects::is_tensor_operand(py::handle o) {
          numbers().is_graph_float(o) || has_torch_function(o);
 }
 
-// Whether the class is a user's that has a __torch_function__, other than that of a tensor.
+// Whether torch asks the class for its __torch_function__.
 bool Objects::has_torch_function(py::handle o) {
-  if (is_tensor_object(o.ptr()) || !is_of_python_class(o.ptr())) return false;
+  if (is_tensor_object(o.ptr())) return wrappers().has_function(o);
+  if (!is_of_python_class(o.ptr())) return false;
   PyObject* found = type_member(Py_TYPE(o.ptr()), py::str("__torch_function__"));
   return found != nullptr &&
          found != member_of<"torch._C", "_disabled_torch_function_impl">().ptr();
@@ -357,6 +366,8 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
       return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   }
+  if (Wrappers::wraps(p) || (Wrappers::wraps(key.ptr()) && !PyDict_Check(p)))
+    return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   // A dict finds tensors by their identity.
   if (heap().is_tensor(key) && !PyDict_Check(p)) {
     const py::object number = by_place ? numbers().use_number(key) : py::object();
@@ -652,6 +663,10 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     for (const py::object& a : args) plain.push_back(arrays().with_scalars(a, false));
     if (std::ranges::none_of(plain, is_array))
       if (py::object made = of_scalars(function, plain)) return heap().hold(made), made;
+  }
+  if (are_wrappers(args)) {
+    if (auto done = ask_operands(name, args)) return *done;
+    throw Break(BreakId::torch_call, "operator.", name, " of a tensor that wraps others");
   }
   if (args.size() == 2 && is_tensor_object(args[1].ptr()))
     if (const py::object plain = without_place(name, args[0])) return operate(plain, args);

@@ -81,6 +81,7 @@ class Frames;
 class Graphs;
 class RandomDraws;
 class Inference;
+class Wrappers;
 
 class Part {
  public:
@@ -102,6 +103,7 @@ class Part {
   Graphs& graphs() const;
   RandomDraws& draws() const;
   Inference& inference() const;
+  Wrappers& wrappers() const;
 
   Capture& capture_;
 };

@@ -367,6 +367,25 @@ uint32_t RebuildPlan::place_exception(py::handle o) {
   return at;
 }
 
+// A tensor that wraps others: its class and its shape, and what it has as attributes.
+uint32_t RebuildPlan::place_wrapper(py::handle o) {
+  const at::Tensor& t = THPVariable_Unpack(o.ptr());
+  auto numbers = [](c10::SymIntArrayRef of) {
+    py::list out;
+    for (const c10::SymInt& n : of) out.append(from_torch(py::cast(n)));
+    return py::tuple(out);
+  };
+  const Arguments parts{py::type::of(o),
+                        numbers(t.sym_sizes()),
+                        numbers(t.sym_strides()),
+                        from_torch(py::cast(t.sym_storage_offset())),
+                        o.attr("dtype"),
+                        o.attr("device")};
+  kept_.insert(kept_.end(), parts.begin(), parts.end());
+  return add_instance(o, {Kind::Call, 0, function_object<make_wrapper>("make_wrapper"),
+                          place_all(tuple_of(parts))});
+}
+
 // Of frames that are no more: each entry is made on one of the same code, with its line.
 uint32_t RebuildPlan::place_traceback(const std::vector<RaisedAt>& places) {
   py::object inner = py::none();

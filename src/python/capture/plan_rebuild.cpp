@@ -108,7 +108,8 @@ uint32_t RebuildPlan::place(py::handle o) {
   if (k && k->value) return place_tensor(o);
   if (auto it = capture_.heap.fakes().find(o.ptr()); it != capture_.heap.fakes().end())
     return place(it->second);  // the key of a dict
-  if (is_tensor_object(o.ptr()) && !capture_.heap.exists(o)) refuse(o);
+  if (is_tensor_object(o.ptr()) && !capture_.heap.exists(o))
+    return Wrappers::wraps(o.ptr()) ? place_wrapper(o) : (refuse(o), 0);
   if (is_array(o)) return place_array(o);
   if (PyMethod_Check(o.ptr()) && !(k && k->source.valid()))
     if (const auto step = place_array_method(o)) return *step;

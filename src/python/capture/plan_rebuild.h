@@ -55,6 +55,7 @@ class RebuildPlan {
   uint32_t place_reduced(py::handle o);
   py::object made_by(py::handle o, const py::tuple& reduced);
   uint32_t place_exception(py::handle o);
+  uint32_t place_wrapper(py::handle o);
   uint32_t place_traceback(const std::vector<RaisedAt>& places);
   void fill_function(py::handle o, uint32_t step);
   void fill_slots(py::handle o, uint32_t step);

@@ -88,9 +88,9 @@ bool is_plain_number(py::handle o) {
   return PyLong_Check(o.ptr()) || PyFloat_CheckExact(o.ptr()) || PyUnicode_Check(o.ptr());
 }
 
-// The name in torch of a function that is called as a whole, "torch.?" for one that cannot be found
-// by a name; empty for all else. What a user's decorator made of a function of torch bears its
-// name, but is not found there.
+}  // namespace
+
+// What a user's decorator made of a function of torch bears its name, but is not found there.
 std::string torch_name(py::handle callable) {
   PyObject* p = callable.ptr();
   if (!may_be_of_torch(p)) return {};
@@ -107,8 +107,6 @@ std::string torch_name(py::handle callable) {
     names.emplace(callable.inc_ref().ptr(), name);  // even if torch should let it go
   return name;
 }
-
-}  // namespace
 
 py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
   const std::string n = text(name);
@@ -354,18 +352,16 @@ static Arguments asked_objects(Objects& objects, Heap& heap, const Arguments& ar
   return out;
 }
 
-// What the objects' __torch_function__ makes of the call; nothing where there are none.
-static Done ask_objects(Capture& c, py::handle function, const Arguments& args,
-                        const Keywords& kwargs) {
-  const Arguments asked = asked_objects(c.objects, c.heap, args, kwargs);
+Done Calls::ask_objects(py::handle function, const Arguments& args, const Keywords& kwargs) {
+  const Arguments asked = asked_objects(objects(), heap(), args, kwargs);
   if (asked.empty()) return std::nullopt;
   py::tuple types(asked.size());
   for (size_t i = 0; i < types.size(); i++) types[i] = py::type::of(asked[i]);
   for (const py::object& o : asked) {
     Arguments all{borrow(function), types, tuple_of(args)};
     if (!kwargs.empty()) all.push_back(dict_of(kwargs));
-    const py::object method = c.objects.load_attr(o, py::str("__torch_function__"));
-    const py::object result = c.calls.call(method, std::move(all));
+    const py::object method = objects().load_attr(o, py::str("__torch_function__"));
+    const py::object result = call(method, std::move(all));
     if (result.ptr() != Py_NotImplemented) return result;
   }
   return std::nullopt;
@@ -374,6 +370,7 @@ static Done ask_objects(Capture& c, py::handle function, const Arguments& args,
 std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args,
                                             Keywords& kwargs) {
   PyObject* p = callable.ptr();
+  if (auto done = wrappers().call(callable, args, kwargs)) return *done;
   if (PyCFunction_Check(p) || is_method_wrapper(p)) {
     py::object self = PyCFunction_Check(p) ? borrow(PyCFunction_GET_SELF(p))
                                            : steal(PyObject_GetAttr(p, names().self_));
@@ -390,6 +387,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (PyFunction_Check(p) && is_torch_patched()) return std::nullopt;
+  if (PyFunction_Check(p) && any_argument(args, kwargs, mentions_wrapper)) return std::nullopt;
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
@@ -416,7 +414,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     return py::none();
   }
   if (PyCFunction_Check(p))
-    if (auto done = ask_objects(capture_, callable, args, kwargs)) return done;
+    if (auto done = ask_objects(callable, args, kwargs)) return done;
   refuse_objects(args, kwargs, name);
   if (auto done = graphs().set_mode(name, callable, args, kwargs)) return done;
   for (const char* prefix : {"torch.set_", "torch.clear_", "torch.init_", "torch.import_"})

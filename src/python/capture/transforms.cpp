@@ -4,6 +4,7 @@
 //
 // What a level has wrapped is no value of the graph to anyone outside. So no frame is left inside
 // of a transform: a break leaves the whole of it to eager.
+#include <ATen/SavedTensorHooks.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>

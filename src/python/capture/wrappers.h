@@ -1,0 +1,50 @@
+// Tensors that wrap others: of a class in Python with `__tensor_flatten__` and
+// `__tensor_unflatten__`, which torch calls a traceable wrapper subclass (torchao's quantised
+// weights are some). Such a tensor is an object of the capture like others, whose attributes hold
+// the fakes: no graph has it. What torch would ask its class (`__torch_function__`,
+// `__torch_dispatch__`), the capture follows, down to the ops on what it wraps.
+#pragma once
+
+#include <exception>
+
+#include "python/capture/part.h"
+
+namespace oxy::python {
+
+class Wrappers : public Part {
+ public:
+  using Part::Part;
+
+  static bool wraps(PyObject* o);
+  // Whether torch asks the class of a tensor that wraps others for its __torch_function__.
+  bool has_function(py::handle wrapper);
+  // What a class has for a special method, also in C; borrowed or null.
+  PyObject* method(py::handle wrapper, py::handle name);
+  // A call of torch's that some of these tensors are given to, or a method of theirs; null for all
+  // others. Functions written in Python are to be followed.
+  Done call(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  // By a descriptor of torch.Tensor's own.
+  py::object attribute(py::handle wrapper, py::handle name);
+  // torch.Tensor._make_wrapper_subclass
+  py::object make(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  // torch.utils._python_dispatch.return_and_correct_aliasing, where no storage is seen: the argument
+  // that the op writes to, in the place of what it has given.
+  py::object result_of_dispatch(const Arguments& args);
+  // In a `with torch._C.DisableTorchFunctionSubclass()`.
+  Done call_of_context(py::handle self, std::string_view method);
+
+ private:
+  py::object asked(py::handle function, const Arguments& args, const Keywords& kwargs);
+  py::object dispatch(py::handle function, const Arguments& args, const Keywords& kwargs);
+  py::object answer(py::handle op, const py::tuple& types, const py::tuple& args,
+                    const py::dict& kwargs);
+  py::object taken(const py::object& result);
+
+  int without_functions_ = 0;
+  std::exception_ptr failed_;  // in the place of a __torch_dispatch__
+};
+
+// (class, sizes, strides, offset, dtype, device): a tensor that wraps others, which it is yet to get.
+PyObject* make_wrapper(PyObject*, PyObject* args);
+
+}  // namespace oxy::python
