@@ -362,14 +362,17 @@ py::object Objects::instance_dict(py::handle o) {
   return existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)));
 }
 
-// The dict of a class, of what its __dict__ gives, or of another mappingproxy, where it is known;
-// null for all else.
+// The dict of a class, of what its __dict__ gives, or of another mappingproxy; null for all else.
 py::object Objects::class_dict(py::handle proxy) {
   if (Py_TYPE(proxy.ptr()) != &PyDictProxy_Type || !heap().exists(proxy)) return {};
   const py::object dict = dict_inside(proxy);
   const Tracked* k = dict ? heap().tracked(dict) : nullptr;
-  if (k == nullptr || !k->source.valid()) return {};
   const SourceId place = heap().tracked(proxy)->source;
+  if (k == nullptr || !k->source.valid()) {
+    if (!dict || !PyDict_CheckExact(dict.ptr())) return {};
+    heap().guard(GuardKind::IdIs, place, proxy);
+    return existing_dict(dict, heap().sources.pinned(dict, "the dict of a mappingproxy"));
+  }
   const Source& source = heap().sources[place];
   if (source.kind != SourceKind::Attribute || !is_text(source.key.ptr(), "__dict__"))
     heap().guard(GuardKind::IdIs, place, proxy);  // so is its dict, for as long as it lives

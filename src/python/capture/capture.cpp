@@ -260,6 +260,8 @@ void Frames::stop() {
   try {
     graphs().finish(values);
   } catch (const py::error_already_set& e) {  // captured code has not raised it
+    if (const std::string name = take_refused(); !name.empty())
+      throw Break(BreakId::builtin_call, "it calls ", name);
     if (!e.matches(PyExc_Exception)) throw;
     throw Break(BreakId::result_kind, one_line(e));
   }

@@ -226,11 +226,9 @@ Done Numbers::record_graph_numbers(ir::NodeKind kind, const std::string& target,
   return calls().call_method(given[0], "copy_", {made}, {});
 }
 
-namespace {
-
-// The function of torch.optim in a wrapper that keeps TorchDynamo, and nobody else, out of it: by
+// The function in a wrapper that keeps TorchDynamo, and nobody else, out of it: by
 // torch._disable_dynamo, or put there once TorchDynamo is used. Null where there is none.
-py::object hidden_function(PyFunctionObject* f) {
+static py::object hidden_function(PyFunctionObject* f) {
   const bool lazily = written_in(f) == "torch._compile";
   if ((!lazily && !is_disabled(f)) || f->func_dict == nullptr) return {};
   for (const char* name : {"_torchdynamo_orig_callable", "__wrapped__"})
@@ -240,11 +238,11 @@ py::object hidden_function(PyFunctionObject* f) {
   return {};
 }
 
-}  // namespace
-
 // Functions of torch.optim, also in wrappers of torch's (profiles, no_grad), known by the names
 // that functools.wraps copies.
 Done Calls::call_of_optimizer(PyFunctionObject* f, const Arguments& args, const Keywords& kwargs) {
+  if (wrappers().is_answering())  // below what TorchDynamo sees
+    if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);
   if (!view_of(f->func_module).starts_with("torch.optim.") || !written_in(f).starts_with("torch."))
     return std::nullopt;
   if (const py::object inside = hidden_function(f)) return call(inside, args, kwargs);

@@ -9,6 +9,7 @@
 
 #include "python/bytecode/code.h"
 #include "python/capture/part.h"
+#include "python/cpython/types.h"
 #include "support/text.h"
 
 namespace oxy::python {
@@ -26,8 +27,13 @@ inline bool is_one_for_all(py::handle o) {
   return is_constant(o.ptr()) || is_callable_constant(o.ptr()) || is_singleton(o);
 }
 // Hashed and compared by what it is, without Python code, and the same for every call.
+// A method of a function, class or descriptor (`torch.Tensor.shape.__get__`): made anew each time,
+// hashed and compared by what it is of.
+inline bool is_bound_for_good(PyObject* p) {
+  return is_method_wrapper(p) && is_callable_constant(py::object(py::handle(p).attr("__self__")).ptr());
+}
 inline bool is_plain_key(PyObject* p) {
-  if (!PyTuple_CheckExact(p)) return is_one_for_all(p);
+  if (!PyTuple_CheckExact(p)) return is_one_for_all(p) || is_bound_for_good(p);
   PyObject** items = PySequence_Fast_ITEMS(p);
   return std::all_of(items, items + PyTuple_GET_SIZE(p), is_plain_key);
 }

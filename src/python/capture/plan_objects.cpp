@@ -375,6 +375,7 @@ uint32_t RebuildPlan::place_wrapper(py::handle o) {
     for (const c10::SymInt& n : of) out.append(from_torch(py::cast(n)));
     return py::tuple(out);
   };
+  const AskedFunctions none(false);
   const Arguments parts{py::type::of(o),
                         numbers(t.sym_sizes()),
                         numbers(t.sym_strides()),

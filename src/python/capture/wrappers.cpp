@@ -1,6 +1,5 @@
 #include "python/capture/wrappers.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/Device.h>
@@ -17,22 +16,6 @@
 
 namespace oxy::python {
 namespace {
-
-using TorchFunctions = at::impl::PythonTorchFunctionTLS;
-
-// Whether torch asks classes for their __torch_function__, as long as it lives.
-class AskedFunctions {
- public:
-  explicit AskedFunctions(bool asked) : before_(TorchFunctions::get_disabled_state()) {
-    TorchFunctions::set_disabled_state(asked ? at::impl::TorchFunctionDisabledState::ENABLED
-                                             : at::impl::TorchFunctionDisabledState::SUBCLASSES_DISABLED);
-  }
-  ~AskedFunctions() { TorchFunctions::set_disabled_state(before_); }
-  AskedFunctions(const AskedFunctions&) = delete;
-
- private:
-  const at::impl::TorchFunctionDisabledState before_;
-};
 
 // `torch.Tensor.shape.__get__`
 bool is_getter(py::handle callable) {
@@ -172,6 +155,8 @@ py::object Wrappers::answer(py::handle op, const py::tuple& types, const py::tup
   for (auto [key, a] : kwargs) named.emplace_back(borrow(key), from_torch(borrow(a)));
   if (!any_argument(given, named, mentions_wrapper)) return taken(calls().call(op, std::move(given), std::move(named)));
   static const py::str& name = *new py::str("__torch_dispatch__");
+  answering_++;
+  const auto leave = c10::make_scope_exit([this] { answering_--; });
   for (py::handle type : types) {
     const py::object follow = objects().load_attr(type, name);
     const py::object out = calls().call(
@@ -232,7 +217,6 @@ PyObject* make_wrapper(PyObject*, PyObject* args) {
     size_t i = 2;
     for (const char* name : {"strides", "storage_offset", "dtype", "device"})
       named[name] = parts[i++];
-    const AskedFunctions none(false);
     return member_of<"torch", "Tensor">()
         .attr("_make_wrapper_subclass")(parts[0], parts[1], **named)
         .release()

@@ -5,11 +5,29 @@
 // `__torch_dispatch__`), the capture follows, down to the ops on what it wraps.
 #pragma once
 
+#include <ATen/PythonTorchFunctionTLS.h>
+
 #include <exception>
 
 #include "python/capture/part.h"
 
 namespace oxy::python {
+
+// Whether torch asks classes for their __torch_function__, as long as it lives.
+class AskedFunctions {
+ public:
+  explicit AskedFunctions(bool asked)
+      : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    using State = at::impl::TorchFunctionDisabledState;
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(asked ? State::ENABLED
+                                                               : State::SUBCLASSES_DISABLED);
+  }
+  ~AskedFunctions() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  AskedFunctions(const AskedFunctions&) = delete;
+
+ private:
+  const at::impl::TorchFunctionDisabledState before_;
+};
 
 class Wrappers : public Part {
  public:
@@ -30,6 +48,8 @@ class Wrappers : public Part {
   // torch.utils._python_dispatch.return_and_correct_aliasing, where no storage is seen: the argument
   // that the op writes to, in the place of what it has given.
   py::object result_of_dispatch(const Arguments& args);
+  // Whether what is followed stands in the place of a __torch_dispatch__.
+  bool is_answering() const { return answering_ > 0; }
   // In a `with torch._C.DisableTorchFunctionSubclass()`.
   Done call_of_context(py::handle self, std::string_view method);
 
@@ -40,7 +60,7 @@ class Wrappers : public Part {
                     const py::dict& kwargs);
   py::object taken(const py::object& result);
 
-  int without_functions_ = 0;
+  int without_functions_ = 0, answering_ = 0;
   std::exception_ptr failed_;  // in the place of a __torch_dispatch__
 };
 
