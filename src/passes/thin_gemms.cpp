@@ -53,6 +53,17 @@ ValueId sum_of_products(ops::Rewriter& r, ValueId x, ValueId w) {
   return out;
 }
 
+// The same, a row at a time: the kernel of all of them reads the matrix once.
+ValueId row_by_row(ops::Rewriter& r, ValueId x, ValueId w) {
+  const int64_t m = r.type(x).dim() - 2, rows = r.type(x).sizes[static_cast<size_t>(m)].value();
+  if (rows == 1) return rows_times_matrix(r, x, w);
+  ir::List parts;
+  for (int64_t i = 0; i < rows; i++)
+    parts.items.push_back(
+        rows_times_matrix(r, r.call("aten.slice.Tensor", {x, m, i, i + 1, 1}), w));
+  return r.call("aten.cat.default", {std::move(parts), m});
+}
+
 // Rows of a matrix that many rows are multiplied with are read as vectors.
 ValueId in_rows(ops::Rewriter& r, ValueId v, Expr times) {
   const ir::TensorType& t = r.type(v);
@@ -62,11 +73,42 @@ ValueId in_rows(ops::Rewriter& r, ValueId v, Expr times) {
 }
 
 // Halves are rounded behind the bias.
-ValueId by_loops(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result, bool few) {
+ValueId by_loops(ops::Rewriter& r, const ops::ContractionNode& gemm, ir::DType result, bool few,
+                 bool alone = false) {
   const Expr rows = *(r.type(gemm.a).sizes.end() - 2);
   const ValueId a = r.widen(gemm.a), b = r.widen(few ? in_rows(r, gemm.b, rows) : gemm.b);
-  const ValueId out = few ? sum_of_products(r, a, b) : rows_times_matrix(r, a, b);
+  const ValueId out = few     ? sum_of_products(r, a, b)
+                      : alone ? row_by_row(r, a, b)
+                              : rows_times_matrix(r, a, b);
   return r.cast(gemm.bias.valid() ? r.add(out, r.widen(gemm.bias)) : out, result);
+}
+
+// What a conversion to a wider dtype converts, or nothing.
+std::optional<ValueId> widened(const ir::Graph& g, const ir::Node& n) {
+  const bool converts =
+      n.target == "aten._to_copy.default" || n.target == "prims.convert_element_type.default";
+  if (!converts || !n.arg(0).is_value()) return std::nullopt;
+  const ir::TensorType &from = g.tensor_type(n.arg(0).value()), &to = g.tensor_type(n.outputs[0]);
+  const bool wider = 2 * byte_size(from.dtype) <= byte_size(to.dtype);
+  if (!wider || !ops::is_computable(from.dtype) || from.device != to.device) return std::nullopt;
+  return n.arg(0).value();
+}
+
+// Whether the value is made of a tensor of half its bytes or less, for one reader alone: by views
+// and a conversion, or by `arithmetic` as well.
+bool is_widened(const ir::Graph& g, const std::vector<uint32_t>& uses, ValueId v, bool arithmetic) {
+  const ir::Node& n = g.def(v);
+  if (v.index >= uses.size() || uses[v.index] != 1) return false;
+  if (widened(g, n)) return true;
+  const ops::OpInfo* op = ops::find(n);
+  if (op == nullptr || !op->has(ops::View | (arithmetic ? ops::Pointwise : 0)) ||
+      !ops::rules_hold(g, n, *op))
+    return false;
+  const Expr elements = g.tensor_type(v).numel();
+  return std::ranges::any_of(n.args, [&](const ir::Arg& a) {
+    const ir::TensorType* t = tensor_of(g, a);
+    return t != nullptr && t->numel() == elements && is_widened(g, uses, a.value(), arithmetic);
+  });
 }
 
 bool is_on_cpu(const ir::TensorType& t) {
@@ -83,6 +125,42 @@ bool is_batch_of_vectors(const ir::Graph& g, const ops::ContractionNode& gemm) {
   if (a.dtype == ir::DType::F32)
     return columns && (rows * k).is_const() && (rows * k).value() <= tuning::gemm_tiny_matrix;
   return a.dtype == ir::DType::F64 && (columns || (rows.is_const(1) && b.strides.back() == 1));
+}
+
+// Few rows read the right operand as it lies, where the wide one would be written and read again.
+bool reads_widened(const ir::Graph& g, const ops::ContractionNode& gemm,
+                   const std::vector<uint32_t>& uses) {
+  const ir::TensorType& a = g.tensor_type(gemm.a);
+  if (gemm.what.kind != ops::Contraction::Kind::Gemm || !is_on_cpu(a) ||
+      ops::opmath(a.dtype) != ir::DType::F32)
+    return false;
+  const Expr rows = *(a.sizes.end() - 2);
+  return rows.is_const() && rows.value() >= 1 && rows.value() <= tuning::widened_few_rows &&
+         is_widened(g, uses, gemm.b, rows.is_const(1));
+}
+
+// Of bf16 and int8 weights that lie as a linear layer's the library's kernel for few rows, which
+// rounds its sums once, is as fast as memory. It takes whole vectors of k.
+std::optional<ValueId> with_int8_weights(ops::Rewriter& r, const ops::ContractionNode& gemm,
+                                         const std::vector<uint32_t>& uses) {
+  const ir::Graph& g = r.graph();
+  const ir::TensorType x = r.type(gemm.a), wide = r.type(gemm.b);
+  if (gemm.what.kind != ops::Contraction::Kind::Gemm || !is_on_cpu(x) || x.dim() != 2 ||
+      x.dtype != ir::DType::BF16 || gemm.bias.valid() || !x.is_row_major() ||
+      !ops::has_hint(x.sizes[0]) || sym::hint(x.sizes[0]) >= tuning::int8_few_rows ||
+      !wide.sizes[0].is_const() || wide.sizes[0].value() % 32 != 0 ||
+      wide.strides != std::vector<Expr>{1, wide.sizes[0]} || !is_widened(g, uses, gemm.b, false))
+    return std::nullopt;
+  const auto narrow = [&](ValueId v) { return widened(g, g.def(v)).value_or(v); };
+  ValueId weights = narrow(gemm.b);
+  while (g.def(weights).target == "aten.permute.default")
+    weights = narrow(g.def(weights).arg(0).value());
+  const ir::TensorType lies = r.type(weights);
+  if (lies.dtype != ir::DType::I8 || !lies.is_row_major() ||
+      lies.sizes != std::vector<Expr>{wide.sizes[1], wide.sizes[0]})
+    return std::nullopt;
+  const ValueId ones = r.full({wide.sizes[1]}, 1, x.dtype, x.device);
+  return r.call("aten._weight_int8pack_mm.default", {gemm.a, weights, ones});
 }
 
 // Then what takes time is to read and write; or each gemm of a batch is small.
@@ -138,10 +216,14 @@ std::optional<ValueId> with_scales(ops::Rewriter& r, const ir::Node& n) {
 
 bool thin_gemms(ir::Graph& g, const Machine& machine) {
   const ops::Providers providers = ops::providers_on(machine, "auto");
+  const std::vector<uint32_t> uses = g.use_counts();
   return replace_calls(g, [&](ops::Rewriter& r, const ir::Node& n) -> std::optional<ValueId> {
     const auto gemm = ops::contraction_of(g, n);
     if (!gemm) return with_scales(r, n);
     const bool few = sums_few(g, *gemm);
+    if (const auto out = with_int8_weights(r, *gemm, uses)) return out;
+    if (reads_widened(g, *gemm, uses))
+      return by_loops(r, *gemm, g.tensor_type(n.outputs[0]).dtype, false, true);
     if (few || is_batch_of_vectors(g, *gemm))
       return by_loops(r, *gemm, g.tensor_type(n.outputs[0]).dtype, few);
     const ops::Provider of_transposes = ops::provider_of_transposes(g, n, providers);

@@ -45,14 +45,40 @@ def test_int8_pack(dtype, m, k, n):  # (other sizes crash eager in bf16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("m", [1, 9, 40])
-def test_scaled_behind_the_product(dtype, m):
-    inputs = layer(dtype, m, 96, 50)
+@pytest.mark.parametrize("m", [1, 2, 4, 7, 9, 40])
+@pytest.mark.parametrize("k", [96, 100])
+def test_scaled_behind_the_product(dtype, m, k):
+    inputs = layer(dtype, m, k, 50)
 
     def fn(x, w, scales):
         return F.gelu(F.linear(x, w.to(x.dtype)) * scales)
 
     check(fn, F.gelu(exact(*inputs)), *inputs)
+
+
+@pytest.mark.parametrize("narrow", [torch.int8, torch.uint8, torch.bfloat16, torch.bool])
+@pytest.mark.parametrize("m", [1, 3, 5])
+def test_widened_operands(narrow, m):
+    """Of a few rows: batches, biases, operands that others read too or that lie as rows."""
+    x, bias = torch.randn(2, m, 40), torch.randn(24)
+    w = torch.randint(0, 2 if narrow is torch.bool else 100, (2, 24, 40)).to(narrow)
+
+    def fn(x, w, bias):
+        wide = w.float()
+        shared = w[1].float() * 2
+        return (
+            torch.bmm(x, wide.transpose(1, 2)),
+            torch.addmm(bias, x[0], w[0].t().float()),
+            torch.mm(x[0, :, :24], w[0].float() + 1),
+            torch.mm(x[1], shared.t()) + shared.sum(),
+        )
+
+    compiled = oxyfuel.compile(fn)
+    expected, got = fn(x, w, bias), compiled(x, w, bias)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-3)
+    empty = compiled(x[:, :0], w, bias)
+    assert [tuple(o.shape) for o in empty] == [(2, 0, 24), (0, 24), (0, 40), (0, 24)]
+    assert oxyfuel.stats()["fallbacks"] == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
