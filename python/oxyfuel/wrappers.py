@@ -21,7 +21,9 @@ class Heard(TorchDispatchMode):
 def written_arguments(func: Any) -> list[tuple[int, str]] | None:
     """Which arguments of an op (position and name) its results are, where it writes to them."""
     schema = func._schema
-    sets = [r.alias_info.after_set for r in schema.returns if r.alias_info and r.alias_info.is_write]
+    sets = [
+        r.alias_info.after_set for r in schema.returns if r.alias_info and r.alias_info.is_write
+    ]
     if not sets:
         return None
     return [

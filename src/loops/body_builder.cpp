@@ -1,6 +1,8 @@
 // Each call of a rule as instructions, with half precision computed in f32 and checked indices.
 #include "loops/body_builder.h"
 
+#include <cmath>
+
 #include "support/check.h"
 
 namespace oxy::loops {
@@ -107,12 +109,58 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
   return half && r.dtype == DType::F32 ? cast(r, dtype) : r;
 }
 
+static bool is_f8(DType d) { return d == DType::F8E5M2 || d == DType::F8E4M3; }
+
+// By way of f16, of which e5m2 is the upper half; e4m3 has a bit of the exponent less, a bias less
+// by 8, and no infinities: what would be its largest number is NaN.
+Scalar BodyBuilder::f32_of_f8(Scalar v) {
+  const bool narrow = v.dtype == DType::F8E4M3;
+  const auto bits = [&](int64_t n) { return constant_int(n, DType::I16); };
+  Scalar half = cast(bitcast(v, DType::I8), DType::I16);
+  half = op(LoopOp::Shl, {half, bits(narrow ? 7 : 8)});
+  if (narrow) half = op(LoopOp::And, {half, bits(~(1 << 14))});
+  const Scalar wide = cast(bitcast(half, DType::F16), DType::F32);
+  if (!narrow) return wide;
+  const Scalar value = op(LoopOp::Mul, {wide, constant(256, DType::F32)});
+  const Scalar is_nan = op(LoopOp::Eq, {op(LoopOp::Abs, {value}), constant(480, DType::F32)});
+  return op(LoopOp::Where, {is_nan, constant(std::nan(""), DType::F32), value});
+}
+
+// As c10: to the nearest number, ties to even; beyond the largest one that, of e5m2 infinity.
+Scalar BodyBuilder::f8_of_f32(Scalar v, DType dtype) {
+  const bool narrow = dtype == DType::F8E4M3;
+  const int mantissa = narrow ? 3 : 2, bias = narrow ? 7 : 15, dropped = 23 - mantissa;
+  const auto n = [&](int64_t value) { return constant_int(value, DType::I32); };
+  const auto shifted = [&](Scalar x, int by) { return op(LoopOp::Shr, {x, n(by)}); };
+  const Scalar all = bitcast(v, DType::I32);
+  const Scalar bits = op(LoopOp::And, {all, n(INT32_MAX)});
+  // A normal number: what is dropped is rounded into what stays.
+  const Scalar odd = op(LoopOp::And, {shifted(bits, dropped), n(1)});
+  const int64_t rebias = int64_t{bias - 127} * (1 << 23) + (1 << (dropped - 1)) - 1;
+  const Scalar normal =
+      shifted(op(LoopOp::Add, {op(LoopOp::Add, {bits, n(rebias)}), odd}), dropped);
+  // A subnormal one: f32 rounds where its last bit is worth the same.
+  const int exponent = 127 - bias + 1 + dropped;
+  const Scalar magic = constant(std::ldexp(1.0, exponent - 127), DType::F32);
+  const Scalar sum = op(LoopOp::Add, {bitcast(bits, DType::F32), magic});
+  const Scalar subnormal = op(LoopOp::Sub, {bitcast(sum, DType::I32), n(int64_t{exponent} << 23)});
+  const Scalar is_subnormal = op(LoopOp::Lt, {bits, n(int64_t{128 - bias} << 23)});
+  const Scalar is_nan = op(LoopOp::Gt, {bits, n(int64_t{255} << 23)});
+  Scalar out = op(LoopOp::Where, {is_subnormal, subnormal, normal});
+  out = op(LoopOp::Min, {out, n(narrow ? 0x7e : 0x7c)});
+  out = op(LoopOp::Where, {is_nan, n(0x7f), out});
+  const Scalar sign = op(LoopOp::And, {shifted(all, 24), n(0x80)});
+  return bitcast(cast(op(LoopOp::Or, {out, sign}), DType::U8), dtype);
+}
+
 Scalar BodyBuilder::cast(Scalar v, DType dtype) {
   if (v.dtype == dtype) return v;
-  // f16 and bf16 convert from and to f32 only; the others go through it, as in c10.
-  bool through =
-      (ir::is_reduced_float(v.dtype) || ir::is_reduced_float(dtype)) && dtype != DType::F32;
+  // f16, bf16 and f8 convert from and to f32 only; the others go through it, as in c10.
+  const auto is_small = [](DType d) { return ir::is_reduced_float(d) || is_f8(d); };
+  const bool through = (is_small(v.dtype) || is_small(dtype)) && dtype != DType::F32;
   if (through && v.dtype != DType::F32) v = cast(v, DType::F32);
+  if (is_f8(v.dtype)) return f32_of_f8(v);
+  if (is_f8(dtype)) return f8_of_f32(v, dtype);
   return emit({.op = LoopOp::Cast, .dtype = dtype, .args = {v.id}});
 }
 

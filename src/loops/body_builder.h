@@ -40,6 +40,8 @@ class BodyBuilder final : public ops::LoopBuilder {
 
  private:
   ops::Scalar emit(Inst inst);
+  ops::Scalar f32_of_f8(ops::Scalar v);
+  ops::Scalar f8_of_f32(ops::Scalar v, DType dtype);
   ops::Scalar load_view(ir::ValueId value, const Index& index);
   ops::Scalar masked(ops::Scalar v, ops::Scalar otherwise);
   Expr symbol(ops::Scalar i, Expr size);

@@ -14,8 +14,14 @@ namespace oxy::loops {
 
 namespace {
 
-bool is_supported(const ir::Type& t) {
-  return !t.is_tensor() || (t.tensor.device.is_cpu() && ops::is_computable(t.tensor.dtype));
+bool is_supported(const ir::Type& t, bool (*is_one)(ir::DType) = ops::is_computable) {
+  return !t.is_tensor() || (t.tensor.device.is_cpu() && is_one(t.tensor.dtype));
+}
+
+// Ops that compute nothing.
+bool converts(const ir::Node& n, const ops::OpInfo& info) {
+  return info.has(ops::View) || n.target == "aten._to_copy.default" ||
+         n.target == "aten.clone.default" || n.target == "prims.convert_element_type.default";
 }
 
 class ProgramBuilder final : public ValueHome {
@@ -117,7 +123,8 @@ bool ProgramBuilder::has_loop(const ir::Node& n, const ops::OpInfo* info) const 
   if (!options_.kernels || !info || !info->element) return false;
   if (!ops::rules_hold(graph_, n, *info)) return false;
   bool supported = true;
-  auto check = [&](ir::ValueId v) { supported &= is_supported(graph_.value(v).type); };
+  const auto is_one = converts(n, *info) ? ops::is_converted : ops::is_computable;
+  auto check = [&](ir::ValueId v) { supported &= is_supported(graph_.value(v).type, is_one); };
   for (const ir::Arg& a : n.args) ir::for_each_value(a, check);
   bool any_tensor = false;
   for (ir::ValueId v : n.outputs) {

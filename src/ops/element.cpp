@@ -83,11 +83,11 @@ Scalar chebyshev(Element& e, Scalar y, std::span<const double> c) {
   return e.fma(e.mul(e.c(0.5, d), y), sum, e.sub(e.c(0.5 * c[0], d), last));
 }
 
-bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
+static bool has_types(const ir::Graph& g, const ir::Node& n, bool (*is_one)(DType)) {
   bool ok = true;
   auto check_value = [&](ir::ValueId v) {
     const ir::Type& t = g.value(v).type;
-    ok = ok && (t.is_tensor() ? is_computable(t.tensor.dtype) : t.kind == ir::Type::Kind::Int);
+    ok = ok && (t.is_tensor() ? is_one(t.tensor.dtype) : t.kind == ir::Type::Kind::Int);
   };
   for (const auto& a : n.args) {
     ir::for_each_value(a, check_value);
@@ -97,11 +97,23 @@ bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
   return ok;
 }
 
+bool has_computable_types(const ir::Graph& g, const ir::Node& n) {
+  return has_types(g, n, is_computable);
+}
+
 // The shape rules refuse what eager refuses, so a loop must not take it either.
-bool applies_computable(const ir::Graph& g, const ir::Node& n) {
+static bool has_shape(const ir::Graph& g, const ir::Node& n) {
   const OpInfo* info = find(n);
   Types types;
-  return has_computable_types(g, n) && info && info->shape && info->shape(Args(g, n), types);
+  return info && info->shape && info->shape(Args(g, n), types);
+}
+
+bool applies_computable(const ir::Graph& g, const ir::Node& n) {
+  return has_computable_types(g, n) && has_shape(g, n);
+}
+
+bool applies_converted(const ir::Graph& g, const ir::Node& n) {
+  return has_types(g, n, is_converted) && has_shape(g, n);
 }
 
 bool applies_floating(const ir::Graph& g, const ir::Node& n) {

@@ -82,6 +82,8 @@ Scalar chebyshev(Element& e, Scalar y, std::span<const double> c);
 // Loop rules hold where every tensor has a dtype that loops compute with, every number is known,
 // and the shape rule accepts the call.
 bool applies_computable(const ir::Graph& g, const ir::Node& n);
+// The same of a conversion or a copy, which f8 has too.
+bool applies_converted(const ir::Graph& g, const ir::Node& n);
 // The dtypes alone: for an op whose shape rule may not know the layout of a result that torch made.
 bool has_computable_types(const ir::Graph& g, const ir::Node& n);
 // The same, and the result is floating-point; the same, and it is not bool.

@@ -42,7 +42,7 @@ bool shape_convolution(const Args& a, Types& out);
 Scalar tanh_of_softplus(Element& e, Scalar x);
 
 // Rules that a row leaves out are not there; its loop rule holds for dtypes that loops compute
-// with.
+// with, that of a view for f8 as well.
 inline constexpr std::nullptr_t none = nullptr;
 inline constexpr Applies real = applies_computable, floating = applies_floating;
 inline constexpr ResultDType Promoted = ResultDType::Promoted;
@@ -66,7 +66,8 @@ inline constexpr std::string_view tensor_and_number = "(Tensor self, Scalar othe
 
 constexpr OpInfo op_row(std::string_view name, std::string_view schema, uint32_t traits,
                         ShapeRule shape = none, ElementRule element = none,
-                        Decomposition decomposition = none, Applies applies = real) {
+                        Decomposition decomposition = none, Applies applies = none) {
+  if (applies == none) applies = traits & View ? applies_converted : applies_computable;
   return {name, schema, traits, shape, element, none, decomposition, element ? applies : none};
 }
 constexpr OpInfo reduce_row(std::string_view name, std::string_view schema, uint32_t traits,

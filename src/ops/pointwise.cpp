@@ -407,7 +407,7 @@ bool shape_convert(const Args& a, Types& out) {
 }
 
 bool applies_same_device(const ir::Graph& g, const ir::Node& n) {
-  if (!applies_computable(g, n)) return false;
+  if (!applies_converted(g, n)) return false;
   const TensorType* t = Args(g, n).tensor(0);
   return t && t->device == g.tensor_type(n.outputs[0]).device;
 }

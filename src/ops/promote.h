@@ -10,6 +10,8 @@ namespace oxy::ops {
 
 // The dtypes that loops compute with: real numbers of the usual widths, and bool.
 bool is_computable(DType d);
+// Those, and the f8 kinds, which are converted from and to f32.
+bool is_converted(DType d);
 
 // The smaller dtype that holds both; nothing for a dtype that is not computable.
 std::optional<DType> promote(DType a, DType b);

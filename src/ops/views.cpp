@@ -73,7 +73,7 @@ Scalar element_view_dtype(Element& e) {
 // A b8 in a kernel is true or false, one in memory any byte.
 bool applies_bitcast(const ir::Graph& g, const ir::Node& n) {
   const TensorType* from = Args(g, n).tensor(0);
-  return applies_computable(g, n) && from && from->dtype != DType::B8 &&
+  return applies_converted(g, n) && from && from->dtype != DType::B8 &&
          g.tensor_type(n.outputs[0]).dtype != DType::B8;
 }
 

@@ -90,7 +90,7 @@ std::optional<ValueId> widened(const ir::Graph& g, const ir::Node& n) {
   if (!converts || !n.arg(0).is_value()) return std::nullopt;
   const ir::TensorType &from = g.tensor_type(n.arg(0).value()), &to = g.tensor_type(n.outputs[0]);
   const bool wider = 2 * byte_size(from.dtype) <= byte_size(to.dtype);
-  if (!wider || !ops::is_computable(from.dtype) || from.device != to.device) return std::nullopt;
+  if (!wider || !ops::is_converted(from.dtype) || from.device != to.device) return std::nullopt;
   return n.arg(0).value();
 }
 

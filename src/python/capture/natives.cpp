@@ -225,7 +225,8 @@ py::object Calls::call_class_method(py::handle callable, const py::object& self,
     throw Break(BreakId::builtin_call, as_type(self)->tp_name, ".", name);
   if (name == "fromkeys" && !args.empty()) args[0] = heap().contents(args[0]);
   for (const auto& a : args)
-    if (heap().exists(a) && name != "fromkeys" && !Wrappers::wraps(a.ptr())) throw Break(BreakId::builtin_on_existing, name);
+    if (heap().exists(a) && name != "fromkeys" && !Wrappers::wraps(a.ptr()))
+      throw Break(BreakId::builtin_on_existing, name);
   if (name != "fromkeys") sizes().make_plain(args, kwargs);  // it only keeps them
   return call_real(callable, args, kwargs);
 }

@@ -30,7 +30,8 @@ inline bool is_one_for_all(py::handle o) {
 // A method of a function, class or descriptor (`torch.Tensor.shape.__get__`): made anew each time,
 // hashed and compared by what it is of.
 inline bool is_bound_for_good(PyObject* p) {
-  return is_method_wrapper(p) && is_callable_constant(py::object(py::handle(p).attr("__self__")).ptr());
+  return is_method_wrapper(p) &&
+         is_callable_constant(py::object(py::handle(p).attr("__self__")).ptr());
 }
 inline bool is_plain_key(PyObject* p) {
   if (!PyTuple_CheckExact(p)) return is_one_for_all(p) || is_bound_for_good(p);
@@ -70,7 +71,7 @@ bool mentions(py::handle o, bool (*is_one)(py::handle), bool beyond, int depth =
 bool makes_weak_reference(py::handle callable);
 bool mentions_tensor(py::handle o);  // or an array
 bool mentions_wrapper(py::handle o);
-Arguments held_by(py::handle o);     // what the collector finds in it
+Arguments held_by(py::handle o);  // what the collector finds in it
 bool mentions_array(py::handle o);
 bool any_argument(const Arguments& args, const Keywords& kwargs, bool (*is_one)(py::handle));
 

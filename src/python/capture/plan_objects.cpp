@@ -376,12 +376,9 @@ uint32_t RebuildPlan::place_wrapper(py::handle o) {
     return py::tuple(out);
   };
   const AskedFunctions none(false);
-  const Arguments parts{py::type::of(o),
-                        numbers(t.sym_sizes()),
-                        numbers(t.sym_strides()),
-                        from_torch(py::cast(t.sym_storage_offset())),
-                        o.attr("dtype"),
-                        o.attr("device")};
+  const Arguments parts{py::type::of(o),          numbers(t.sym_sizes()),
+                        numbers(t.sym_strides()), from_torch(py::cast(t.sym_storage_offset())),
+                        o.attr("dtype"),          o.attr("device")};
   kept_.insert(kept_.end(), parts.begin(), parts.end());
   return add_instance(o, {Kind::Call, 0, function_object<make_wrapper>("make_wrapper"),
                           place_all(tuple_of(parts))});

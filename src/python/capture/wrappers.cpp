@@ -64,13 +64,15 @@ Done Wrappers::call(py::handle callable, const Arguments& args, const Keywords& 
   if (PyCFunction_Check(p)) self = borrow(PyCFunction_GET_SELF(p));
   if (is_method_wrapper(p)) self = callable.attr("__self__");
   const bool bound = self && is_tensor_object(self.ptr());
-  if (!any_argument(args, kwargs, mentions_wrapper) && !(bound && wraps(self.ptr()))) return std::nullopt;
+  if (!any_argument(args, kwargs, mentions_wrapper) && !(bound && wraps(self.ptr())))
+    return std::nullopt;
   if (is_getter(callable)) {
     const AskedFunctions none(false);
     return dispatch(callable, args, kwargs);
   }
   const bool of_tensor =
-      bound || (is_unbound_native(p) && PyDescr_TYPE(p) == as_type(member_of<"torch._C", "TensorBase">()));
+      bound ||
+      (is_unbound_native(p) && PyDescr_TYPE(p) == as_type(member_of<"torch._C", "TensorBase">()));
   if (!of_tensor && torch_name(callable).empty()) return std::nullopt;
   Arguments all = args;
   py::object function = borrow(callable);
@@ -97,31 +99,36 @@ py::object Wrappers::attribute(py::handle wrapper, py::handle name) {
 
 // The call itself, without what it may ask classes for; each op that torch dispatches below it is
 // followed (`answer`). Autograd would see the call and not what the class makes of it.
-py::object Wrappers::dispatch(py::handle function, const Arguments& args,
-                                const Keywords& kwargs) {
+py::object Wrappers::dispatch(py::handle function, const Arguments& args, const Keywords& kwargs) {
   const std::string name = text(function.attr("__name__"));
   if (tensor_traits(name) & (native::NotInGraph | native::ReadsValue))
     throw Break(BreakId::torch_call, name, " of a tensor that wraps others");
   if (any_argument(args, kwargs, [](py::handle o) {
-        return at::GradMode::is_enabled() && mentions(o, [](py::handle t) {
-          return is_tensor_object(t.ptr()) && THPVariable_Unpack(t.ptr()).requires_grad();
-        }, false);
+        return at::GradMode::is_enabled() &&
+               mentions(
+                   o,
+                   [](py::handle t) {
+                     return is_tensor_object(t.ptr()) &&
+                            THPVariable_Unpack(t.ptr()).requires_grad();
+                   },
+                   false);
       }))
     throw Break(BreakId::torch_call, name, " of a tensor that wraps others, with gradients");
   const auto outside = c10::impl::tls_local_dispatch_key_set();
-  auto answers = py::cpp_function([&](py::object op, py::tuple types, py::tuple given, py::dict named) {
-    const c10::impl::ForceDispatchKeyGuard keys(outside);
-    const AskedFunctions asked(true);
-    const RefusedFrames refused(frames().rules());
-    try {
-      return answer(op, types, given, named);
-    } catch (const py::error_already_set&) {
-      throw;
-    } catch (...) {
-      failed_ = std::current_exception();
-      raise(PyExc_RuntimeError, "a capture ends here");
-    }
-  });
+  auto answers =
+      py::cpp_function([&](py::object op, py::tuple types, py::tuple given, py::dict named) {
+        const c10::impl::ForceDispatchKeyGuard keys(outside);
+        const AskedFunctions asked(true);
+        const RefusedFrames refused(frames().rules());
+        try {
+          return answer(op, types, given, named);
+        } catch (const py::error_already_set&) {
+          throw;
+        } catch (...) {
+          failed_ = std::current_exception();
+          raise(PyExc_RuntimeError, "a capture ends here");
+        }
+      });
   Arguments given;
   for (const py::object& a : args) given.push_back(heap().deep_contents(a));
   py::dict named;
@@ -134,8 +141,8 @@ py::object Wrappers::dispatch(py::handle function, const Arguments& args,
     boundary([&] { heard.attr("__exit__")(py::none(), py::none(), py::none()); });
   });
   const AskedFunctions none(false);
-  const c10::impl::ExcludeDispatchKeyGuard below(c10::DispatchKeySet(
-      {c10::DispatchKey::Functionalize, c10::DispatchKey::ADInplaceOrView}));
+  const c10::impl::ExcludeDispatchKeyGuard below(
+      c10::DispatchKeySet({c10::DispatchKey::Functionalize, c10::DispatchKey::ADInplaceOrView}));
   py::object out = owned(call_with_sizes(torch_name(function), function, tuple_of(given), named));
   if (failed_) {
     PyErr_Clear();
@@ -145,22 +152,23 @@ py::object Wrappers::dispatch(py::handle function, const Arguments& args,
   return taken(out);
 }
 
-// In the place of torch, for an op below a call: the __torch_dispatch__ of what wraps others, the op
-// itself where all tensors are the graph's.
+// In the place of torch, for an op below a call: the __torch_dispatch__ of what wraps others, or
+// the op itself where all tensors are the graph's.
 py::object Wrappers::answer(py::handle op, const py::tuple& types, const py::tuple& args,
-                              const py::dict& kwargs) {
+                            const py::dict& kwargs) {
   Arguments given;
   for (py::handle a : args) given.push_back(from_torch(borrow(a)));
   Keywords named;
   for (auto [key, a] : kwargs) named.emplace_back(borrow(key), from_torch(borrow(a)));
-  if (!any_argument(given, named, mentions_wrapper)) return taken(calls().call(op, std::move(given), std::move(named)));
+  if (!any_argument(given, named, mentions_wrapper))
+    return taken(calls().call(op, std::move(given), std::move(named)));
   static const py::str& name = *new py::str("__torch_dispatch__");
   answering_++;
   const auto leave = c10::make_scope_exit([this] { answering_--; });
   for (py::handle type : types) {
     const py::object follow = objects().load_attr(type, name);
-    const py::object out = calls().call(
-        follow, {borrow(op), types, tuple_of(given), dict_of(named)});
+    const py::object out =
+        calls().call(follow, {borrow(op), types, tuple_of(given), dict_of(named)});
     if (out.ptr() != Py_NotImplemented) return taken(out);
   }
   throw Break(BreakId::torch_call, py::str(op).cast<std::string>(), ", which no class takes");
@@ -196,8 +204,7 @@ py::object Wrappers::make(py::handle callable, const Arguments& args, const Keyw
 }
 
 py::object Wrappers::result_of_dispatch(const Arguments& args) {
-  const py::object written =
-      own_function("oxyfuel.wrappers", "written_arguments")(args[0]);
+  const py::object written = own_function("oxyfuel.wrappers", "written_arguments")(args[0]);
   if (written.is_none()) return args[3];
   const py::tuple given = heap().contents(args[1]);
   const py::dict named = heap().contents(args[2]);

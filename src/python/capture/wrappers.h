@@ -45,8 +45,8 @@ class Wrappers : public Part {
   py::object attribute(py::handle wrapper, py::handle name);
   // torch.Tensor._make_wrapper_subclass
   py::object make(py::handle callable, const Arguments& args, const Keywords& kwargs);
-  // torch.utils._python_dispatch.return_and_correct_aliasing, where no storage is seen: the argument
-  // that the op writes to, in the place of what it has given.
+  // torch.utils._python_dispatch.return_and_correct_aliasing, where nobody sees storages: the
+  // argument that the op writes to, in the place of what it has given.
   py::object result_of_dispatch(const Arguments& args);
   // Whether what is followed stands in the place of a __torch_dispatch__.
   bool is_answering() const { return answering_ > 0; }
@@ -64,7 +64,7 @@ class Wrappers : public Part {
   std::exception_ptr failed_;  // in the place of a __torch_dispatch__
 };
 
-// (class, sizes, strides, offset, dtype, device): a tensor that wraps others, which it is yet to get.
+// (class, sizes, strides, offset, dtype, device): a tensor that is yet to get what it wraps.
 PyObject* make_wrapper(PyObject*, PyObject* args);
 
 }  // namespace oxy::python
