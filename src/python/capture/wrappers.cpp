@@ -1,3 +1,4 @@
+// Calls on tensors that wrap others, followed down to the ops on what they wrap.
 #include "python/capture/wrappers.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
