@@ -68,6 +68,7 @@ def compiled_module(module: torch.nn.Module, compiled: Callable[..., Any]) -> to
         "__qualname__": cls.__qualname__,
         "__reduce_ex__": reduce,
         "_oxyfuel_compiled": compiled,
+        "_orig_mod": property(lambda self: module),  # as what torch.compile makes
     }
     for base in cls.__mro__:
         for name, member in vars(base).items():

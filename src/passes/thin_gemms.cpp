@@ -146,7 +146,8 @@ bool reads_widened(const ir::Graph& g, const ops::ContractionNode& gemm,
       ops::opmath(a.dtype) != ir::DType::F32)
     return false;
   const Expr rows = *(a.sizes.end() - 2);
-  return rows.is_const() && rows.value() >= 1 && rows.value() <= tuning::widened_few_rows &&
+  const int64_t most = tuning::widened_few_rows / (a.dtype == ir::DType::F32 ? 1 : 2);
+  return rows.is_const() && rows.value() >= 1 && rows.value() <= most &&
          is_widened(g, uses, gemm.b, rows.is_const(1));
 }
 

@@ -35,7 +35,9 @@ bool Wrappers::wraps(PyObject* o) {
   const at::Tensor& t = THPVariable_Unpack(o);
   static const py::str &flatten = *new py::str("__tensor_flatten__"),
                        &unflatten = *new py::str("__tensor_unflatten__");
+  // DTensors go by rules of sharding, which a capture would follow for long.
   return t.key_set().has(c10::DispatchKey::Python) && t.layout() == at::kStrided &&
+         !module_of(type_object(Py_TYPE(o))).starts_with("torch.distributed.") &&
          _PyType_Lookup(Py_TYPE(o), flatten.ptr()) != nullptr &&
          _PyType_Lookup(Py_TYPE(o), unflatten.ptr()) != nullptr;
 }
