@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 
 #include "ops/promote.h"
 
@@ -74,12 +75,55 @@ bool BodyWriter::is_const(uint32_t id, double value) const {
                                   : static_cast<double>(i.integer) == value;
 }
 
+// The largest magnitude of a value that is known to be an integer: of one byte, or an f32 value
+// that is computed of such and small enough to be exact.
+std::optional<int64_t> BodyWriter::largest_integer(uint32_t id, int depth) const {
+  constexpr int kMaxDepth = 8;
+  constexpr int64_t kExact = int64_t{1} << 24;
+  const Inst& i = body_[id];
+  if (i.dtype == DType::B8) return 1;
+  if (i.dtype == DType::I8) return 128;
+  if (i.dtype == DType::U8) return 255;
+  if (i.dtype != DType::F32 || depth > kMaxDepth) return std::nullopt;
+  if (i.op == LoopOp::Const) {
+    const bool whole = std::trunc(i.number) == i.number && std::abs(i.number) <= kExact;
+    return whole ? std::optional(static_cast<int64_t>(std::abs(i.number))) : std::nullopt;
+  }
+  const auto both = [&](auto join) -> std::optional<int64_t> {
+    const auto a = largest_integer(i.args[0], depth + 1),
+               b = a ? largest_integer(i.args[1], depth + 1) : std::nullopt;
+    if (!b) return std::nullopt;
+    const int64_t most = join(*a, *b);
+    return most <= kExact ? std::optional(most) : std::nullopt;
+  };
+  switch (i.op) {
+    case LoopOp::Cast:
+    case LoopOp::Neg:
+    case LoopOp::Abs:
+      return largest_integer(i.args[0], depth + 1);
+    case LoopOp::Add:
+    case LoopOp::Sub:
+      return both(std::plus<int64_t>());
+    case LoopOp::Mul:
+      return both(std::multiplies<int64_t>());
+    case LoopOp::Max:
+    case LoopOp::Min:
+      return both([](int64_t a, int64_t b) { return std::max(a, b); });
+    default:
+      return std::nullopt;
+  }
+}
+
 // Whether an f32 value is known to be representable in f16 or bf16.
 bool BodyWriter::exact_in(uint32_t id, DType half) const {
   const Inst& i = body_[id];
+  const auto is_small_integer = [&] {
+    const auto most = largest_integer(id);
+    return most && *most <= (half == DType::BF16 ? 1 << 8 : 1 << 11);
+  };
   switch (i.op) {
     case LoopOp::Cast:
-      return body_[i.args[0]].dtype == half;
+      return body_[i.args[0]].dtype == half || is_small_integer();
     case LoopOp::Const:
       return ops::round_to(i.number, half) == i.number;
     case LoopOp::Neg:
@@ -91,7 +135,7 @@ bool BodyWriter::exact_in(uint32_t id, DType half) const {
     case LoopOp::Where:
       return exact_in(i.args[1], half) && exact_in(i.args[2], half);
     default:
-      return false;
+      return is_small_integer();
   }
 }
 

@@ -34,6 +34,7 @@ class BodyWriter {
   bool is_invariant(uint32_t id);  // a constant, or computed of constants alone
   bool is_const(uint32_t id, double value) const;
   bool exact_in(uint32_t id, DType half) const;
+  std::optional<int64_t> largest_integer(uint32_t id, int depth = 0) const;
 
   Body& body_;
   std::unordered_multimap<uint64_t, uint32_t> known_;  // by hash of the instruction

@@ -113,3 +113,25 @@ def test_int4_pack(dtype, m):
     s, z = scales.double().unbind(-1)
     wide = (w.double().view(n, -1, group) - 8) * s.T[..., None] + z.T[..., None]
     check(fn, F.relu(x.double() @ wide.view(n, k).T), x, packed, scales)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_small_integers_are_not_rounded(half):
+    """Of bytes as halves what stays exact has no rounding; what does not is rounded as eager's."""
+    a = torch.arange(-128, 128, dtype=torch.int8).to(torch.int8)[:, None]
+    b, c = a.t(), torch.arange(256, dtype=torch.uint8)
+
+    def fn(a, b, c):
+        x, y, z = a.to(half), b.to(half), c.to(half)
+        return (
+            (x - y) * 0.5,
+            (x + y + z) * 3,
+            x * y - y,
+            (x * 2 - z).abs().clamp(max=200) + 0.25,
+            -x * -x,
+            (x > y).to(half) * z - 1,
+            (x * 1.5 - y) * 2,
+        )
+
+    expected, got = fn(a, b, c), oxyfuel.compile(fn)(a, b, c)
+    assert all(torch.equal(x, y) for x, y in zip(got, expected, strict=True))
