@@ -1,5 +1,5 @@
-"""Two linear layers with weights of a narrower dtype: eager, TorchInductor and ours, one process, in
-turn; microseconds.
+"""Two linear layers with weights of a narrower dtype: eager, TorchInductor and ours, in one process
+and in turn; microseconds.
 
 usage: narrow_weights.py [--threads N] [--rounds N] [CASE...]
 
