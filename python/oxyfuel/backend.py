@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 import torch.utils._pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+import oxyfuel
 from oxyfuel.autograd_function import number_of
 from oxyfuel.compiler import compile_fx
 from oxyfuel.options import options_of_mode
@@ -30,6 +32,9 @@ def oxyfuel_backend(
 
     ``mode`` and ``options`` are those of :func:`oxyfuel.compile`.
     """
+    if any(map(is_traceable_wrapper_subclass, [*example_inputs, *gm.parameters(), *gm.buffers()])):
+        # A graph of calls on such tensors is code whose ops their classes decide.
+        return oxyfuel.compile(_copy_of(gm), options=options_of_mode(mode, options))
     gm = _with_varying_numbers(gm)
     written = _written_attributes(gm)
     if not written:

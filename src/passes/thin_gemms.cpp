@@ -13,12 +13,15 @@ namespace {
 using ir::ValueId;
 using sym::Expr;
 
-// sum over k of x[..., m, k] * w[..., k, n]
+// sum over k of x[..., m, k] * w[..., k, n]. Where columns are contiguous, k is the inner loop, so
+// that what makes x is not computed in it.
 ValueId rows_times_matrix(ops::Rewriter& r, ValueId x, ValueId w) {
   const int64_t k = r.type(x).dim() - 1;
-  ValueId rows = r.call("aten.unsqueeze.default", {x, k + 1});
-  ValueId columns = r.call("aten.unsqueeze.default", {w, k - 1});
-  return r.sum(r.mul(rows, columns), {k}, false);
+  const bool columns = r.type(w).strides[static_cast<size_t>(k) - 1] == 1;
+  if (columns) w = r.call("aten.transpose.int", {w, k - 1, k});
+  ValueId rows = r.call("aten.unsqueeze.default", {x, columns ? k : k + 1});
+  ValueId matrix = r.call("aten.unsqueeze.default", {w, k - 1});
+  return r.sum(r.mul(rows, matrix), {columns ? k + 1 : k}, false);
 }
 
 ValueId transposed(ops::Rewriter& r, ValueId v) {
@@ -53,26 +56,15 @@ ValueId sum_of_products(ops::Rewriter& r, ValueId x, ValueId w) {
   return out;
 }
 
-// The same of columns that are contiguous, which then are the inner loop: what makes x is not
-// computed in it.
-ValueId rows_times_columns(ops::Rewriter& r, ValueId x, ValueId w) {
-  const int64_t m = r.type(x).dim() - 2;
-  ValueId rows = r.call("aten.unsqueeze.default", {x, m + 1});
-  ValueId columns =
-      r.call("aten.unsqueeze.default", {r.call("aten.transpose.int", {w, m, m + 1}), m});
-  return r.sum(r.mul(rows, columns), {m + 2}, false);
-}
-
 // The same, a row at a time: the kernel of all of them reads the matrix once.
 ValueId row_by_row(ops::Rewriter& r, ValueId x, ValueId w) {
   const int64_t m = r.type(x).dim() - 2, rows = r.type(x).sizes[static_cast<size_t>(m)].value();
-  const bool columns = r.type(w).strides[static_cast<size_t>(m)] == 1;
+  if (rows == 1) return rows_times_matrix(r, x, w);
   ir::List parts;
-  for (int64_t i = 0; i < rows; i++) {
-    const ValueId row = rows == 1 ? x : r.call("aten.slice.Tensor", {x, m, i, i + 1, 1});
-    parts.items.push_back(columns ? rows_times_columns(r, row, w) : rows_times_matrix(r, row, w));
-  }
-  return rows == 1 ? parts.items[0].value() : r.call("aten.cat.default", {std::move(parts), m});
+  for (int64_t i = 0; i < rows; i++)
+    parts.items.push_back(
+        rows_times_matrix(r, r.call("aten.slice.Tensor", {x, m, i, i + 1, 1}), w));
+  return r.call("aten.cat.default", {std::move(parts), m});
 }
 
 // Rows of a matrix that many rows are multiplied with are read as vectors.

@@ -69,6 +69,7 @@ def test_class_and_attributes():
     del compiled.label
     assert not hasattr(module, "label")
     assert same(compiled(X), module(X)) and same(compiled(X, factor=2.0), module(X, factor=2.0))
+    assert compiled._orig_mod is module
 
 
 def test_a_class_that_lists_its_subclasses_does_not_hear_of_it():

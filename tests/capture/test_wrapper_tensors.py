@@ -250,3 +250,19 @@ def test_read_only_views_of_dicts():
         got = f(torch.ones(2))
         assert got[0].tolist() == [value, value] and got[1:] == (2, True, 1)
     assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_what_torch_captured():
+    """torch.compile hands on calls on such tensors as they are."""
+    layer = nn.Linear(8, 4)
+    layer.weight = nn.Parameter(scaled(4, 8, kind=Asked), requires_grad=False)
+    for fn, inputs in (
+        (lambda x, w: F.linear(x, w) + 1, (torch.randn(3, 8), scaled())),
+        (lambda a, b: a.sin() @ b, (two(), two())),
+        (layer, (torch.randn(3, 8),)),
+    ):
+        torch._dynamo.reset()
+        same(torch.compile(fn, backend="oxyfuel")(*inputs), fn(*inputs))
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["graph_breaks"], stats["fallbacks"]) == (3, 0, 0)
+    assert stats["unsupported"] == 0
