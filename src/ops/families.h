@@ -31,6 +31,7 @@ FamilyRows rearrange_ops();
 FamilyRows window_ops();
 FamilyRows window_gradient_ops();
 FamilyRows sampling_ops();
+FamilyRows quantization_ops();
 
 // Rules of one family that rows of another name.
 bool decompose_circular_pad(Rewriter& r, const ir::Node& n, std::vector<ir::ValueId>& out);

@@ -45,6 +45,7 @@ struct Table {
                               window_ops(),
                               window_gradient_ops(),
                               sampling_ops(),
+                              quantization_ops(),
                               FamilyRows(kEffects)}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }

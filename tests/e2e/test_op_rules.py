@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch._prims
+import torch.ao.quantization.fx._decomposed  # registers quantized_decomposed
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
