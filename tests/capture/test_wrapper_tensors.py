@@ -162,6 +162,13 @@ def test_guards():
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
+def test_one_object_in_two_places():
+    f = oxyfuel.compile(lambda x, a, b: (x @ a.t(), a is b, x @ b.t()))
+    x, w = torch.randn(2, 8), scaled()
+    for a, b in ((w, w), (w, scaled()), (w, w)):
+        same(f(x, a, b), (x @ a.t(), a is b, x @ b.t()))
+
+
 def test_varying_sizes_beside_it():
     f, w = oxyfuel.compile(lambda x, w: F.linear(x, w)), scaled()
     with torch.no_grad():

@@ -342,15 +342,14 @@ py::object Heap::wrap(py::handle real, SourceId source) {
       for (py::handle item : py::list(out)) guard_key(wrap_held(item));
   } else {
     guard(GuardKind::TypeIs, source, py::type::of(real));
-    if (wrapper)
-      guard(GuardKind::Tensor, source, real);
-    else if (is_tensor_object(p))
+    if (is_tensor_object(p) && !wrapper)
       guard(GuardKind::IdIs, sources.attribute(source, py::str("is_meta")), py::bool_(true));
     if (is_derived_value(p)) guard(GuardKind::Equals, sources.plain_value(source), plain_value(p));
     Tracked& k = tracked_[p];
     if (!k.source.valid()) {
       k.source = source;
       existing_.push_back(out);
+      if (wrapper) guard(GuardKind::Tensor, source, real);
     } else if (k.source != source) {
       guard_pair(GuardKind::SameAs, source, k.source);
     }
