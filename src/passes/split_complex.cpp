@@ -99,24 +99,35 @@ Parts divided(Reals& r, const Parts& a, const Parts& b) {
   return {r.where(by_zero, r.div(a.re, c), re), r.where(by_zero, r.div(a.im, d), im)};
 }
 
-// Exponents from which on a power of e is computed as two factors.
-double far_exponent(DType dtype) { return dtype == DType::F32 ? 80 : 700; }
-constexpr double kFarStep = 32;
+// e^x beside a sine or cosine that it is multiplied with: where it leaves the range of floats,
+// their product need not. The steps come first, since a sine may be a subnormal number.
+struct PowerOfE {
+  Arg far, rest, step, further_step;
 
-// As C's cexp: where e^re leaves the range of floats, its product with a sine need not.
+  Arg times(Reals& r, const Arg& x, const Arg& last) const {
+    return r.mul(r.mul(r.mul(x, step), further_step), last);
+  }
+};
+
+PowerOfE power_of_e(Reals& r, const Arg& x, DType dtype) {
+  const double step = dtype == DType::F32 ? 88 : 709;
+  const Arg far = r.binary("aten.gt.Tensor", x, step);
+  const Arg further = r.binary("aten.gt.Tensor", x, 2 * step);
+  const Arg left = r.where(far, r.sub(x, r.where(further, 2 * step, step)), x);
+  return {far, r.unary("aten.exp.default", left), r.where(far, std::exp(step), 1.0),
+          r.where(further, std::exp(step), 1.0)};
+}
+
+// As C's cexp.
 Parts exponential(Reals& r, const Parts& a, DType dtype) {
-  const Arg far = r.binary("aten.gt.Tensor", a.re, far_exponent(dtype));
-  const Arg scale = r.where(far, std::exp(kFarStep), 1.0);
-  const Arg size = r.unary("aten.exp.default", r.where(far, r.sub(a.re, kFarStep), a.re));
+  const PowerOfE e = power_of_e(r, a.re, dtype);
   // 0 and infinity times what an angle that is no number gives are 0 and infinity.
   const double inf = std::numeric_limits<double>::infinity();
   const Arg ends = r.binary("aten.eq.Tensor", r.unary("aten.abs.default", a.re), inf);
   const Arg finite = r.binary("aten.eq.Tensor", r.sub(a.im, a.im), 0.0);
   const Arg zero = r.binary("aten.copysign.Tensor", 0.0, a.im);
   const Arg angle = r.where(ends, r.where(finite, a.im, zero), a.im);
-  const auto part = [&](std::string_view op) {
-    return r.mul(r.mul(size, r.unary(op, angle)), scale);
-  };
+  const auto part = [&](std::string_view op) { return e.times(r, r.unary(op, angle), e.rest); };
   const Arg real = r.binary("aten.eq.Tensor", a.im, 0.0);
   return {part("aten.cos.default"), r.where(real, a.im, part("aten.sin.default"))};
 }
@@ -145,19 +156,19 @@ Parts root(Reals& r, const Parts& a, DType dtype) {
   return {r.mul(r.where(right, large, small), root_of_it), r.mul(signed_im, root_of_it)};
 }
 
-// cosh and sinh, over `scale`: their products with a sine need not leave the range of floats where
-// they do.
+// cosh and sinh, without the steps of the power of e.
 struct Hyperbolic {
-  Arg cosh, sinh, scale;
+  Arg cosh, sinh;
+  PowerOfE e;
 };
 
 Hyperbolic hyperbolic(Reals& r, const Arg& x, DType dtype) {
-  const Arg size = r.unary("aten.abs.default", x);
-  const Arg far = r.binary("aten.gt.Tensor", size, far_exponent(dtype));
-  const Arg half = r.mul(r.unary("aten.exp.default", r.sub(size, kFarStep)), 0.5);
-  return {r.where(far, half, r.unary("aten.cosh.default", x)),
-          r.where(far, r.binary("aten.copysign.Tensor", half, x), r.unary("aten.sinh.default", x)),
-          r.where(far, std::exp(kFarStep), 1.0)};
+  PowerOfE e = power_of_e(r, r.unary("aten.abs.default", x), dtype);
+  e.step = r.where(e.far, r.mul(e.step, 0.5), 1.0);
+  return {
+      r.where(e.far, e.rest, r.unary("aten.cosh.default", x)),
+      r.where(e.far, r.binary("aten.copysign.Tensor", e.rest, x), r.unary("aten.sinh.default", x)),
+      e};
 }
 
 // Sines and cosines of what is no finite number are none: their products with 0 and infinity, which
@@ -176,8 +187,8 @@ Ends ends_of(Reals& r, const Parts& a) {
 Parts sine(Reals& r, const Parts& a, DType dtype) {
   const Hyperbolic h = hyperbolic(r, a.im, dtype);
   const Ends ends = ends_of(r, a);
-  const Arg re = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.cosh), h.scale);
-  const Arg im = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.sinh), h.scale);
+  const Arg re = h.e.times(r, r.unary("aten.sin.default", a.re), h.cosh);
+  const Arg im = h.e.times(r, r.unary("aten.cos.default", a.re), h.sinh);
   const Arg size = r.unary("aten.abs.default", a.im);
   const Arg at_end = r.where(ends.none, a.im, r.where(ends.endless, size, im));
   return {r.where(r.binary("aten.eq.Tensor", a.re, 0.0), a.re, re),
@@ -188,8 +199,8 @@ Parts sine(Reals& r, const Parts& a, DType dtype) {
 Parts cosine(Reals& r, const Parts& a, DType dtype) {
   const Hyperbolic h = hyperbolic(r, a.im, dtype);
   const Ends ends = ends_of(r, a);
-  const Arg re = r.mul(r.mul(r.unary("aten.cos.default", a.re), h.cosh), h.scale);
-  const Arg im = r.mul(r.mul(r.unary("aten.sin.default", a.re), h.sinh), h.scale);
+  const Arg re = h.e.times(r, r.unary("aten.cos.default", a.re), h.cosh);
+  const Arg im = h.e.times(r, r.unary("aten.sin.default", a.re), h.sinh);
   const Arg zero = r.mul(a.re, r.binary("aten.copysign.Tensor", 1.0, a.im));
   const Arg real = r.binary("aten.eq.Tensor", a.re, 0.0);
   const Arg size = r.where(ends.endless, r.unary("aten.abs.default", a.im), re);

@@ -131,6 +131,19 @@ def test_functions_of_special_numbers(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["exp", "sin", "cos"])
+def test_powers_of_e_beside_the_smallest_numbers(name, dtype):
+    info = torch.finfo(dtype.to_real())
+    least, most = info.tiny * info.eps, 89.0 if dtype == torch.complex64 else 710.0
+    small = (least, -least, info.tiny / 3, info.tiny)
+    far = [s * k * most for s in (1, -1) for k in (0.9, 1, 1.3, 1.99, 2.1, 3)]
+    pairs = itertools.product(*((far, small) if name == "exp" else (small, far)))
+    x = torch.tensor([complex(a, b) for a, b in pairs], dtype=dtype)
+    expected, found = [torch.view_as_real(t) for t in both(getattr(torch, name), x)]
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=2 * least)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_roots_of_the_largest_and_smallest_numbers(dtype):
     info = torch.finfo(dtype.to_real())
     sizes = (info.max, info.max / 3, info.tiny, info.tiny * info.eps, 3 * info.tiny * info.eps)
