@@ -105,6 +105,7 @@ class Chooser {
   std::string reason_to_save(const Node& n, const RecomputeRule& rule) const {
     if (rule.may == Recompute::Free) return "";
     if (rule.may != Recompute::Fusible) return cat("not recomputed: ", rule.kind);
+    if (reads_what_is_written_unseen(n)) return "its operand may be written unseen";
     // Beside a loop that is there anyway a store is all that it takes: no more than keeping it.
     for (ValueId v : n.outputs)
       if (const Node* call = readers_.of(v).backward_call; call && !companions_.has_one(n))
@@ -112,6 +113,18 @@ class Chooser {
     for (ValueId v : n.outputs)
       if (readers_.of(v).far_apart()) return "read by distant parts of the forward";
     return "";
+  }
+
+  bool reads_what_is_written_unseen(const Node& n) const {
+    const std::vector<bool>& unseen = options_.written_unseen;
+    bool found = false;
+    for_each_value(n, [&](ValueId v) {
+      while (passes::is_view(g_.def(v))) v = g_.def(v).args[0].value();
+      const auto at = std::ranges::find(g_.inputs(), v);
+      const auto i = static_cast<size_t>(at - g_.inputs().begin());
+      found = found || (i < unseen.size() && unseen[i]);
+    });
+    return found;
   }
 
   // ---- the network ----

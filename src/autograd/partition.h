@@ -66,6 +66,9 @@ struct PartitionOptions {
   // copy is what is saved of it, if anything. What eager keeps is read off the joint graph as it
   // was recorded: passes in front of the partition (cse, decompose) blur it.
   bool allows_writes = false;
+  // By primal, may be shorter: whether somebody else has its memory under a version of its own
+  // (`a.data = b`), whose writes eager does not mind either. What reads it is not computed again.
+  std::vector<bool> written_unseen = {};
   // How many nodes of the recorded graph stand in front of the formulas of the backward, if that is
   // known. A primal may be given other memory in between: formulas, which have kept the tensor,
   // read that, and what is computed again reads what it had (Saved::before). Where both read a

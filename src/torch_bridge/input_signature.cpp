@@ -108,6 +108,18 @@ bool may_have_tangents() { return torch::autograd::ForwardADLevel::try_get_by_id
 
 // ---- sharing ----
 
+std::vector<bool> versioned_apart(std::span<const Input> inputs) {
+  const std::vector<uint32_t> first = first_in_storage(storages_of(inputs));
+  const auto counter = [&](size_t i) {
+    return counter_of(inputs[i].tensor->unsafeGetTensorImpl()->version_counter());
+  };
+  std::vector<bool> out(inputs.size());
+  for (size_t i = 0; i < inputs.size(); i++)
+    for (size_t j = first[i]; j < i; j++)
+      if (first[j] == first[i] && counter(j) != counter(i)) out[i] = out[j] = true;
+  return out;
+}
+
 StorageSharing::StorageSharing(Storages storages)
     : first_(first_in_storage(storages)), alone_(storages.size(), true) {
   for (uint32_t i = 0; i < first_.size(); i++)

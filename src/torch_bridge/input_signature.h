@@ -50,6 +50,9 @@ class StorageSharing {
   std::vector<const void*> last_;  // where matches_again last found no difference
 };
 
+// By input: whether another one has its memory under a version of its own (`a.data = b`).
+std::vector<bool> versioned_apart(std::span<const Input> inputs);
+
 inline const void* storage_of(const c10::TensorImpl& t) {
   return t.unsafe_storage().unsafeGetStorageImpl();
 }

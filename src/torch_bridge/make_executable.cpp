@@ -224,7 +224,8 @@ ExecutableMaker::Made ExecutableMaker::make_differentiable(const Recorded& recor
                                                ? autograd::Policy::Default
                                                : autograd::Policy::MinCut,
                                  .memory_budget = settings.activation_memory_budget,
-                                 .allows_writes = true};
+                                 .allows_writes = true,
+                                 .written_unseen = versioned_apart(recorded.example)};
   if (recorded.passes.empty()) how.forward_nodes = recorded.gradients.forward_nodes;
   const Machine machine = pipeline::machine_of(settings);
   if (settings.decompose && !settings.pass_disabled("expand_attention") &&

@@ -240,6 +240,30 @@ def test_what_was_written_is_given_data_and_written_again():
             r.sum().backward()
 
 
+def clamped(w, u, y):
+    return (w * u).exp().clamp(max=3)
+
+
+def clamped_view(w, u, y):
+    return (w.view(3, 1) * u.view(1, 3).cos()).exp().clamp(max=3)
+
+
+@pytest.mark.parametrize("f", [clamped, clamped_view])
+def test_memory_of_a_leaf_is_written_by_another_tensor(f):
+    """Eager has kept what it has computed of it: nothing is computed again."""
+
+    def step(call):
+        w, u, y = torch.ones(3) * 0.5, torch.ones(3), torch.arange(3.0)
+        w.requires_grad_(), u.requires_grad_()
+        u.data = y.detach()
+        r = call(w, u, y)
+        y.copy_(torch.tensor([5.0, 6.0, 7.0]))
+        r.sum().backward()
+        return w.grad, u.grad
+
+    torch.testing.assert_close(step(oxyfuel.compile(f)), step(f))
+
+
 def test_second_derivatives_behind_an_assignment():
     x, p = torch.ones(3) * 2, torch.arange(3.0).requires_grad_()
     r = oxyfuel.compile(read_behind)(x, p)
