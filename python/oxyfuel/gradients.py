@@ -121,6 +121,11 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     tensor.data = value
 
 
+def count_write(tensor: torch.Tensor) -> None:
+    """What was written is another memory than the one that the graph knows as its own."""
+    torch.autograd.graph.increment_version(tensor)
+
+
 def detach_in_place(tensor: torch.Tensor) -> None:
     """`tensor.detach_()`, for real."""
     tensor.detach_()

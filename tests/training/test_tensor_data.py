@@ -264,6 +264,35 @@ def test_memory_of_a_leaf_is_written_by_another_tensor(f):
     torch.testing.assert_close(step(oxyfuel.compile(f)), step(f))
 
 
+def given_and_written(x, y):
+    x.data = y.detach()
+    x.mul_(2)
+
+
+def given_a_copy_and_written(x, y):
+    x.data = y.clone()
+    x.mul_(2)
+    return x + 1
+
+
+def written_and_given(x, y):
+    x.mul_(2)
+    x.data = y * 2
+
+
+@pytest.mark.parametrize("f", [given_and_written, given_a_copy_and_written, written_and_given])
+def test_version_of_what_is_given_data(f):
+    def step(call):
+        x, y = torch.ones(3), torch.arange(3.0)
+        found = []
+        for _ in range(2):
+            call(x, y)
+            found += [x._version, x.tolist(), y.tolist()]
+        return found
+
+    assert step(oxyfuel.compile(f)) == step(f)
+
+
 def test_second_derivatives_behind_an_assignment():
     x, p = torch.ones(3) * 2, torch.arange(3.0).requires_grad_()
     r = oxyfuel.compile(read_behind)(x, p)

@@ -1,6 +1,7 @@
 // `tensor.data = value`: the tensor gets the value's memory. It has it in the recording at once, as
 // in eager: what shares its former memory keeps that, and autograd sees what it has saved, the
 // tensor itself or a view of it. An input has it for real when the graph has run.
+#include <ATen/FunctionalStorageImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -43,13 +44,31 @@ void Graphs::give_data(const py::object& tensor, const py::object& value) {
   record(ir::NodeKind::CallFunction, "", function, {tensor, value}, {});
 }
 
+namespace {
+
+// Whether it was written where it had other memory than the one that it came with: whoever runs the
+// graph counts the writes to that.
+bool is_written_elsewhere(const at::Tensor& t, const c10::Storage& came_with) {
+  const auto* memory = dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+      came_with.unsafeGetStorageImpl());
+  return memory != nullptr && !t.is_inference() &&
+         static_cast<size_t>(t._version()) > memory->generation();
+}
+
+}  // namespace
+
 // What inputs have in the end.
 void Graphs::keep_data() {
+  // Beside gradients, a version that is counted behind the graph is none that was saved.
+  const bool counts = std::ranges::none_of(example_inputs, [](const py::object& o) {
+    return THPVariable_Check(o.ptr()) && THPVariable_Unpack(o.ptr()).requires_grad();
+  });
   for (const DataGiven& d : data_given_) {
     const at::Tensor& t = THPVariable_Unpack(d.tensor.ptr());
-    if (!heap().tracked(d.tensor)->source.valid() ||
-        (t.storage().is_alias_of(d.memory) && t.storage_offset() == d.offset))
-      continue;
+    if (!heap().tracked(d.tensor)->source.valid()) continue;
+    if (counts && is_written_elsewhere(t, d.memory))
+      calls().call_behind(own_function("oxyfuel.gradients", "count_write"), {d.tensor});
+    if (t.storage().is_alias_of(d.memory) && t.storage_offset() == d.offset) continue;
     const py::object data = calls().tensor_attr(d.tensor, py::str("data"));
     calls().call_behind(own_function("oxyfuel.gradients", "set_data"), {d.tensor, data});
   }
