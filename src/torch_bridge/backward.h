@@ -131,7 +131,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
   const std::vector<uint32_t> rooted_;    // outputs that the first tangents are gradients by
   const std::vector<uint32_t> views_;     // Gradients::views
   const std::vector<std::string> names_;  // Gradients::names
-  const std::vector<std::vector<size_t>> orders_;  // by primal: Gradients::orders
+  const std::vector<std::vector<Gradients::Dim>> orders_;  // by primal: Gradients::orders
   const std::vector<bool> read_as_is_;  // by primal, and behind them by result: Gradients::read
   // By result: those that gradients come to it from.
   const std::vector<ResultSet> behind_;

@@ -224,7 +224,7 @@ std::vector<bool> Backward::Call::asked_primals(const Node& first) const {
 // computed.
 at::Tensor Backward::Call::handed(const Node& node, size_t edge, uint32_t primal,
                                   at::Tensor gradient) const {
-  const std::vector<size_t>& order = backward_->orders_[primal];
+  const std::vector<Gradients::Dim>& order = backward_->orders_[primal];
   if (order.empty() || !gradient.defined() || gradient.requires_grad() ||
       gradient.layout() != at::kStrided || !within_batches(gradient).is_same(gradient))
     return gradient;
@@ -234,9 +234,9 @@ at::Tensor Backward::Call::handed(const Node& node, size_t edge, uint32_t primal
   if (it == asked->end() || it->second.captures_ == nullptr) return gradient;
   Strides own(order.size());
   int64_t next = 1;
-  for (const size_t d : order) {
-    own[d] = next;
-    next *= std::max<int64_t>(gradient.size(static_cast<int64_t>(d)), 1);
+  for (const auto& [d, gap] : order) {
+    own[d] = next * gap;
+    if (gap > 0) next = own[d] * std::max<int64_t>(gradient.size(static_cast<int64_t>(d)), 1);
   }
   return laid_out(gradient, gradient.scalar_type(), gradient.sizes(), own);
 }

@@ -432,12 +432,42 @@ ir::OutputSpec gradient_of(Recording& r, OpRecorder& ops, const RecordedSource& 
   return out;
 }
 
+// The gaps of a gradient's layout take at most so many times its memory: parts of complex numbers,
+// and quarters of matrices, but not pieces of long rows.
+constexpr int64_t kMostGaps = 4;
+
 // See Gradients::orders.
-std::vector<size_t> own_order(const at::Tensor& gradient, const ir::OutputSpec& as) {
+std::vector<Gradients::Dim> own_order(const at::Tensor& gradient, const ir::OutputSpec& as) {
   if (as.kind != ir::OutputSpec::Kind::Value || gradient.layout() != at::kStrided) return {};
   const ir::TensorType own = type_of(gradient);
   if (same_layout(own, as.type)) return {};
-  return own.dense_order().value_or(std::vector<size_t>());
+  std::vector<Gradients::Dim> out;
+  if (const auto dense = own.dense_order()) {
+    for (const size_t d : *dense) out.push_back({d});
+    return out;
+  }
+  std::vector<size_t> left;
+  for (size_t d = own.sizes.size(); d-- > 0;)
+    if (own.strides[d].is_const(0))
+      out.push_back({d, 0});
+    else
+      left.push_back(d);
+  ir::Expr inside = 1;
+  int64_t gaps = 1;
+  for (int64_t gap = 1; !left.empty();) {
+    const auto next = std::ranges::find_if(
+        left, [&](size_t d) { return own.strides[d] == inside * ir::Expr(gap); });
+    if (next == left.end()) {
+      if (++gap * gaps > kMostGaps) return {};
+      continue;
+    }
+    out.push_back({*next, gap});
+    inside = own.strides[*next] * own.sizes[*next];
+    gaps *= gap;
+    gap = 1;
+    left.erase(next);
+  }
+  return out;
 }
 
 }  // namespace

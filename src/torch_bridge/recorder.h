@@ -41,8 +41,13 @@ struct Gradients {
   // that of the op that has made an output. Of others eager keeps views, casts or what the op gave.
   std::vector<bool> read;
   // By input: the dimensions of a leaf's gradient as autograd computes it, from the innermost one
-  // outwards, where the leaf's layout is another one; else empty.
-  std::vector<std::vector<size_t>> orders;
+  // outwards, where the leaf's layout is another one; else empty. `gap`: how far it steps over what
+  // is inside of it, in wholes of that; 0 where it is expanded.
+  struct Dim {
+    size_t dim;
+    int64_t gap = 1;
+  };
+  std::vector<std::vector<Dim>> orders;
   // Outputs, of these, that are views beside what is computed of them: for gradients by them, which
   // are those of their places.
   std::vector<uint32_t> views;

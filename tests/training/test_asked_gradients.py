@@ -712,6 +712,9 @@ LAID_OUT = {
     "two of them": lambda w, x: (
         F.conv2d(x.to(memory_format=CHANNELS_LAST), w).sum() + (w * w).sum()
     ),
+    "a mean": lambda w, x: w.mean(),
+    "sums of rows": lambda w, x: w.sum((0, 2)).sin(),
+    "parts of complex numbers": lambda w, x: torch.fft.rfft(w).abs().sin(),
 }
 
 
@@ -729,6 +732,16 @@ def test_layouts_of_asked_gradients(name, layout):
 
     f = LAID_OUT[name]
     assert not first_difference(step(oxyfuel.compile(f, fullgraph=True)), step(f))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_asked_gradients_with_gaps(dynamic):
+    """A quarter of a larger matrix, in eager."""
+    compiled = oxyfuel.compile(torch.matrix_exp, dynamic=dynamic)
+    for n in (3, 4):
+        x = torch.arange(2.0 * n * n).view(2, n, n).div(9).requires_grad_()
+        found = [torch.autograd.grad(f(x).sum(), x) for f in (compiled, torch.matrix_exp)]
+        assert not first_difference(*found)
 
 
 @pytest.mark.parametrize("by", [F.conv1d, F.conv_transpose1d])
