@@ -853,3 +853,22 @@ def test_one_break_in_front_of_what_changes_torchs_state():
         torch.testing.assert_close(oxyfuel.compile(f)(x), f(x))
         assert oxyfuel.stats()["graph_breaks"] - before == 1
     torch.set_rng_state(state)
+
+
+@pytest.mark.parametrize("overload", ("default", "by"))
+def test_an_overload_that_nobody_has_asked_for_yet(overload):
+    """torch keeps it in its packet when it is looked up."""
+    library = torch.library.Library(f"overloads_{overload}", "DEF")
+    library.define("scale(Tensor x, int k=2) -> Tensor")
+    library.define("scale.by(Tensor x, int k=2, *, bool twice) -> Tensor")
+    library.impl("scale", lambda x, k=2: x * k, "CompositeImplicitAutograd")
+    library.impl("scale.by", lambda x, k=2, *, twice: x * k, "CompositeImplicitAutograd")
+    options = {"twice": True} if overload == "by" else {}
+    packet = getattr(torch.ops, f"overloads_{overload}")
+    oxyfuel.reset()
+
+    def f(x):
+        return getattr(packet.scale, overload)(x, 3, **options)
+
+    torch.testing.assert_close(oxyfuel.compile(f)(torch.ones(2)), torch.full((2,), 3.0))
+    assert oxyfuel.stats()["graph_breaks"] == 0

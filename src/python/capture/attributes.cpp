@@ -2,6 +2,7 @@
 #include "python/capture/natives.h"
 #include "python/capture/plan_rebuild.h"
 #include "python/cpython/types.h"
+#include "python/inner_frames.h"
 #include "python/transform_levels.h"
 
 namespace oxy::python {
@@ -135,6 +136,11 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   }
   if (is_constant(p) || PyMethod_Check(p) || PyCFunction_Check(p))
     return steal(PyObject_GetAttr(p, name.ptr()));
+  if (std::string_view(Py_TYPE(p)->tp_name) == "OpOverloadPacket" &&
+      _PyType_Lookup(Py_TYPE(p), name.ptr()) == nullptr) {
+    const RefusedFrames allowed(nullptr);  // it keeps the overload that it looks up
+    py::getattr(o, name, py::none());
+  }
   heap().note_question(o);
   return load_instance_attr(o, name);
 }
