@@ -358,6 +358,26 @@ def test_numbers_of_sizes(program):
 def test_powers_with_gradients(dtype):
     powers = (0.5, 1.5, 2.0, 0.0, -1.0, 1.0, 3.0)
     served(lambda x, v: (x * x + 0.5) ** v, leaf(dtype), values=powers)
+    oxyfuel.reset()
+    served(lambda x, v: (x * x + 0.5).pow_(v), leaf(dtype), values=powers)
+
+
+def test_powers_in_place():
+    def written(x, v):
+        y = x.abs()
+        y **= v
+        view = x[1:]
+        view.abs_().pow_(v)
+        return y + x
+
+    served(written, plain)
+    compiled, x = oxyfuel.compile(lambda x, v: x.pow_(v)), torch.full((3,), 2.0)
+    for v in (1.5, 2.5, 0.5):
+        version = x._version
+        assert compiled(x, v) is x and x._version == version + 1
+    leaf_of = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        compiled(leaf_of, 3.5)
 
 
 @pytest.mark.parametrize("values", ((1, 2, 1.5, 2.5), (1.5, 2.5, 3, 4)))

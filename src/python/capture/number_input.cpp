@@ -27,7 +27,7 @@ struct NumberArgument {
 constexpr NumberArgument kNumberArguments[] = {
     {"add sub mul truediv floordiv mod pow gt lt ge le eq ne", 0, "", 1},
     {"add sub mul div true_divide floor_divide remainder fmod gt lt ge le eq ne", 1, "other", 1},
-    {"truediv floordiv mod pow iadd isub imul itruediv ifloordiv imod", 1, "", 1},
+    {"truediv floordiv mod pow iadd isub imul itruediv ifloordiv imod ipow", 1, "", 1},
     {"clamp clip clamp_min", 1, "min", 1},
     {"clamp clip", 2, "max", 1},
     {"clamp_max", 1, "max", 1},
@@ -74,7 +74,8 @@ bool tells_tensors_apart(std::string_view word, at::ScalarType dtype, size_t arg
   const bool gives_floats =
       word == "truediv" || word == "true_divide" || (word == "div" && arguments == 2);
   const bool integer = at::isIntegralType(dtype, false);
-  return integer && !gives_floats && (word.find("div") != std::string_view::npos || word == "pow");
+  return integer && !gives_floats &&
+         (word.find("div") != std::string_view::npos || word.ends_with("pow"));
 }
 
 bool is_within(double value, at::ScalarType dtype) {

@@ -112,6 +112,12 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
     return record(ir::NodeKind::CallFunction, "oxyfuel.gradients.power",
                   own_function("oxyfuel.gradients", "power"), {args[0], exponent}, kwargs);
   }
+  if ((word == "pow_" || word == "ipow") && args.size() == 2 && numbers().is_deferred(args[1]) &&
+      numbers().takes_runtime_numbers("pow", args, kwargs)) {
+    const py::object base = calls().call_method(args[0], "clone", {}, {});
+    const py::object made = record(ir::NodeKind::CallMethod, "pow", {}, {base, args[1]}, kwargs);
+    return calls().call_method(args[0], "copy_", {made}, {});
+  }
   if (!target.starts_with("oxyfuel.") && (word == "index_fill" || word == "index_fill_") &&
       args.size() == 4 && kwargs.empty() && heap().is_tensor(args[0]) &&
       heap().is_tensor(args[3]) &&
