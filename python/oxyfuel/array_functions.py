@@ -267,15 +267,15 @@ def transpose(a: Any, axes: Any = None) -> Any:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
-    return Array(torch.transpose(as_array(a).tensor, axis1, axis2))
+    return Array(torch.transpose(as_array(a).viewed, axis1, axis2))
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    return Array(torch.movedim(as_array(a).tensor, shape_of(source), shape_of(destination)))
+    return Array(torch.movedim(as_array(a).viewed, shape_of(source), shape_of(destination)))
 
 
 def squeeze(a: Any, axis: Any = None) -> Any:
-    t = as_array(a).tensor
+    t = as_array(a).viewed
     if axis is None:
         return Array(t.squeeze())
     for d in shape_of(axis):
@@ -287,17 +287,17 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 def expand_dims(a: Any, axis: int) -> Any:
     if not isinstance(axis, int):
         raise Unsupported("several new axes")
-    return Array(torch.unsqueeze(as_array(a).tensor, axis))
+    return Array(torch.unsqueeze(as_array(a).viewed, axis))
 
 
 def atleast_1d(a: Any) -> Any:
     a = as_array(a)
-    return Array(a.tensor.reshape(1)) if a.tensor.dim() == 0 else a
+    return Array(a.tensor.reshape(1)) if a.ndim == 0 else a
 
 
 def atleast_2d(a: Any) -> Any:
     a = as_array(a)
-    return a if a.tensor.dim() > 1 else Array(a.tensor.reshape(1, -1))
+    return a if a.ndim > 1 else Array(a.viewed.reshape(1, -1))
 
 
 def concatenate(arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None) -> Any:
@@ -325,8 +325,22 @@ def hstack(tup: Any) -> Any:
     return concatenate(given, 0 if given[0].tensor.dim() == 1 else 1)
 
 
+def flip(m: Any, axis: Any = None) -> Any:
+    a = as_array(m)
+    dims = list(range(a.ndim)) if axis is None else [d % a.ndim for d in shape_of(axis)]
+    return a[tuple([slice(None, None, -1 if d in dims else 1) for d in range(a.ndim)])]
+
+
+def flipud(m: Any) -> Any:
+    return flip(m, 0)
+
+
+def fliplr(m: Any) -> Any:
+    return flip(m, 1)
+
+
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    t, n = ary.tensor, indices_or_sections
+    t, n = ary.viewed, indices_or_sections
     if isinstance(n, int):
         if t.size(axis) % n != 0:
             raise Unsupported("parts of different sizes")
@@ -621,11 +635,11 @@ def linspace(
 
 def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     a = atleast_1d(asarray(a, dtype))
-    return a if a.tensor.is_contiguous() else a.copy()
+    return a if not a.back and a.memory.is_contiguous() else a.copy()
 
 
 def copy(a: Any, order: str = "K") -> Any:
-    return as_array(a).copy("C" if order == "K" else order)
+    return Array(as_array(a).tensor.clone()) if order == "K" else as_array(a).copy(order)
 
 
 # ---- between arrays and tensors
@@ -634,7 +648,7 @@ def copy(a: Any, order: str = "K") -> Any:
 def from_numpy(ndarray: Any) -> Any:
     if not isinstance(ndarray, Array) or ndarray.scalar:
         raise Unsupported("from_numpy of what is no array")
-    return ndarray.tensor
+    return ndarray.viewed
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
@@ -656,6 +670,8 @@ def numbers_as_array(numbers: Any, dtype: Any) -> Any:
 
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    if isinstance(data, Array) and data.back:
+        raise Unsupported("a tensor of an array that runs backwards")
     return as_tensor(data.copy(), dtype, device)
 
 
@@ -695,7 +711,7 @@ OVER_ARRAYS = {
         "outer": outer, "einsum": einsum, "shape": shape, "ndim": ndim, "size": size,
         "zeros_like": zeros_like, "ones_like": ones_like, "empty_like": empty_like,
         "full_like": full_like, "copy": copy, "meshgrid": meshgrid, "nan_to_num": nan_to_num,
-        "take_along_axis": take_along_axis,
+        "take_along_axis": take_along_axis, "flip": flip, "flipud": flipud, "fliplr": fliplr,
     }.items()
 }  # fmt: skip
 OVER_ARRAYS |= {

@@ -167,11 +167,11 @@ def finish(result: Any, dtype: torch.dtype, out: Any) -> Any:
         result = result.to(dtype)
     if out is None:
         return Array(result, result.dim() == 0)
-    if not isinstance(out, Array) or out.scalar or not may_cast(dtype, out.tensor.dtype):
+    if not isinstance(out, Array) or out.scalar or not may_cast(dtype, out.memory.dtype):
         raise Unsupported("the place for the result")
-    if out.tensor.shape != result.shape:
-        result = torch.broadcast_to(result, out.tensor.shape)
-    out.tensor.copy_(result)
+    if out.shape != result.shape:
+        result = torch.broadcast_to(result, out.shape)
+    out.memory.copy_(torch.flip(result, out.back) if out.back else result)
     return out
 
 
@@ -315,46 +315,65 @@ def of_scalars(function: Any, *args: Any) -> Any:
 
 
 class Array:
-    """Stands for the array, or the NumPy scalar, that has the content of `tensor`."""
+    """Stands for the array, or the NumPy scalar, that has the content of `memory`, a tensor, of
+    which the dimensions `back` run backwards: torch has no strides for them, so that the order is
+    turned whenever `tensor` is read."""
 
-    __slots__ = ("scalar", "tensor")
+    __slots__ = ("back", "memory", "scalar")
 
-    def __init__(self, tensor: Any, scalar: bool = False) -> None:
-        self.tensor = tensor
+    def __init__(self, memory: Any, scalar: bool = False, back: tuple[int, ...] = ()) -> None:
+        self.memory = memory
         self.scalar = scalar
+        self.back = back
 
-    shape = property(lambda self: tuple(self.tensor.shape))
-    ndim = property(lambda self: self.tensor.dim())
-    size = property(lambda self: self.tensor.numel())
-    dtype = property(lambda self: numpy_type(self.tensor.dtype))
-    itemsize = property(lambda self: self.tensor.element_size())
-    nbytes = property(lambda self: self.tensor.element_size() * self.tensor.numel())
+    shape = property(lambda self: tuple(self.memory.shape))
+    ndim = property(lambda self: self.memory.dim())
+    size = property(lambda self: self.memory.numel())
+    dtype = property(lambda self: numpy_type(self.memory.dtype))
+    itemsize = property(lambda self: self.memory.element_size())
+    nbytes = property(lambda self: self.memory.element_size() * self.memory.numel())
     T = property(lambda self: self.transpose())
 
     @property
+    def tensor(self) -> Any:
+        """To be read."""
+        return torch.flip(self.memory, self.back) if self.back else self.memory
+
+    @property
+    def viewed(self) -> Any:
+        """The tensor that views are made of."""
+        if self.back:
+            raise Unsupported("a view of an array that runs backwards")
+        return self.memory
+
+    @property
     def strides(self) -> tuple[int, ...]:
-        size = self.tensor.element_size()
-        return tuple([s * size for s in self.tensor.stride()])
+        size = self.memory.element_size()
+        return tuple(
+            [-s * size if d in self.back else s * size for d, s in enumerate(self.memory.stride())]
+        )
 
     @property
     def real(self) -> Any:
-        if self.tensor.is_complex():
+        if self.memory.is_complex():
             raise Unsupported("a part of complex numbers")
         return self
 
     def __len__(self) -> int:
-        if self.tensor.dim() == 0:
+        if self.memory.dim() == 0:
             raise Unsupported("len() of a scalar")
-        return self.tensor.size(0)
+        return self.memory.size(0)
 
     def __iter__(self) -> Any:
         return iter([self[i] for i in range(len(self))])
 
     def __getitem__(self, key: Any) -> Any:
-        part = self.tensor[index_of(self, key)]
+        if self.back and not runs_back(key) and picks(key):
+            self = Array(self.tensor)  # a copy of what is picked
+        part, back = part_of(self, key)
         if part.dim() == 0 and not has_ellipsis(key):
             return Array(part.clone(), True)
-        return Array(part)
+        return Array(part, False, back)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self.scalar:
@@ -374,9 +393,15 @@ class Array:
                 raise Unsupported("an array is written through a mask")
             if key.tensor.dim() == 0 or key.tensor.shape != self.tensor.shape[: key.tensor.dim()]:
                 raise Unsupported("a mask of another shape")
-            self.tensor[key.tensor] = value
+            self.viewed[key.tensor] = value
+        elif self.back or runs_back(key):
+            part, back = part_of(self, key)
+            if isinstance(value, torch.Tensor):
+                part.copy_(torch.flip(torch.broadcast_to(value, part.shape), back))
+            else:
+                part.fill_(value)
         else:
-            self.tensor[index_of(self, key)] = value
+            self.memory[index_of(self, key)] = value
 
     def astype(
         self,
@@ -414,13 +439,14 @@ class Array:
     def reshape(self, *shape: Any, order: str = "C") -> Any:
         if order != "C" or not shape:
             raise Unsupported("reshape")
-        return Array(torch.reshape(self.tensor, shape_of(shape)))
+        return Array(torch.reshape(self.viewed, shape_of(shape)))
 
     def transpose(self, *axes: Any) -> Any:
         dims = (
-            list(range(self.tensor.dim()))[::-1] if not axes or axes[0] is None else shape_of(axes)
+            list(range(self.memory.dim()))[::-1] if not axes or axes[0] is None else shape_of(axes)
         )
-        return Array(torch.permute(self.tensor, dims), self.scalar)
+        back = [i for i, d in enumerate(dims) if d % len(dims) in self.back]
+        return Array(torch.permute(self.memory, dims), self.scalar, tuple(back))
 
     def tolist(self) -> Any:
         return self.tensor.tolist()
@@ -512,6 +538,74 @@ def is_int(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, (bool, np.generic, Array))
 
 
+def picks(key: Any) -> bool:
+    """Whether a list or an array in it says which items are taken."""
+    return any(isinstance(k, (list, Array)) for k in (key if isinstance(key, tuple) else (key,)))
+
+
+def runs_back(key: Any) -> bool:
+    """Whether a slice in it does."""
+    for k in key if isinstance(key, tuple) else (key,):
+        if isinstance(k, slice) and is_int(k.step) and k.step < 0:
+            return True
+    return False
+
+
+def part_of(array: Any, key: Any) -> Any:
+    """What `array[key]` is: a tensor, of which some dimensions run backwards."""
+    if not array.back and not runs_back(key):
+        return array.memory[index_of(array, key)], ()
+    keys = key if isinstance(key, tuple) else (key,)
+    taken = len([k for k in keys if k is not None and k is not Ellipsis])
+    given, back, made, dim = [], [], 0, 0
+    for k in (*keys, *[Ellipsis for _ in range(not has_ellipsis(key))]):
+        if k is None:
+            given.append(None)
+            made += 1
+            continue
+        if k is Ellipsis:
+            for _ in range(array.ndim - taken):
+                if dim in array.back:
+                    back.append(made)
+                given.append(slice(None))
+                made, dim = made + 1, dim + 1
+            continue
+        size, turned = array.memory.size(dim), dim in array.back
+        if is_int(k):
+            if not -size <= k < size:
+                raise Unsupported("an index out of range")
+            given.append((size - 1 - k % size) if turned else k)
+        else:
+            k, turned = turned_slice(k, size, turned)
+            if turned:
+                back.append(made)
+            given.append(k)
+            made += 1
+        dim += 1
+    return array.memory[tuple(given)], tuple(back)
+
+
+def turned_slice(k: Any, size: int, turned: bool) -> tuple[slice, bool]:
+    """A slice of a dimension, which runs backwards where it is `turned`, as one that runs forwards,
+    and whether what it gives is turned."""
+    if not isinstance(k, slice) or not all(
+        p is None or is_int(p) for p in (k.start, k.stop, k.step)
+    ):
+        raise Unsupported("an index of this kind among slices that run backwards")
+    if k.start is None and k.stop is None and k.step in (None, 1, -1):
+        return slice(None), turned != (k.step == -1)
+    start, stop, step = k.indices(size)
+    length = len(range(start, stop, step))
+    if length == 0:
+        raise Unsupported("an empty slice that runs backwards")
+    if turned:
+        start, step = size - 1 - start, -step
+    last = start + (length - 1) * step
+    if step < 0:
+        return slice(last, start + 1, -step), True
+    return slice(start, last + 1, step), False
+
+
 def index_of(array: Any, key: Any) -> Any:
     """What torch understands as NumPy understands `key`."""
     given, lists, ints, others = [], 0, 0, 0
@@ -521,7 +615,7 @@ def index_of(array: Any, key: Any) -> Any:
                 if part is not None and not is_int(part):
                     raise Unsupported("a slice by something else than ints")
             if k.step is not None and k.step < 1:
-                raise Unsupported("a slice that runs backwards")
+                raise Unsupported("a step of 0")
             others += 1
         elif k is None or k is Ellipsis:
             others += 1

@@ -27,6 +27,7 @@ from oxyfuel.attention import run_blocks
 # How the two ends of int64, which mean "no bound" in slices, are written in ATen graphs.
 _NO_BOUND = {2**62 - 1: 2**63 - 1, -(2**62): -(2**63)}
 
+_NUMBERS = (int, float, complex)
 _WRITTEN = (Node, *base_types, slice, range, enum.Enum, torch._ops.HigherOrderOperator)
 
 
@@ -87,7 +88,10 @@ def _torch_module(nodes: list[_C.DescribedNode], result: Any) -> GraphModule:
 
 
 def _is_written(value: Any) -> bool:
-    """Whether torch.fx has Python text for an argument: for a hook, or its handle, it has none."""
+    """Whether torch.fx has Python text for an argument: for a hook, or its handle, it has none, and
+    for a number of a class of its own (NumPy's) one that names the class."""
+    if isinstance(value, _NUMBERS) and not isinstance(value, enum.Enum):
+        return type(value) in (*_NUMBERS, bool)
     return value is None or value is ... or isinstance(value, (*_WRITTEN, _Size))
 
 

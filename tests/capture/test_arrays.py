@@ -341,7 +341,10 @@ def test_other_types_and_shapes_are_captured_again():
 
 
 BREAKS = {
-    "backwards": lambda a: a[::-1] * 2,
+    "backwards_reshaped": lambda a: a[::-1].reshape(-1) * 2,
+    "backwards_as_a_tensor": lambda a: torch.from_numpy(a[::-1]),
+    "backwards_copied_as_a_tensor": lambda a: torch.tensor(a[::-1]),
+    "nothing_backwards": lambda a: a[1:2:-1],
     "a_mask": lambda a: a[a > 0] + 1,
     "text": lambda a: f"{a.sum():.3f}",
     "a_number": lambda a: float(a.sum()) + int(a.size),
@@ -470,6 +473,62 @@ def test_scalars_where_torch_takes_numbers(name):
             expected = outcome(function, tensor, s)
             for _ in range(2):
                 same(outcome(compiled, tensor, s), expected)
+
+
+def backwards_written(a):
+    b = a[::-1]
+    b[0] = 7
+    b += 1
+    b[1:, ::-1] *= 2
+    a[::-1, 0] = np.arange(3)
+    np.add(b, 1, out=b)
+    a[0] = 3
+    return b.sum(), b, b * 2, a
+
+
+def backwards_over_a_tensor(a):
+    t = torch.from_numpy(a) + 1
+    b = t.numpy()[::-1]
+    picked = b[[0, 1]]
+    t[0] = 5
+    return picked, b * 1, b, t
+
+
+BACKWARDS = {
+    "used": lambda a: (a[::-1] * 2, a[:, ::-1].T + 1, np.sin(a[::-1, ::-2]), a[::-1] + a),
+    "views": lambda a: (b := a[::-1], b[1:], b[1:, ::-2].T, b[0], b[-1, 1], b[::-1], b[..., ::-1]),
+    "parts": lambda a: (a[2:0:-1], a[::-1][1:3, 1], a[-1:-3:-1], a[::-2][-1], a[1::-1]),
+    "strides": lambda a: (a[::-1].strides, a.T[::-1].strides, a[:, ::-2].strides, a[::-1].shape),
+    "copies": lambda a: (a[:, ::-1].copy(), np.ascontiguousarray(a[::-1]), a.T[::-1].astype("f8")),
+    "tensors": lambda a: torch.from_numpy(a[:, ::-1].copy()) + torch.tensor(a[::-1].copy()),
+    "reduced": lambda a: (a[::-1].mean(0), a[::-1].argmax(), a[::-1] @ a.T, np.cumsum(a[::-1])),
+    "joined": lambda a: (np.concatenate([a[::-1], a]), np.stack([a[::-1], a]), a[::-1].flatten()),
+    "turned": lambda a: (np.flip(a), np.flip(a, 1), np.flip(a, (0, -1)), np.flipud(a)),
+    "turned_sideways": lambda a: np.fliplr(a) + 1,
+    "rows": lambda a: [row.sum() for row in a[::-1]],
+    "written": backwards_written,
+    "over_a_tensor": backwards_over_a_tensor,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ("eager", None))
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_slices_that_run_backwards(name, backend):
+    agree(BACKWARDS[name], values("float32"), backend=backend)
+
+
+@pytest.mark.parametrize("name", ("used", "views", "parts", "copies", "turned", "written"))
+def test_the_layout_of_what_runs_backwards(name):
+    function, a = BACKWARDS[name], values("float32")
+    theirs = function(a.copy())
+    for mine, expected in zip(oxyfuel.compile(function)(a.copy()), theirs, strict=True):
+        assert getattr(mine, "strides", None) == getattr(expected, "strides", None)
+
+
+def test_a_copy_keeps_the_order():
+    a = np.arange(12.0).reshape(3, 4)
+    for f in (lambda a: np.copy(a.T), lambda a: a.T.copy(), lambda a: np.array(a.T)):
+        assert oxyfuel.compile(f)(a).strides == f(a).strides
 
 
 def test_scalars_that_vary_are_inputs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -134,3 +135,68 @@ def test_a_number_that_varies(strict):
         c.scale = np.float64(i / 4)
         torch.testing.assert_close(compiled(X), program(X))
     assert oxyfuel.stats()["recompiles"] <= 4
+
+
+def looked_at(x, a):
+    if a > 1.5:
+        x = x + 1
+    return x * float(a), a > 2, x + int(a)
+
+
+ARGUMENTS = {
+    "times": lambda x, a: (x * a, a * x, x - a, a - x, x / a, x**a, x == a),
+    "by_name": lambda x, a: (torch.clamp(x, max=a), torch.add(x, a), F.pad(x, (0, 1), value=a)),
+    "written": lambda x, a: (x := x.clone(), x.mul_(a), operator.setitem(x, (0, 0), a))[0],
+    "where": lambda x, a: torch.where(x > 0, x, a),
+}
+
+
+@pytest.mark.parametrize("kind", (np.float64, np.float32, np.int64, np.int32))
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_that_vary(name, kind, strict):
+    """One graph more for all values, as of Python's numbers."""
+    if name == "written" and kind is np.float32:
+        pytest.skip("torch refuses it as an item")
+    function, compiled = ARGUMENTS[name], oxyfuel.compile(ARGUMENTS[name])
+    for i in range(2, 7):
+        torch.testing.assert_close(compiled(X.abs(), kind(i)), function(X.abs(), kind(i)))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["recompiles"] <= 1
+
+
+def test_branches_on_arguments_that_vary(strict):
+    compiled = oxyfuel.compile(looked_at)
+    for i in (1.0, 1.25, 2.0, 2.5, 3.0, 3.5):
+        actual, expected = compiled(X, np.float64(i)), looked_at(X, np.float64(i))
+        assert type(actual[1]) is type(expected[1]) and actual[1] == expected[1]
+        torch.testing.assert_close(actual[::2], expected[::2])
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_sizes_that_vary(strict):
+    def parts(x, k):
+        return x[:, :k] + 1, x.reshape(-1, k), torch.zeros(k)
+
+    compiled = oxyfuel.compile(parts)
+    for k in (2, 4, 8, 16):
+        torch.testing.assert_close(compiled(X, np.int64(k)), parts(X, np.int64(k)))
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+def test_truths_that_vary(strict):
+    def chosen(x, a, b):
+        return (x + 1 if a and not b else x * a), bool(a)
+
+    compiled = oxyfuel.compile(chosen)
+    for i in range(8):
+        given = np.bool_(i % 2), np.bool_(i // 2 % 2)
+        torch.testing.assert_close(compiled(X, *given), chosen(X, *given))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] == 0 and stats["recompiles"] <= 3
+
+
+def test_another_backend_is_given_the_scalar(strict):
+    def f(x):
+        return np.sqrt(2) * x + np.float32(1.5)
+
+    torch.testing.assert_close(oxyfuel.compile(f, backend=lambda gm, _: gm.forward)(X), f(X))

@@ -78,15 +78,21 @@ bool names_random_numbers(PyFunctionObject* function) {
   return of_random || (random && numpy);
 }
 
-// (tensor, whether it is a scalar): the array over the tensor's memory, or the scalar.
+// (tensor, whether it is a scalar, the dimensions that run backwards): the array over the tensor's
+// memory, or the scalar.
 PyObject* make_array(PyObject*, PyObject* args) {
   return boundary(
       [&]() -> PyObject* {
         HANDLE_TH_ERRORS
         const at::Tensor tensor = THPVariable_Unpack(PyTuple_GET_ITEM(args, 0)).detach();
         auto made = owned(torch::utils::tensor_to_numpy(tensor, false));
-        if (PyTuple_GET_ITEM(args, 1) != Py_True) return made.release().ptr();
-        return PyObject_GetItem(made.ptr(), py::tuple().ptr());
+        py::list key;
+        const auto back = py::reinterpret_borrow<py::tuple>(PyTuple_GET_ITEM(args, 2));
+        if (!back.empty())
+          for (int64_t d = 0; d < tensor.dim(); d++)
+            key.append(py::slice(py::none(), py::none(), py::int_(back.contains(d) ? -1 : 1)));
+        if (PyTuple_GET_ITEM(args, 1) != Py_True && key.empty()) return made.release().ptr();
+        return PyObject_GetItem(made.ptr(), py::tuple(key).ptr());
         END_HANDLE_TH_ERRORS
       },
       nullptr);
@@ -97,7 +103,7 @@ PyObject* make_array(PyObject*, PyObject* args) {
 bool is_array(py::handle o) { return Py_TYPE(o.ptr()) == array_class; }
 
 py::object type_of_array(py::handle array) {
-  const py::object of_tensor = array.attr("tensor").attr("dtype");
+  const py::object of_tensor = array.attr("memory").attr("dtype");
   const py::object dtype = item_in(array_code().numpy_types, of_tensor);
   if (!dtype) throw Break(BreakId::numpy, "an array of ", text(py::str(of_tensor)));
   if (array.attr("scalar").cast<bool>()) return dtype.attr("type");
@@ -159,11 +165,13 @@ py::object Arrays::wrap_array(py::handle real, SourceId source) {
   py::object out = steal(PyType_GenericAlloc(array_class, 0));
   const SourceId place = heap().sources.array_tensor(source);
   const py::object inside = heap().wrap_tensor(tensor, place);
-  const bool is_constant = scalar && !numbers().is_varying(place);
+  const bool truth = THPVariable_Unpack(tensor.ptr()).scalar_type() == at::kBool;
+  const bool is_constant = scalar && (truth || !numbers().is_varying(place));
   if (const py::object number = is_constant ? number_in(tensor.ptr()) : py::object())
     numbers().set_constant_number(inside, {number, py::list(py::make_tuple(inside))});
-  out.attr("tensor") = inside;
+  out.attr("memory") = inside;
   out.attr("scalar") = scalar;
+  out.attr("back") = py::tuple();
   array_sources_.emplace(out.ptr(), source);
   heap().stand_ins().emplace(real.ptr(), out);
   heap().hold(out);
@@ -179,12 +187,13 @@ SourceId Arrays::source_of_array(py::handle array) const {
 
 // Torch takes NumPy scalars for Python's numbers: those that came with the call, or were computed
 // of such, by their value, booleans as floats, also in a list or tuple. What is assigned to an item
-// must be an integer or a number of Python's itself, as a float64 is.
-Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
+// must be an integer or a number of Python's itself, as a float64 is. `varies`: one that came with
+// the call may be another number at the next, as Python's may.
+Arguments Arrays::with_numbers(std::string_view word, const Arguments& args, bool varies) {
   Arguments out = args;
-  const auto number_of = [&](const py::object& a, bool assigned) {
+  const auto number_of = [&](const py::object& a, bool assigned, bool varies) {
     if (!is_array(a) || !a.attr("scalar").cast<bool>()) return a;
-    const py::object inside = a.attr("tensor");
+    const py::object inside = a.attr("memory");
     Tracked& tensor = *heap().tracked(inside);
     const bool existing = source_of_array(a).valid();
     py::object number = existing ? number_in(tensor.original.ptr()) : numbers().use_number(inside);
@@ -192,16 +201,38 @@ Arguments Arrays::with_numbers(std::string_view word, const Arguments& args) {
     const auto dtype = THPVariable_Unpack(inside.ptr()).scalar_type();
     if (!number || (assigned && (dtype == at::kBool || dtype == at::kFloat)))
       throw Break(BreakId::numpy, "a scalar of this type");
+    if (existing && is_number(number.ptr()) && varies) return number_of_scalar(inside);
     if (existing) heap().guard(GuardKind::Number, tensor.source, number);
     return dtype == at::kBool ? py::object(py::float_(number)) : number;
   };
   for (py::object& a : out) {
     const bool assigned = (word == "setitem" || word == "__setitem__") && a.is(out.back());
     a = PyTuple_CheckExact(a.ptr()) || PyList_CheckExact(a.ptr())
-            ? with_items(a, [&](const py::object& item) { return number_of(item, false); })
-            : number_of(a, assigned);
+            ? with_items(a, [&](const py::object& item) { return number_of(item, false, false); })
+            : number_of(a, assigned, varies);
   }
   return with_computed_floats(word, out);
+}
+
+py::object Arrays::number_of_scalar(py::handle tensor) {
+  const auto is_memory = [&](const auto& known) {
+    const auto array = py::handle(known.first);
+    return py::object(array.attr("memory")).is(tensor) &&
+           array.attr("scalar").template cast<bool>();
+  };
+  if (std::ranges::none_of(array_sources_, is_memory)) return {};
+  const Tracked& k = *heap().tracked(tensor);
+  const py::object number = number_in(k.original.ptr());
+  if (!number) return {};
+  if (PyFloat_CheckExact(number.ptr())) numbers().takes = Takes::Varying;
+  return heap().wrap(number, heap().sources.number_in(k.source));
+}
+
+py::object Arrays::as_python_number(const py::object& o) {
+  if (!is_array(o)) return is_number(o.ptr()) ? o : py::object();
+  const py::object memory = o.attr("memory");
+  const bool wide = THPVariable_Unpack(memory.ptr()).scalar_type() == at::kDouble;
+  return wide ? number_of_scalar(memory) : py::object();
 }
 
 // With the floats that the graph computes as numbers, where the function takes such.
@@ -209,7 +240,7 @@ Arguments Arrays::with_computed_floats(std::string_view word, const Arguments& a
   Arguments out = args;
   for (py::object& a : out)
     if (is_array(a) && a.attr("scalar").cast<bool>())
-      if (const py::object number = numbers().number_of_graph(a.attr("tensor"), false)) a = number;
+      if (const py::object number = numbers().number_of_graph(a.attr("memory"), false)) a = number;
   return std::ranges::none_of(out, mentions_array) && numbers().takes_runtime_numbers(word, out, {})
              ? out
              : args;
@@ -217,7 +248,7 @@ Arguments Arrays::with_computed_floats(std::string_view word, const Arguments& a
 
 py::object Arrays::with_scalars(const py::object& o, bool also_varying) {
   if (!is_array(o) || !source_of_array(o).valid() || !o.attr("scalar").cast<bool>()) return o;
-  const Tracked& tensor = *heap().tracked(o.attr("tensor"));
+  const Tracked& tensor = *heap().tracked(o.attr("memory"));
   if (!also_varying && numbers().is_varying(tensor.source)) return o;
   const py::object number = number_in(tensor.original.ptr());
   if (!number) return o;
@@ -231,7 +262,7 @@ py::object Arrays::as_key(const py::object& o) {
   heap().guard_key(o);
   const py::object out = with_scalars(o);
   if (!is_array(out) || !out.attr("scalar").cast<bool>()) return out;
-  const py::object number = numbers().use_number(out.attr("tensor"));
+  const py::object number = numbers().use_number(out.attr("memory"));
   if (!number) return out;
   py::object key = type_of_array(out)(number);
   heap().hold(key);
@@ -368,7 +399,8 @@ std::optional<uint32_t> RebuildPlan::place_array_method(py::handle method) {
 uint32_t RebuildPlan::place_array(py::handle o) {
   if (const SourceId source = capture_.arrays.source_of_array(o); source.valid())
     return place_existing(o, source);
-  return place_call(o, function_object<make_array>("array"), {o.attr("tensor"), o.attr("scalar")});
+  return place_call(o, function_object<make_array>("array"),
+                    {o.attr("memory"), o.attr("scalar"), o.attr("back")});
 }
 
 }  // namespace oxy::python

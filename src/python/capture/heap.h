@@ -201,7 +201,12 @@ class Arrays : public Part {
   Done call_numpy(py::handle callable, Arguments& args, Keywords& kwargs);
   py::object call_array_code(TracedFrame& frame);
   // Of a call of the function with this name.
-  Arguments with_numbers(std::string_view word, const Arguments& args);
+  Arguments with_numbers(std::string_view word, const Arguments& args, bool varies);
+  // The number in a NumPy scalar of before the call, of which this tensor is the memory: one that
+  // may vary, as Python's. Null for all else.
+  py::object number_of_scalar(py::handle tensor);
+  // As Python's own number, which compares with others as it does; null for all else.
+  py::object as_python_number(const py::object& o);
   // A NumPy scalar of before the call itself, guarded by its value, in the place of what stands for
   // it; anything else as it is.
   py::object with_scalars(const py::object& o, bool also_varying = true);

@@ -651,7 +651,7 @@ bool Objects::is_of_numpy_scalars(const std::string& name, const Arguments& args
       return is_number(a.ptr()) || ((PyList_CheckExact(a.ptr()) || PyTuple_CheckExact(a.ptr()) ||
                                      PyUnicode_CheckExact(a.ptr())) &&
                                     name == "mul" && !heap().exists(a));
-    const at::Tensor& t = THPVariable_Unpack(py::object(a.attr("tensor")).ptr());
+    const at::Tensor& t = THPVariable_Unpack(py::object(a.attr("memory")).ptr());
     return comparison || at::isIntegralType(t.scalar_type(), true);
   });
 }
@@ -659,6 +659,15 @@ bool Objects::is_of_numpy_scalars(const std::string& name, const Arguments& args
 py::object Objects::operate(py::handle function, const Arguments& args) {
   const std::string name = text(function.attr("__name__"));
   if (is_of_numpy_scalars(name, args)) {
+    const auto* compares = std::ranges::find(kComparisons, name);
+    if (compares != kComparisons.end())
+      if (const auto a = arrays().as_python_number(args[0]), b = arrays().as_python_number(args[1]);
+          a && b) {
+        const py::object answer =
+            numbers().compare(a, b, static_cast<int>(compares - kComparisons.begin()));
+        py::object out = member_of<"numpy", "bool_">()(py::bool_(truth(answer)));
+        return heap().hold(out), out;
+      }
     Arguments plain;
     for (const py::object& a : args) plain.push_back(arrays().with_scalars(a, false));
     if (std::ranges::none_of(plain, is_array))

@@ -126,10 +126,13 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
                   own_function("oxyfuel.gradients", std::string(word).c_str()), args, kwargs);
   }
   if (any_argument(args, kwargs, mentions_array)) {
-    const Arguments numbers = arrays().with_numbers(word, args);
-    if (any_argument(numbers, kwargs, mentions_array))
+    const Arguments numbers = arrays().with_numbers(word, args, true);
+    Keywords named;
+    for (const auto& [key, a] : kwargs)
+      named.emplace_back(key, arrays().with_numbers(word, {a, py::none()}, true)[0]);
+    if (any_argument(numbers, named, mentions_array))
       throw Break(BreakId::numpy, target, " of an array");
-    return record(kind, target, callable, numbers, kwargs);
+    return record(kind, target, callable, numbers, named);
   }
   std::vector<PlainFloat> plain;
   auto value = [&](py::handle o) -> std::optional<ir::ValueId> {

@@ -500,7 +500,7 @@ Meant converted(Capture& c, py::handle callable, const Arguments& args, const ch
   if (args.size() != 1) return nothing;
   const bool to_int = std::string_view(method) == "__int__";
   if (is_array(o)) {
-    const py::object tensor = o.attr("tensor");
+    const py::object tensor = o.attr("memory");
     if (!to_int && o.attr("scalar").cast<bool>() &&
         THPVariable_Unpack(tensor.ptr()).is_floating_point())
       return c.calls.call_method(tensor, method, {}, {});

@@ -260,7 +260,7 @@ py::object Calls::ask_torch(Folded guarded_by, const std::string& name, py::hand
   if (std::ranges::any_of(args, is_elsewhere) ||
       std::ranges::any_of(kwargs, is_elsewhere, &Keywords::value_type::second))
     throw Break(BreakId::torch_call, name, " of a tensor that no graph has");
-  Arguments given = arrays().with_numbers(name, args);
+  Arguments given = arrays().with_numbers(name, args, false);
   py::object answer = call_real(callable, given, kwargs);
   for (const auto& [key, value] : kwargs) given.push_back(value);
   const bool of_cpu = !given.empty() && PyUnicode_Check(given[0].ptr()) && text(given[0]) == "cpu";
@@ -568,7 +568,9 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if ((name == "item" || name == "__float__") && args.empty() && kwargs.empty())
     if (py::object number = numbers().float_in(borrow(tensor), name == "item")) return number;
   if ((traits & native::ReadsValue) && args.empty() && kwargs.empty()) {
-    if (const py::object given = sizes().number_in_argument(borrow(tensor)))
+    py::object given = arrays().number_of_scalar(tensor);
+    if (!given) given = sizes().number_in_argument(borrow(tensor));
+    if (given)
       return name == "__bool__"    ? py::object(py::bool_(objects().truth(given)))
              : name == "__int__"   ? call(type_object(&PyLong_Type), {given}, {})
              : name == "__float__" ? call(type_object(&PyFloat_Type), {given}, {})
