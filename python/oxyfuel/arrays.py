@@ -592,6 +592,8 @@ def turned_slice(k: Any, size: int, turned: bool) -> tuple[slice, bool]:
         p is None or is_int(p) for p in (k.start, k.stop, k.step)
     ):
         raise Unsupported("an index of this kind among slices that run backwards")
+    if size == 0:
+        raise Unsupported("nothing runs backwards")
     if k.start is None and k.stop is None and k.step in (None, 1, -1):
         return slice(None), turned != (k.step == -1)
     start, stop, step = k.indices(size)

@@ -344,7 +344,7 @@ BREAKS = {
     "backwards_reshaped": lambda a: a[::-1].reshape(-1) * 2,
     "backwards_as_a_tensor": lambda a: torch.from_numpy(a[::-1]),
     "backwards_copied_as_a_tensor": lambda a: torch.tensor(a[::-1]),
-    "nothing_backwards": lambda a: a[1:2:-1],
+    "nothing_backwards": lambda a: (a[1:2:-1], a[0:0][::-1]),
     "a_mask": lambda a: a[a > 0] + 1,
     "text": lambda a: f"{a.sum():.3f}",
     "a_number": lambda a: float(a.sum()) + int(a.size),
