@@ -3,6 +3,7 @@ several calls with another state in between."""
 
 import collections
 import copy
+import dataclasses
 import enum
 import fractions
 import heapq
@@ -751,3 +752,40 @@ def test_places_that_are_sequences_too():
     compiled = oxyfuel.compile(f, fullgraph=True)
     for place in Place(1), Place(0), Place(-1):
         assert str(compiled(torch.ones(2), place)) == str(f(torch.ones(2), place))
+
+
+class Named:
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+
+@dataclasses.dataclass
+class ShownByItsFields:
+    one: int
+    other: object = None
+
+
+NAMED = Named("before")
+
+
+@pytest.mark.parametrize(
+    "text",
+    (
+        lambda v: str([v, 1, "a"]),
+        lambda v: repr((v,)),
+        lambda v: f"{[v]} {(v, NAMED)!r} {[[v], {'k': v}]}",
+        lambda v: "%s|%r" % ([v], (NAMED, v)),  # noqa: UP031
+        lambda v: str(
+            {1: v, ShownByItsFields(1, v).one + 1: (ShownByItsFields(1, [v]), None, 2.5)}
+        ),
+        lambda v: str([NAMED]) + str([ShownByItsFields(1)]),
+    ),
+)
+def test_texts_of_containers_of_objects(text):
+    def f(x):
+        return x + 1, text(Named("made"))
+
+    assert breaks_of(lambda: same(oxyfuel.compile(f)(X), f(X))) == 0

@@ -894,6 +894,58 @@ Done Calls::call_dispatched(py::handle callable, const Arguments& args) {
   return py::module_::import("functools").attr("_find_impl")(args[0], functions);
 }
 
+namespace {
+
+bool is_plain_container(py::handle o) {
+  return PyList_CheckExact(o.ptr()) || PyTuple_CheckExact(o.ptr()) || PyDict_CheckExact(o.ptr());
+}
+
+// The items of a list or tuple, the keys and values of a dict by turns.
+Arguments items_of(Capture& c, py::handle container) {
+  const py::object inside = c.heap.contents(container);
+  Arguments out;
+  if (PyDict_Check(inside.ptr()))
+    for (auto [key, value] : py::reinterpret_borrow<py::dict>(inside)) {
+      out.push_back(borrow(key));
+      out.push_back(borrow(value));
+    }
+  else
+    for (py::handle item : plain_list(inside)) out.push_back(borrow(item));
+  return out;
+}
+
+constexpr int kMostNested = 8;
+
+// Whether an item of it has a __repr__ of the user's.
+bool holds_own_text(Capture& c, py::handle o, int depth = 0) {
+  if (depth > kMostNested || !is_plain_container(o)) return false;
+  return std::ranges::any_of(items_of(c, o), [&](const py::object& item) {
+    if (is_plain_container(item)) return holds_own_text(c, item, depth + 1);
+    return !c.heap.is_tensor(item) &&
+           c.objects.special_method(item, py::str("__repr__")) != nullptr;
+  });
+}
+
+// The repr of a container of such, from those of its items.
+py::object text_of_items(Capture& c, py::handle container, int depth = 0) {
+  const bool dict = PyDict_CheckExact(container.ptr()), tuple = PyTuple_CheckExact(container.ptr());
+  const auto refuse = [] { throw Break(BreakId::builtin_call, "the text of a container"); };
+  if (depth > kMostNested) refuse();
+  const Arguments items = items_of(c, container);
+  std::string out;
+  for (size_t i = 0; i < items.size(); i++) {
+    const py::object part = is_plain_container(items[i])
+                                ? text_of_items(c, items[i], depth + 1)
+                                : c.calls.call(member_of<"builtins", "repr">(), {items[i]});
+    if (!PyUnicode_Check(part.ptr())) refuse();
+    cat_to(out, i == 0 ? "" : dict && i % 2 == 1 ? ": " : ", ", text(part));
+  }
+  if (tuple && items.size() == 1) out += ",";
+  return py::str(dict ? cat("{", out, "}") : tuple ? cat("(", out, ")") : cat("[", out, "]"));
+}
+
+}  // namespace
+
 // str(o) or repr(o), where Python code or an exception made here says it; nullopt for all else.
 std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
   if (heap().is_tensor(o)) return std::nullopt;
@@ -911,6 +963,7 @@ std::optional<py::object> Calls::text_of(py::handle o, bool repr) {
     if (auto text = text_of_value(o, "__str__")) return text;
   if (repr || Py_TYPE(o.ptr())->tp_str == PyBaseObject_Type.tp_str)
     if (auto text = text_of_value(o, "__repr__")) return text;
+  if (holds_own_text(capture_, o)) return text_of_items(capture_, o);
   refuse_lost_class(o);
   if (!PyExceptionInstance_Check(o.ptr()) || heap().exists(o)) return std::nullopt;
   if (!repr && is_exception_group(o)) return py::str(o);           // its message and how many
