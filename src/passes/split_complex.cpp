@@ -557,6 +557,19 @@ class Splitter {
 
   // An op that does to each part what it does to numbers: it moves them, or adds them up.
   bool per_part(const Node& n) {
+    return per_part(n, [](ops::Rewriter&, ValueId v, Arg Parts::*) { return v; });
+  }
+  // A real piece between complex ones has an imaginary part of zeros.
+  bool pieces(const Node& n) {
+    const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
+    return per_part(n, [&](ops::Rewriter& r, ValueId v, Arg Parts::* which) {
+      const TensorType of = g_.tensor_type(v);
+      return which == &Parts::re ? v : expanded(r, r.full({}, 0.0, part, of.device), of.sizes);
+    });
+  }
+  // `real` gives what stands in a part for an operand that is no complex number.
+  template <class F>
+  bool per_part(const Node& n, const F& real) {
     const ops::OpInfo* info = ops::find(n);
     if (!info || !info->shape || n.outputs.size() != 1 || !is_complex(n.outputs[0])) return false;
     const auto is_dtype = [](const Arg& a) { return a.get_if<DType>() != nullptr; };
@@ -568,7 +581,7 @@ class Splitter {
       std::vector<Arg> args;
       for (const Arg& a : n.args)
         args.push_back(map_values(a, [&](ValueId v) {
-          if (!is_complex(v)) return v;
+          if (!is_complex(v)) return real(r, v, which);
           return expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
         }));
       return Arg(r.call(n.target, std::move(args)));
@@ -599,7 +612,7 @@ class Splitter {
       {"aten.add.Tensor", &Splitter::add},
       {"aten.alias.default", &Splitter::per_part},
       {"aten.angle.default", &Splitter::angle},
-      {"aten.cat.default", &Splitter::per_part},
+      {"aten.cat.default", &Splitter::pieces},
       {"aten.clone.default", &Splitter::same},
       {"aten.complex.default", &Splitter::complex},
       {"aten.conj_physical.default", &Splitter::conj},
@@ -635,7 +648,7 @@ class Splitter {
       {"aten.slice.Tensor", &Splitter::per_part},
       {"aten.sqrt.default", &Splitter::function<root>},
       {"aten.squeeze.dims", &Splitter::per_part},
-      {"aten.stack.default", &Splitter::per_part},
+      {"aten.stack.default", &Splitter::pieces},
       {"aten.sub.Scalar", &Splitter::sub},
       {"aten.sub.Tensor", &Splitter::sub},
       {"aten.sum.dim_IntList", &Splitter::per_part},

@@ -57,6 +57,8 @@ FINITE_ONLY = {
     "rotate": lambda a, b: torch.view_as_real(torch.view_as_complex(torch.view_as_real(a)) * b),
     "gather": lambda a, b: (a * b)[:, torch.tensor([2, 0, 2])] * a[:, :3],
     "cat": lambda a, b: torch.cat([a * b, a]).flip(0) + 1,
+    "cat_real": lambda a, b: torch.cat([a.real * 2, a * b, (b.imag > 0), b.real.double()]),
+    "stack_real": lambda a, b: torch.stack([a * b, b.imag + 1], -1) * a[..., None],
     "cast": lambda a, b: (a * b).to(torch.complex128) + b.real,
     "expanded": lambda a, b: ((a * b)[:1].expand(17, 29) + 1, (a * b)[:, :1].expand(17, 29)),
     "reshaped": lambda a, b: (a[:, None] * b[:1, None]).mT.reshape(-1) + 1,
