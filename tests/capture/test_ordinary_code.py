@@ -358,6 +358,72 @@ def test_attributes_of_threads():
     assert (seen, compiled(X, local)[1]) == ([1], 2)
 
 
+class State(threading.local):
+    kind = "plain"
+    made = 0
+
+    def __init__(self):
+        State.made += 1
+        self.depth = 0
+        self.seen = []
+
+    @property
+    def twice(self):
+        return self.depth * 2
+
+    @twice.setter
+    def twice(self, value):
+        self.depth = value // 2
+
+    def deeper(self, by=1):
+        self.depth += by
+        return self.depth
+
+    def __getattr__(self, name):
+        if name.startswith("no"):
+            raise AttributeError(name)
+        return name
+
+
+def state_of_a_thread(x, state):
+    was = state.kind, state.twice, state.other, hasattr(state, "nothing"), sorted(vars(state))
+    state.__dict__["depth"] += 1
+    state.deeper()
+    state.twice = state.twice + 4
+    state.seen.append(state.depth)
+    state.kind = "own"
+    if hasattr(state, "nobody"):
+        del state.nobody
+    return x * state.depth, was, state.seen, state.kind
+
+
+def test_attributes_of_threads_of_a_class():
+    def between(state, i):
+        if i == 2:
+            state.nobody, state.depth = 1, 7
+            del state.kind
+
+    for _, mine, theirs in agree(state_of_a_thread, State, between=between):
+        assert vars(mine) == vars(theirs)
+
+    def in_threads(f):
+        state, seen, before = State(), [], State.made
+
+        def call():
+            for _ in range(2):
+                y, *found = f(X, state)
+                seen.append((y.sum().item(), copy.deepcopy(found)))
+
+        call()
+        for _ in range(2):
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
+        return seen, State.made - before
+
+    assert in_threads(oxyfuel.compile(state_of_a_thread)) == in_threads(state_of_a_thread)
+
+
 def numpy_numbers(x, shape):
     n = int(np.prod(shape)) + int(np.max([1, 2]))
     return x * n + float(np.mean([1.0, 2.0]))

@@ -363,6 +363,12 @@ PyObject* Objects::special_method(py::handle o, py::handle name) {
 
 // The __dict__ of an object that may have been there before.
 py::object Objects::instance_dict(py::handle o) {
+  if (heap().exists(o) && is_thread_local(o.ptr())) {
+    const py::object of_thread = owned(thread_local_dict(o.ptr()));
+    if (!of_thread)
+      throw Break(BreakId::attribute_protocol, "a threading.local that is new to this thread");
+    return existing_dict(of_thread, heap().sources.thread_dict(heap().source_of(o)));
+  }
   py::object dict = steal(PyObject_GenericGetDict(o.ptr(), nullptr));
   if (!heap().keeps_attributes(o)) return dict;
   return existing_dict(dict, heap().sources.instance_dict(heap().source_of(o)));
@@ -454,22 +460,6 @@ py::object Objects::load_instance_attr(py::handle o, py::handle name, bool gener
   }
 }
 
-// What this thread has in a threading.local, which each call asks for; null where it is nothing.
-py::object Objects::local_attr(py::handle o, py::handle name) {
-  const py::object& get = member_of<"builtins", "getattr">();
-  if (const py::object now = effects().written(o, name))
-    return now.is(missing()) ? py::object() : now;
-  heap().guard(GuardKind::IdIs, heap().source_of(o), o);
-  const SourceId source =
-      heap().sources.answer(heap().sources.pinned(get, "getattr"), py::make_tuple(o, name));
-  const py::object value = owned(PyObject_GetAttr(o.ptr(), name.ptr()));
-  if (value) return heap().wrap(value, source);
-  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw py::error_already_set();
-  PyErr_Clear();
-  heap().guard(GuardKind::Missing, source);
-  return {};
-}
-
 // What the class or the object has under the name; null where there is nothing.
 py::object Objects::found_attr(py::handle o, py::handle name) {
   PyObject* p = o.ptr();
@@ -486,8 +476,9 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
     return py::none();
   if (PyTraceBack_Check(p) && PyUnicode_CompareWithASCIIString(name.ptr(), "tb_frame") == 0)
     throw Break(BreakId::frame_access, "the frame of a traceback");
-  if (old && is_thread_local(p)) return local_attr(o, name);
-  if (has_own_lookup(type) && !is_part_of_alias(type, name)) {
+  const bool of_thread = old && is_thread_local(p);
+  if (of_thread && is_name(name, names().dict_)) return instance_dict(o);  // no member of its class
+  if (!of_thread && has_own_lookup(type) && !is_part_of_alias(type, name)) {
     if (old || PyWeakref_CheckProxy(p))
       throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
     return steal(PyObject_GetAttr(p, name.ptr()));
@@ -544,7 +535,7 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
   } else if (!written_on_type) {
     heap().guard(GuardKind::Missing, on_type);
   }
-  const bool has_dict = has_instance_dict(type);
+  const bool has_dict = of_thread || has_instance_dict(type);
   if (has_dict && is_existing_tuple(o)) {
     // It stands for its items, which are wrapped; its other attributes are not.
     const Tracked& k = *heap().tracked(o);
@@ -590,13 +581,9 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
       no_attribute(as_type(number), name, kNoDictToSet);
     refuse_store(as_type(number), name);
   }
-  if (heap().exists(o) && is_thread_local(o.ptr())) {
-    if (_PyType_Lookup(type, name.ptr()) != nullptr) refuse_store(type, name);
-    heap().guard(GuardKind::IdIs, heap().source_of(o), o);
-    if (!value && !local_attr(o, name)) nothing_to_delete(type, name);
-    return effects().write_attribute(o, name, value);
-  }
-  if (has_own_lookup(type) && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
+  const bool of_thread = heap().exists(o) && is_thread_local(o.ptr());
+  if (of_thread && is_name(name, names().dict_)) refuse_store(type, name);
+  if (has_own_lookup(type) && !of_thread && !PyModule_Check(o.ptr()) && !PyType_Check(o.ptr()))
     throw Break(BreakId::side_effect, "assignment to an attribute of a ", type->tp_name);
   // 3.10 would go on with the traceback that an exception was caught with.
   if (PyExceptionInstance_Check(o.ptr()) && (kHasBlocks || !heap().exists(o)) && value &&
@@ -631,7 +618,7 @@ void Objects::store_generic_attr(py::handle o, py::handle name, py::handle value
     if (writes_items(o) || is_module)
       throw Break(BreakId::side_effect, "a slot of a ", type->tp_name);
     effects().write_attribute(o, name, value);
-  } else if (data || !has_instance_dict(type)) {
+  } else if (data || !(of_thread || has_instance_dict(type))) {
     if (descriptor == nullptr) no_attribute(type, name, kNoDictToSet);
     refuse_store(type, name);
   } else {

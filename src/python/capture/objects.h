@@ -13,7 +13,6 @@ class Objects : public Part {
   // `generic`: as object.__getattribute__, whatever the class says.
   py::object load_instance_attr(py::handle o, py::handle name, bool generic = false);
   PyObject* method_by_other_name(PyTypeObject* type, py::handle name);
-  py::object local_attr(py::handle o, py::handle name);
   py::object found_attr(py::handle o, py::handle name);
   py::object module_member(py::handle module, py::handle name);
   py::object instance_dict(py::handle o);

@@ -78,7 +78,6 @@ int set_item(PyObject* dict, PyObject* key, PyObject* value) {
 }
 
 int set_attribute(PyObject* o, PyObject* name, PyObject* value) {
-  if (is_thread_local(o)) return Py_TYPE(o)->tp_setattro(o, name, value);
   return PyType_Check(o) ? PyType_Type.tp_setattro(o, name, value)
                          : PyObject_GenericSetAttr(o, name, value);
 }

@@ -32,9 +32,31 @@ inline bool is_lru_entry(PyObject* o) {
          std::string_view(type->tp_name) == "functools._lru_list_elem";
 }
 
-// A threading.local, of no derived class.
-inline bool is_thread_local(PyObject* o) {
-  return std::string_view(Py_TYPE(o)->tp_name) == "_thread._local";
+// threading.local.
+inline PyTypeObject* thread_local_type() {
+  static PyTypeObject* const type = [] {
+    PyObject* module = PyImport_ImportModule("_thread");
+    PyObject* found = module ? PyObject_GetAttrString(module, "_local") : nullptr;
+    Py_XDECREF(module);
+    return reinterpret_cast<PyTypeObject*>(found);
+  }();
+  return type;
+}
+
+inline bool is_thread_local(PyObject* o) { return PyObject_TypeCheck(o, thread_local_type()); }
+
+// What this thread has in a threading.local, a new reference. Null, and no exception, where it has
+// nothing there yet and code of Python's would make it: the __init__ of a derived class.
+inline PyObject* thread_local_dict(PyObject* o) {
+  if (Py_TYPE(o)->tp_init != PyBaseObject_Type.tp_init) {
+    PyObject* key = PyUnicode_FromFormat("thread.local.%p", o);  // as Modules/_threadmodule.c
+    PyObject* all = PyThreadState_GetDict();
+    const bool made = key != nullptr && all != nullptr && PyDict_Contains(all, key) == 1;
+    Py_XDECREF(key);
+    if (!made) return nullptr;
+  }
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  return thread_local_type()->tp_getattro(o, name);
 }
 
 // What an instance has in its memory by this one of its types, written in C, which holds no object:

@@ -397,6 +397,8 @@ PyObject* evaluate(const SourceStep& step, PyObject* base, PyObject* const* loca
       PyObject** slot = instance_dict_slot(base);
       return slot ? *slot : nullptr;
     }
+    case SourceKind::ThreadDict:
+      return is_thread_local(base) ? kept(owned(thread_local_dict(base)), made) : nullptr;
     case SourceKind::TypeAttribute:
       if (!PyType_Check(base)) return nullptr;
       return _PyType_Lookup(as_type(base), step.key);
