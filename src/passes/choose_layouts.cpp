@@ -49,9 +49,27 @@ class LayoutChooser {
       if (!ops::is_channels_last(graph_.tensor_type(v)))
         n.args[i] = ir::Arg(channels_last(v, n.id));
     }
+    // ATen asks the strides of the image and of the filter, those of dimensions of size 1 as well.
+    const size_t image = operands - 2;
+    if (!says_channels_last(n.args[image].value()) &&
+        !says_channels_last(n.args[image + 1].value()))
+      n.args[image] = ir::Arg(seen_as_channels_last(n.args[image].value(), n.id));
     for (const ir::ValueId v : n.outputs)  // a bias's gradient has one dimension
       if (graph_.value(v).type.is_tensor() && graph_.tensor_type(v).dim() == 4)
         change_to_channels_last(v);
+  }
+
+  bool says_channels_last(ir::ValueId v) const {
+    return ops::suggests_channels_last(graph_.tensor_type(v)).value_or(false);
+  }
+
+  // A view of the same memory, which lies so but for dimensions of size 1.
+  ir::ValueId seen_as_channels_last(ir::ValueId v, ir::NodeId before) {
+    const ir::TensorType& type = graph_.tensor_type(v);
+    const std::vector<ir::Expr> strides = ops::channels_last_strides(type.sizes);
+    const ir::Arg sizes = list_of(type.sizes), offset = type.offset;
+    return ops::Rewriter(graph_, before)
+        .call("aten.as_strided.default", {v, sizes, list_of(strides), offset});
   }
 
   void change_to_channels_last(ir::ValueId v) {

@@ -73,6 +73,22 @@ def test_layouts_of_what_it_reads():
         torch.testing.assert_close(compiled(f, v, w), f(v, w), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch, height", [(1, 8), (1, 1), (2, 8)])
+def test_rows_of_channels_that_are_seen_as_an_image(batch, height):
+    """A batch of one lies as no channels-last image does, but for its other dimensions."""
+
+    def f(rows, w):
+        return F.conv2d(rows.mT.reshape(batch, 128, height, 8), w, padding=1, groups=128)
+
+    w = torch.randn(128, 1, 3, 3)
+    for rows in (torch.randn(batch, height * 8, 128), torch.randn(batch, 2 * height * 8, 128)):
+        rows = rows[:, : height * 8]
+        found, expected = oxyfuel.compile(f)(rows, w), f(rows, w)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+    assert oxyfuel.stats()["fallbacks"] == oxyfuel.stats()["layout_copies"] == 0
+
+
 def test_no_pixels():
     w = torch.randn(4, 1, 3)
     f = lambda x, w: F.conv1d(x, w, groups=4, padding=1)  # noqa: E731
