@@ -266,3 +266,22 @@ def test_the_class_gets_another_name():
     for name in "Named", "Other", "Named":
         Named.__name__ = name
         assert str(compiled(X, Named())) == str(f(X, Named()))
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+@pytest.mark.parametrize("o", [Slotted(), types.SimpleNamespace()], ids=["slot", "dict"])
+def test_what_the_code_has_deleted(o):
+    def f(x, o):
+        o.a = 3
+        x, _ = x * o.a, delattr(o, "a")
+        try:
+            return x, o.a
+        except AttributeError as e:
+            return x, str(e), e.name, hasattr(o, "a")
+
+    (x, *told), (y, *expected) = oxyfuel.compile(f, fullgraph=True)(X, o), f(X, o)
+    torch.testing.assert_close(x, y)
+    assert told == expected

@@ -521,7 +521,7 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
         throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
       if (py::object now = old && !writes_items(o) ? effects().written(o, name) : py::object()) {
         if (!now.is(missing())) return now;
-        raise(PyExc_AttributeError, text(name));
+        no_attribute(type, name);
       }
       py::object value = owned(PyObject_GenericGetAttr(p, name.ptr()));
       const SourceId slot = old ? heap().sources.attribute(source, name) : SourceId();
