@@ -25,6 +25,14 @@ def main(x, n, items, table, thing):
     parameters = inspect.signature(main).parameters
     return sorted(set(parameters)), sorted(frozenset(table)), set(table) == set(table.keys()), x + n
 """,
+    "views of ordered dicts": """
+KEPT = collections.OrderedDict(b=1, a=2)
+def main(x, n, items, table, thing):
+    made = collections.OrderedDict([("z", n), ("y", 2)])
+    made.move_to_end("z")
+    views = KEPT.keys(), made.keys(), made.values(), made.items()
+    return x * len(views[0]), views, list(reversed(views[3])), "a" in views[0]
+""",
     "removal from a deque": """
 KEPT = collections.deque([3, 1, 2, 1])
 def main(x, n, items, table, thing):

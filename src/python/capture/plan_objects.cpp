@@ -28,9 +28,10 @@ namespace {
 
 // The view that an iterator over a dict, or a view, belongs to; nullptr for all else.
 const char* view_method(PyTypeObject* type) {
-  if (type == &PyDictIterKey_Type || type == &PyDictKeys_Type) return "keys";
-  if (type == &PyDictIterValue_Type || type == &PyDictValues_Type) return "values";
-  if (type == &PyDictIterItem_Type || type == &PyDictItems_Type) return "items";
+  const auto is = [&](const auto&... types) { return ((type == &types) || ...); };
+  if (is(PyDictIterKey_Type, PyDictKeys_Type, PyODictKeys_Type)) return "keys";
+  if (is(PyDictIterValue_Type, PyDictValues_Type, PyODictValues_Type)) return "values";
+  if (is(PyDictIterItem_Type, PyDictItems_Type, PyODictItems_Type)) return "items";
   return nullptr;
 }
 
