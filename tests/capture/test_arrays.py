@@ -704,3 +704,40 @@ def test_norms_and_means_of_complex_numbers():
     for result, expected in zip(oxyfuel.compile(f)(x), f(x), strict=True):
         assert result.dtype == expected.dtype
         np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i: x[i] * 2,
+        lambda x, i: x[i, i],
+        lambda x, i: x[:, i, None] + x[i][0],
+        lambda x, i: x[..., np.arange(3)] + x[np.array([0, 1]), 1:2].sum(),
+    ],
+)
+def test_arrays_index_tensors(f):
+    def writes(x, i):
+        y = x.clone()
+        y[i] = x[0] + 1
+        y[i, i] += 1
+        y[np.array([1, 2])] = 2.0
+        return y
+
+    for g in (f, writes):
+        compiled = oxyfuel.compile(g, fullgraph=True)
+        for index in ([0, 2], [1, -1], [3, 3, 0]):
+            x, i = torch.randn(4, 4), np.array(index)
+            if g is writes:
+                i = np.array(sorted(set(index)))
+            assert torch.equal(compiled(x.clone(), i), g(x.clone(), i))
+
+
+def test_masks_and_bad_indices_that_are_arrays():
+    def f(x, i):
+        return x[i]
+
+    compiled, x = oxyfuel.compile(f), torch.randn(4, 4)
+    assert torch.equal(compiled(x, x[0].numpy() > 0), f(x, x[0].numpy() > 0))
+    for _ in range(2):
+        with pytest.raises(IndexError, match="out of"):
+            compiled(x, np.array([4]))

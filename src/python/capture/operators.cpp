@@ -8,6 +8,18 @@
 namespace oxy::python {
 namespace {
 
+// Torch makes tensors of the arrays that index one: those of one dimension as they are.
+py::object with_index_arrays(const py::object& key) {
+  const auto tensor_of = [](const py::object& index) -> py::object {
+    if (!is_array(index)) return index;
+    py::object inside = index.attr("tensor");
+    const at::Tensor& t = THPVariable_Unpack(inside.ptr());
+    const bool plain = t.scalar_type() == at::kLong || t.scalar_type() == at::kBool;
+    return t.dim() == 1 && plain ? inside : index;
+  };
+  return PyTuple_CheckExact(key.ptr()) ? with_items(key, tensor_of) : tensor_of(key);
+}
+
 // What __len__ may give.
 bool is_length(py::handle o) {
   const bool fits = PyLong_Check(o.ptr()) && PyLong_AsSsize_t(o.ptr()) >= 0;
@@ -361,7 +373,7 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   py::object key =
       by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(as_index(key));
+    key = sizes().with_index_tensors(with_index_arrays(as_index(key)));
     if (const auto selected = sizes().select(borrow(o), borrow(key)))
       return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
@@ -424,7 +436,7 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
       by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
   if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
   if (heap().is_tensor(o)) {
-    key = sizes().with_index_tensors(as_index(key));
+    key = sizes().with_index_tensors(with_index_arrays(as_index(key)));
     py::object stored = borrow(value);
     if (is_symbolic_float(value)) {
       // Of what a mask of the same shape selects nobody has to know how much it is.
