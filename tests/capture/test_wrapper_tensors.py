@@ -162,6 +162,34 @@ def test_guards():
     assert oxyfuel.stats()["fallbacks"] == 0
 
 
+OPERATORS = {
+    "add": lambda x, w: (w + 1, 1 + w, x + w, w - x, 2 - w, x * w, w / 2),
+    "compare": lambda x, w: (w < x, x < w, w >= 0, w != x, w == x),
+    "matmul": lambda x, w: (x @ w, w @ x, w % 3, w**2, -w, abs(w)),
+    "getters": lambda x, w: (w.shape, w.dtype, w.T, len(w), w[0], torch.relu(w), w.t()),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_which_function_a_class_is_asked_for(name):
+    class Told(Asked):
+        heard: list = []
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            cls.heard.append(getattr(func, "__name__", "?"))
+            return super().__torch_function__(func, types, args, kwargs)
+
+    x, w = torch.rand(8, 8), scaled(kind=Told)
+    expected = OPERATORS[name](x, w)
+    asked = list(Told.heard)
+    Told.heard.clear()
+    got = oxyfuel.compile(OPERATORS[name])(x, w)
+    assert Told.heard == asked
+    same(got, expected)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
 def test_one_object_in_two_places():
     f = oxyfuel.compile(lambda x, a, b: (x @ a.t(), a is b, x @ b.t()))
     x, w = torch.randn(2, 8), scaled()

@@ -278,6 +278,8 @@ py::object truth_of(Capture& c, const py::object& o) {
 }
 
 Meant absolute(Capture& c, const Arguments& args) {
+  if (Wrappers::wraps(args[0].ptr()))
+    return c.calls.call(borrow(c.wrappers.method(args[0], py::str("__abs__"))), args);
   if (PyObject* own = own_method(c, args[0], "__abs__")) return c.calls.call(own, args);
   if (!c.heap.is_tensor(args[0]) && !is_array(args[0]) && !is_symbolic_int(args[0]) &&
       !is_symbolic_float(args[0]))

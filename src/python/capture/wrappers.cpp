@@ -24,6 +24,35 @@ bool is_getter(py::handle callable) {
          Py_TYPE(py::object(callable.attr("__self__")).ptr()) == &PyGetSetDescr_Type;
 }
 
+// What torch tells a class that an operator's method calls: `__add__` is `add`.
+std::string_view told_as(std::string_view method) {
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"__add__", "add"},        {"__radd__", "add"},
+      {"__iadd__", "add_"},      {"__sub__", "sub"},
+      {"__isub__", "sub_"},      {"__mul__", "mul"},
+      {"__rmul__", "mul"},       {"__imul__", "mul_"},
+      {"__truediv__", "div"},    {"__itruediv__", "div_"},
+      {"__mod__", "remainder"},  {"__imod__", "remainder_"},
+      {"__matmul__", "matmul"},  {"__lt__", "lt"},
+      {"__le__", "le"},          {"__gt__", "gt"},
+      {"__ge__", "ge"},          {"__ne__", "ne"},
+      {"__neg__", "neg"},        {"__pos__", "positive"},
+      {"__abs__", "abs"},        {"__rand__", "bitwise_and"},
+      {"__ror__", "bitwise_or"}, {"__rxor__", "bitwise_xor"}};
+  const auto* found =
+      std::ranges::find(kNames, method, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kNames) ? method : found->second;
+}
+
+bool needs_gradient(py::handle o) {
+  return mentions(
+      o,
+      [](py::handle t) {
+        return is_tensor_object(t.ptr()) && THPVariable_Unpack(t.ptr()).requires_grad();
+      },
+      false);
+}
+
 }  // namespace
 
 bool mentions_wrapper(py::handle o) {
@@ -69,21 +98,17 @@ Done Wrappers::call(py::handle callable, const Arguments& args, const Keywords& 
   const bool bound = self && is_tensor_object(self.ptr());
   if (!any_argument(args, kwargs, mentions_wrapper) && !(bound && wraps(self.ptr())))
     return std::nullopt;
-  if (is_getter(callable)) {
-    const AskedFunctions none(false);
-    return dispatch(callable, args, kwargs);
-  }
+  if (is_getter(callable)) return asked(callable, args, kwargs);
   const bool of_tensor =
       bound ||
       (is_unbound_native(p) && PyDescr_TYPE(p) == as_type(member_of<"torch._C", "TensorBase">()));
   if (!of_tensor && torch_name(callable).empty()) return std::nullopt;
+  if (!of_tensor) return asked(callable, args, kwargs);
   Arguments all = args;
-  py::object function = borrow(callable);
-  if (bound) {
-    all.insert(all.begin(), self);
-    function = member_of<"torch", "Tensor">().attr(callable.attr("__name__"));
-  }
-  return asked(function, all, kwargs);
+  if (bound) all.insert(all.begin(), self);
+  const std::string name = text(callable.attr("__name__"));
+  return asked(member_of<"torch", "Tensor">().attr(std::string(told_as(name)).c_str()), all,
+               kwargs);
 }
 
 py::object Wrappers::asked(py::handle function, const Arguments& args, const Keywords& kwargs) {
@@ -106,16 +131,7 @@ py::object Wrappers::dispatch(py::handle function, const Arguments& args, const 
   const std::string name = text(function.attr("__name__"));
   if (tensor_traits(name) & (native::NotInGraph | native::ReadsValue))
     throw Break(BreakId::torch_call, name, " of a tensor that wraps others");
-  if (any_argument(args, kwargs, [](py::handle o) {
-        return at::GradMode::is_enabled() &&
-               mentions(
-                   o,
-                   [](py::handle t) {
-                     return is_tensor_object(t.ptr()) &&
-                            THPVariable_Unpack(t.ptr()).requires_grad();
-                   },
-                   false);
-      }))
+  if (at::GradMode::is_enabled() && any_argument(args, kwargs, needs_gradient))
     throw Break(BreakId::torch_call, name, " of a tensor that wraps others, with gradients");
   const auto outside = c10::impl::tls_local_dispatch_key_set();
   auto answers =
@@ -193,7 +209,7 @@ py::object Wrappers::taken(const py::object& result) {
 
 py::object Wrappers::make(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   for (const auto& [key, value] : kwargs)
-    if (has_word("requires_grad", text(key)) && objects().truth(value))
+    if (is_text(key.ptr(), "requires_grad") && objects().truth(value))
       throw Break(BreakId::torch_call, "a tensor that wraps others, with gradients");
   Arguments given;
   for (const py::object& a : args) given.push_back(heap().deep_contents(a));
