@@ -4,7 +4,10 @@ given to (src/python/capture/wrappers.cpp)."""
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+alias = torch.ops.aten.alias.default  # what `as_subclass` makes
 
 
 class Heard(TorchDispatchMode):

@@ -90,6 +90,10 @@ def check(fn, *inputs, graphs=1):
     assert stats["graphs"] == graphs
 
 
+def close(got, expected):
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+
+
 def same(got, expected):
     assert type(got) is type(expected)
     if isinstance(expected, (tuple, list)):
@@ -102,7 +106,7 @@ def same(got, expected):
         for name in expected.__tensor_flatten__()[0]:
             same(getattr(got, name), getattr(expected, name))
     elif isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+        close(got, expected)
     else:
         assert got == expected
 
@@ -152,11 +156,11 @@ def test_guards():
     with torch.no_grad():
         for w in (scaled(), scaled(), scaled(4, 8), torch.randn(8, 8), scaled(kind=Asked)):
             x = torch.randn(3, 8)
-            torch.testing.assert_close(f(x, w), F.linear(x, w) + w.shape[0])
+            close(f(x, w), F.linear(x, w) + w.shape[0])
         w = scaled()
         f(x, w)
         w.scale = torch.tensor(3.0)
-        torch.testing.assert_close(f(x, w), F.linear(x, w) + w.shape[0])
+        close(f(x, w), F.linear(x, w) + w.shape[0])
         w.data_ = w.data_.double()
         w.scale = w.scale.double()
     assert oxyfuel.stats()["fallbacks"] == 0
@@ -202,7 +206,7 @@ def test_varying_sizes_beside_it():
     with torch.no_grad():
         for rows in (2, 3, 5, 9):
             x = torch.randn(rows, 8)
-            torch.testing.assert_close(f(x, w), F.linear(x, w))
+            close(f(x, w), F.linear(x, w))
     assert oxyfuel.stats()["recompiles"] <= 1
 
 
@@ -214,8 +218,8 @@ def test_writes():
     ours, eagers, x = scaled(), scaled(), torch.randn(8, 8)
     eagers.data_ = ours.data_
     with torch.no_grad():
-        torch.testing.assert_close(oxyfuel.compile(fn)(ours, x), fn(eagers, x))
-    torch.testing.assert_close(ours.scale, eagers.scale)
+        close(oxyfuel.compile(fn)(ours, x), fn(eagers, x))
+    close(ours.scale, eagers.scale)
 
 
 def test_an_attribute_is_replaced():
@@ -226,8 +230,8 @@ def test_an_attribute_is_replaced():
     ours, eagers, x = scaled(), scaled(), torch.randn(8, 8)
     eagers.data_ = ours.data_
     with torch.no_grad():
-        torch.testing.assert_close(oxyfuel.compile(fn)(ours, x), fn(eagers, x))
-    torch.testing.assert_close(ours.scale, eagers.scale)
+        close(oxyfuel.compile(fn)(ours, x), fn(eagers, x))
+    close(ours.scale, eagers.scale)
 
 
 def test_behind_a_break():

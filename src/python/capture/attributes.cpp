@@ -106,12 +106,13 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (is_symbolic_int(o) && is_own_of_size(view_of(name.ptr())))
     return steal(PyObject_GenericGetAttr(p, name.ptr()));
   if (is_symbolic(o)) return find_attr(with_numbers(borrow(o)), name);
-  if (heap().is_tensor(o)) return calls().tensor_attr(o, name);
-  if (Wrappers::wraps(p))
+  const bool tensor = heap().is_tensor(o);
+  if (Wrappers::wraps(p) || (tensor && wrappers().has_function(o)))
     if (PyObject* found = wrappers().method(o, name);
         found != nullptr && Py_TYPE(found) == &PyGetSetDescr_Type &&
         !is_name(name, names().dict_) && !is_name(name, names().class_))
-      return wrappers().attribute(o, name);
+      if (auto done = wrappers().attribute(o, name)) return *done;
+  if (tensor) return calls().tensor_attr(o, name);
   if (is_array(o)) check_array_attr(o, name);
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);

@@ -750,7 +750,8 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     throw Break(BreakId::attribute_protocol, "super() of a tensor");
   const bool iterates = t == &PyList_Type || t == &PyTuple_Type || t == &PySet_Type;
   // It takes all items of what it is given first.
-  const bool consumes = iterates || type.is(member_of<"collections", "Counter">()) ||
+  const bool consumes = iterates || is_torch_size(t) ||
+                        type.is(member_of<"collections", "Counter">()) ||
                         (type_traits(t) & native::TakesAll) != 0;
   // An iterator in C would ask torch for the rows, which has them of constant sizes alone.
   const bool iterates_tensors =

@@ -448,11 +448,14 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
     return it->second;
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
-  if (!THPVariable_CheckExact(real.ptr()) &&
-      Py_TYPE(real.ptr()) != as_type(member_of<"torch.nn", "Parameter">())) {
-    guard(GuardKind::TypeIs, source, py::type::of(real));
+  const py::object type = py::type::of(real);
+  const bool derived = Wrappers::is_derived(type) && graphs().inner() == nullptr;
+  if (!THPVariable_CheckExact(real.ptr()) && !type.is(member_of<"torch.nn", "Parameter">()) &&
+      !derived) {
+    guard(GuardKind::TypeIs, source, type);
     throw Break(BreakId::input_kind, "a ", Py_TYPE(real.ptr())->tp_name);
   }
+  if (derived) wrappers().follow();
   const char* what = bridge::why_unsupported(t);
   const bool strided = t.layout() == at::kStrided && t.is_cpu() && t.has_storage() &&
                        !t.is_quantized() && !t.is_nested();
@@ -627,7 +630,7 @@ py::object Heap::dict_items(py::handle o) {
 py::object Heap::set_items(py::handle o) {
   const py::list items = plain_list(o);
   for (py::handle item : items)
-    if (!is_one_for_all(item)) throw Break(BreakId::builtin_on_existing, "a set of objects");
+    if (!is_plain_key(item.ptr())) throw Break(BreakId::builtin_on_existing, "a set of objects");
   const auto order = order_of_adding(o);
   if (!order) throw Break(BreakId::builtin_on_existing, "a set that lies in an order of its own");
   py::set copy(*order);

@@ -29,6 +29,7 @@ class Objects : public Part {
   // That of a tensor whose number is known, or a bool.
   std::optional<bool> known_truth(py::handle o);
   bool has_torch_function(py::handle o);
+  bool asks_class(const Arguments& args);
   py::object type_of(py::handle o);
   PyObject* user_method(py::handle tensor, const std::string& name);
   std::optional<Py_ssize_t> place_in(py::handle sequence, const py::object& item);

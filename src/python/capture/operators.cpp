@@ -69,16 +69,17 @@ py::object without_place(const std::string& name, py::handle a) {
   return py::module_::import("operator").attr((word ? base + "_" : base).c_str());
 }
 
-bool are_wrappers(const Arguments& args) {
-  return std::ranges::any_of(args, [](const py::object& a) { return Wrappers::wraps(a.ptr()); });
-}
-
 bool is_of_object(PyTypeObject* type, const std::string& method) {
   const py::str name(method);
   return _PyType_Lookup(type, name.ptr()) == _PyType_Lookup(&PyBaseObject_Type, name.ptr());
 }
 
 }  // namespace
+
+// Whether torch may ask the class of an operand what the operator gives.
+bool Objects::asks_class(const Arguments& args) {
+  return std::ranges::any_of(args, [this](const py::object& a) { return wrappers().is_asked(a); });
+}
 
 // What `operator.name` gives on objects that have methods in Python for it, and in-place changes of
 // containers; nullopt where they have none, or all of them say NotImplemented.
@@ -92,7 +93,7 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
     out = calls().call(method, with);
     return out.ptr() != Py_NotImplemented;
   };
-  const bool any_wraps = are_wrappers(args);
+  const bool any_wraps = asks_class(args);
   auto method = [&](size_t i, const std::string& dunder) {
     if (any_wraps && is_tensor_object(args[i].ptr()))
       return wrappers().method(args[i], py::str(dunder));
@@ -114,7 +115,10 @@ std::optional<py::object> Objects::ask_operands(const std::string& name, const A
   const std::string_view mirror = mirrored(base);
   const std::string own = cat("__", base, "__");
   const std::string reflected = mirror.empty() ? cat("__r", base, "__") : cat("__", mirror, "__");
-  PyTypeObject *type = Py_TYPE(args[0].ptr()), *other = Py_TYPE(args[1].ptr());
+  const auto type_at = [&](size_t i) {
+    return any_wraps ? as_type(type_of(args[i])) : Py_TYPE(args[i].ptr());
+  };
+  PyTypeObject *type = type_at(0), *other = type_at(1);
   PyObject *mine = method(0, own), *theirs = method(1, reflected);
   if (theirs != nullptr && mirror.empty() && type == other) theirs = nullptr;
   const Arguments swapped{args[1], args[0]};
@@ -372,13 +376,13 @@ py::object Objects::subscript(py::handle o, py::handle key_asked, bool generic) 
   const bool by_place = heap().is_tensor(o) || is_sequence_of_c(p);
   py::object key =
       by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
-  if (heap().is_tensor(o)) {
+  if (heap().is_tensor(o) && !asks_class({borrow(o), borrow(key)})) {
     key = sizes().with_index_tensors(with_index_arrays(as_index(key)));
     if (const auto selected = sizes().select(borrow(o), borrow(key)))
       return selected->key ? subscript(selected->view, selected->key) : selected->view;
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   }
-  if (Wrappers::wraps(p) || (Wrappers::wraps(key.ptr()) && !PyDict_Check(p)))
+  if (is_tensor_object(p) || (Wrappers::wraps(key.ptr()) && !PyDict_Check(p)))
     return operate(member_of<"operator", "getitem">(), {borrow(p), borrow(key)});
   // A dict finds tensors by their identity.
   if (heap().is_tensor(key) && !PyDict_Check(p)) {
@@ -435,6 +439,11 @@ void Objects::store_subscript(py::handle o, py::handle key_given, py::handle val
   py::object key =
       by_place ? with_indices(borrow(key_given), heap().is_tensor(o)) : borrow(key_given);
   if (PyDict_Check(o.ptr())) key = arrays().as_key(key);
+  if (is_tensor_object(o.ptr()) && asks_class({borrow(o), borrow(key), borrow(value)})) {
+    static const py::str& name = *new py::str("__setitem__");
+    calls().call(borrow(wrappers().method(o, name)), {borrow(o), key, borrow(value)});
+    return;
+  }
   if (heap().is_tensor(o)) {
     key = sizes().with_index_tensors(with_index_arrays(as_index(key)));
     py::object stored = borrow(value);
@@ -685,7 +694,7 @@ py::object Objects::operate(py::handle function, const Arguments& args) {
     if (std::ranges::none_of(plain, is_array))
       if (py::object made = of_scalars(function, plain)) return heap().hold(made), made;
   }
-  if (are_wrappers(args)) {
+  if (asks_class(args)) {
     if (auto done = ask_operands(name, args)) return *done;
     throw Break(BreakId::torch_call, "operator.", name, " of a tensor that wraps others");
   }

@@ -190,8 +190,11 @@ uint32_t RebuildPlan::place_output(py::handle o) {
   capture_.graphs.lift(borrow(o));  // none of a graph inside of this one
   outputs.push_back(*capture_.heap.tracked(o)->value);
   output_tensors.push_back(THPVariable_Unpack(o.ptr()));
-  const uint32_t made = add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
-  return of_inference ? add(o, {Kind::Call, 0, inference_function(), {made}}) : made;
+  uint32_t made = add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
+  if (of_inference) made = add(o, {Kind::Call, 0, inference_function(), {made}});
+  const py::object type = py::type::of(o);
+  if (!Wrappers::is_derived(type)) return made;
+  return add(o, {Kind::Call, 0, function_object<with_class>("with_class"), {made, place(type)}});
 }
 
 uint32_t RebuildPlan::place_existing(py::handle o, SourceId source) {

@@ -57,14 +57,16 @@ Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
 
 // A parameter of what the code has computed, or of an input. It does not leave the graph.
 Meant made_parameter(Capture& c, const Arguments& args) {
-  const py::object& type = member_of<"torch.nn", "Parameter">();
   const bool wanted = args.size() > 2 && c.objects.truth(args[2]);
-  if (!args[0].is(type) || !c.heap.is_tensor(args[1]) || c.graphs.inner() || is_transformed())
+  const bool derived = Wrappers::is_derived(args[0]);
+  if ((!args[0].is(member_of<"torch.nn", "Parameter">()) && !derived) ||
+      !c.heap.is_tensor(args[1]) || c.graphs.inner() || is_transformed())
     return nothing;
   py::object made = c.calls.call_method(args[1], "detach", {}, {});
   if (wanted) made = c.calls.call_method(made, "requires_grad_", {}, {});
-  py::setattr(made, "__class__", type);
-  c.graphs.note_leaf(made);
+  made = derived ? c.wrappers.of_class(made, args[0]) : made;
+  py::setattr(made, "__class__", args[0]);
+  if (!derived || wanted) c.graphs.note_leaf(made);
   return made;
 }
 
@@ -88,7 +90,7 @@ Meant length(Capture& c, py::handle callable, const py::object& o) {
   if (is_symbolic(o)) return c.calls.call_real(callable, {with_numbers(o)}, {});
   if (c.heap.is_tensor(o)) {
     PyObject* own = _PyType_Lookup(as_type(c.objects.type_of(o)), names().len_);
-    if (is_put_by_user(own)) return c.calls.call(borrow(own), {o});
+    if (is_put_by_user(own) || c.wrappers.has_function(o)) return c.calls.call(borrow(own), {o});
     const c10::SymInt size = THPVariable_Unpack(o.ptr()).sym_size(0);
     return size.maybe_as_int() ? py::int_(*size.maybe_as_int()) : from_torch(py::cast(size));
   }

@@ -71,6 +71,12 @@ bool is_of_symbols(py::handle o) {
   return is_tensor_object(o.ptr()) && bridge::is_symbolic(THPVariable_Unpack(o.ptr()));
 }
 
+// What torch.Tensor answers for the classes that derive from it.
+bool is_for_derived(PyObject* p) {
+  return PyFunction_Check(p) && module_name(p) == "torch._tensor" &&
+         has_word("__torch_function__ _convert", view_of(as_function(p)->func_name));
+}
+
 // What code written in C asks of a class.
 constexpr const char* kAnswers[] = {"__torch_function__", "__index__",    "__int__", "__float__",
                                     "__complex__",        "__bool__",     "__len__", "__getitem__",
@@ -109,6 +115,7 @@ std::string torch_name(py::handle callable) {
 }
 
 py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
+  const AskedFunctions none(false);
   const std::string n = text(name);
   const py::object type = objects().type_of(tensor);
   if (n == "__class__") return type;
@@ -143,6 +150,10 @@ py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
                                          member_of<"builtins", "getattr">(),
                                          {borrow(tensor), borrow(name)}, {});
   }
+  if (found != nullptr && Py_TYPE(found) == &PyStaticMethod_Type)
+    return py::handle(found).attr("__func__");
+  if (found != nullptr && Py_TYPE(found) == &PyClassMethod_Type && wrappers().is_followed(tensor))
+    return steal(PyMethod_New(py::object(py::handle(found).attr("__func__")).ptr(), type.ptr()));
   // A parameter's own is no method of the fake's class.
   if (found != nullptr && PyFunction_Check(found) &&
       found != _PyType_Lookup(Py_TYPE(tensor.ptr()), name.ptr()))
@@ -336,10 +347,12 @@ static Arguments asked_objects(Objects& objects, Heap& heap, const Arguments& ar
   Arguments out;
   auto add = [&](const py::object& o) {
     if (!objects.has_torch_function(o)) return;
-    PyTypeObject* type = Py_TYPE(o.ptr());
-    if (std::ranges::any_of(out, [&](const py::object& a) { return Py_TYPE(a.ptr()) == type; }))
+    const py::object type = objects.type_of(o);
+    if (std::ranges::any_of(out, [&](const py::object& a) { return objects.type_of(a).is(type); }))
       return;
-    auto derives = [&](const py::object& a) { return PyType_IsSubtype(type, Py_TYPE(a.ptr())); };
+    auto derives = [&](const py::object& a) {
+      return PyType_IsSubtype(as_type(type), as_type(objects.type_of(a)));
+    };
     out.insert(std::ranges::find_if(out, derives), o);
   };
   auto add_all = [&](const py::object& o) {
@@ -356,11 +369,12 @@ Done Calls::ask_objects(py::handle function, const Arguments& args, const Keywor
   const Arguments asked = asked_objects(objects(), heap(), args, kwargs);
   if (asked.empty()) return std::nullopt;
   py::tuple types(asked.size());
-  for (size_t i = 0; i < types.size(); i++) types[i] = py::type::of(asked[i]);
+  for (size_t i = 0; i < types.size(); i++) types[i] = objects().type_of(asked[i]);
   for (const py::object& o : asked) {
     Arguments all{borrow(function), types, tuple_of(args)};
     if (!kwargs.empty()) all.push_back(dict_of(kwargs));
-    const py::object method = objects().load_attr(o, py::str("__torch_function__"));
+    const py::object asks = is_tensor_object(o.ptr()) ? objects().type_of(o) : o;
+    const py::object method = objects().load_attr(asks, py::str("__torch_function__"));
     const py::object result = call(method, std::move(all));
     if (result.ptr() != Py_NotImplemented) return result;
   }
@@ -377,17 +391,19 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
     if (self && heap().is_tensor(self))
       return call_method(self, text(callable.attr("__name__")), args, kwargs);
   }
-  if (PyFunction_Check(p) && !args.empty() && heap().is_tensor(args[0]) &&
+  const bool asked = PyFunction_Check(p) && wrappers().any(args, kwargs);
+  if (PyFunction_Check(p) && !asked && !args.empty() && heap().is_tensor(args[0]) &&
       module_name(p) == "torch._tensor" && !is_put_by_user(p)) {
     py::object self = args[0];
     const std::string method = text(callable.attr("__name__"));
+    if (!py::hasattr(member_of<"torch", "Tensor">(), method.c_str())) return std::nullopt;
     if (objects().user_method(self, method) != nullptr) return std::nullopt;
     return call_method(self, method, {args.begin() + 1, args.end()}, kwargs);
   }
   const std::string name = torch_name(callable);
   if (name.empty() || reads_objects(callable, args, kwargs)) return std::nullopt;
   if (PyFunction_Check(p) && is_torch_patched()) return std::nullopt;
-  if (PyFunction_Check(p) && any_argument(args, kwargs, mentions_wrapper)) return std::nullopt;
+  if (asked || is_for_derived(p)) return std::nullopt;
   // A check or a choice that the graph has no part in.
   if (PyFunction_Check(p) && !any_argument(args, kwargs, mentions_tensor)) return std::nullopt;
   if (name == "torch._C._log_api_usage_once") return py::none();
@@ -605,6 +621,13 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     return graphs().record_backward(borrow(tensor), given(0, "gradient"), given(1, "retain_graph"),
                                     given(2, "create_graph"), given(3, "inputs"));
   }
+  if (name == "as_subclass" && args.size() == 1 && kwargs.empty() && graphs().inner() == nullptr &&
+      (Wrappers::is_derived(args[0]) || args[0].is(member_of<"torch", "Tensor">()))) {
+    const py::object alias = own_function("oxyfuel.wrappers", "alias");
+    py::object made = graphs().record(ir::NodeKind::CallFunction, "torch.ops.aten.alias.default",
+                                      alias, {borrow(tensor)}, {});
+    return wrappers().of_class(std::move(made), args[0]);
+  }
   if (name == "requires_grad_" && args.empty() && kwargs.empty() &&
       is_wrapped(THPVariable_Unpack(tensor.ptr())))
     return graphs().differentiate_by(borrow(tensor));
@@ -634,7 +657,10 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
     return graphs().detach_in_place(borrow(tensor));
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
-  if (traits & native::FixedMethod) return call_real(tensor.attr(name.c_str()), args, kwargs);
+  if (traits & native::FixedMethod) {
+    const AskedFunctions none(false);
+    return call_real(tensor.attr(name.c_str()), args, kwargs);
+  }
   if (name == "new_tensor")
     if (auto made = tensor_like(tensor, args, kwargs)) return *made;
   Arguments all = args;

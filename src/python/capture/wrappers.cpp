@@ -71,14 +71,46 @@ bool Wrappers::wraps(PyObject* o) {
          _PyType_Lookup(Py_TYPE(o), unflatten.ptr()) != nullptr;
 }
 
-PyObject* Wrappers::method(py::handle wrapper, py::handle name) {
-  return objects().type_member(Py_TYPE(wrapper.ptr()), name);
+bool Wrappers::is_derived(py::handle type) {
+  static const py::str& dispatch = *new py::str("__torch_dispatch__");
+  return PyType_Check(type.ptr()) &&
+         PyType_IsSubtype(as_type(type), as_type(member_of<"torch", "Tensor">())) &&
+         !module_of(type).starts_with("torch") &&
+         _PyType_Lookup(as_type(type), dispatch.ptr()) ==
+             member_of<"torch._C", "_disabled_torch_dispatch_impl">().ptr();
 }
 
-bool Wrappers::has_function(py::handle wrapper) {
+bool Wrappers::is_followed(py::handle o) {
+  return followed_ && heap().is_tensor(o) && is_derived(objects().type_of(o));
+}
+
+PyObject* Wrappers::method(py::handle tensor, py::handle name) {
+  return objects().type_member(as_type(objects().type_of(tensor)), name);
+}
+
+bool Wrappers::has_function(py::handle tensor) {
   static const py::str& name = *new py::str("__torch_function__");
-  return without_functions_ == 0 && wraps(wrapper.ptr()) &&
-         method(wrapper, name) != member_of<"torch._C", "_disabled_torch_function_impl">().ptr();
+  return without_functions_ == 0 && (wraps(tensor.ptr()) || is_followed(tensor)) &&
+         method(tensor, name) != member_of<"torch._C", "_disabled_torch_function_impl">().ptr();
+}
+
+bool Wrappers::any(const Arguments& args, const Keywords& kwargs) {
+  if (any_argument(args, kwargs, mentions_wrapper)) return true;
+  if (!followed_ || without_functions_ > 0) return false;
+  const auto asks = [this](const py::object& o) {
+    if (!PyList_CheckExact(o.ptr()) && !PyTuple_CheckExact(o.ptr())) return has_function(o);
+    const py::list items = plain_list(heap().contents(o));
+    return std::any_of(items.begin(), items.end(),
+                       [this](py::handle i) { return has_function(i); });
+  };
+  return std::ranges::any_of(args, asks) ||
+         std::ranges::any_of(kwargs, asks, &Keywords::value_type::second);
+}
+
+py::object Wrappers::of_class(py::object made, py::handle type) {
+  py::setattr(made, "__class__", type);
+  follow();
+  return made;
 }
 
 Done Wrappers::call_of_context(py::handle self, std::string_view method) {
@@ -96,7 +128,10 @@ Done Wrappers::call(py::handle callable, const Arguments& args, const Keywords& 
   if (PyCFunction_Check(p)) self = borrow(PyCFunction_GET_SELF(p));
   if (is_method_wrapper(p)) self = callable.attr("__self__");
   const bool bound = self && is_tensor_object(self.ptr());
-  if (!any_argument(args, kwargs, mentions_wrapper) && !(bound && wraps(self.ptr())))
+  if (followed_ && is_getter(callable) && args.size() == 1 && is_followed(args[0]) &&
+      !has_function(args[0]))
+    return calls().tensor_attr(args[0], callable.attr("__self__").attr("__name__"));
+  if (!any(args, kwargs) && !(bound && (wraps(self.ptr()) || has_function(self))))
     return std::nullopt;
   if (is_getter(callable)) return asked(callable, args, kwargs);
   const bool of_tensor =
@@ -107,22 +142,27 @@ Done Wrappers::call(py::handle callable, const Arguments& args, const Keywords& 
   Arguments all = args;
   if (bound) all.insert(all.begin(), self);
   const std::string name = text(callable.attr("__name__"));
+  if (name == "as_subclass") return std::nullopt;  // asks nobody
   return asked(member_of<"torch", "Tensor">().attr(std::string(told_as(name)).c_str()), all,
                kwargs);
 }
 
-py::object Wrappers::asked(py::handle function, const Arguments& args, const Keywords& kwargs) {
+Done Wrappers::asked(py::handle function, const Arguments& args, const Keywords& kwargs) {
   if (auto done = calls().ask_objects(function, args, kwargs)) return *done;
+  const auto asks = [this](const py::object& o) { return has_function(o); };
+  if (std::ranges::any_of(args, asks))
+    throw Break(BreakId::torch_call, "no class takes ", text(function.attr("__name__")));
+  if (!any_argument(args, kwargs, mentions_wrapper)) return std::nullopt;
   return dispatch(function, args, kwargs);
 }
 
-py::object Wrappers::attribute(py::handle wrapper, py::handle name) {
+Done Wrappers::attribute(py::handle tensor, py::handle name) {
   const std::string word = text(name);
   const uint32_t traits = tensor_traits(word);
-  if ((traits & (native::FixedAttribute | native::ViewAttribute)) == 0)
-    throw Break(BreakId::tensor_attribute, Py_TYPE(wrapper.ptr())->tp_name, ".", word);
+  if (wraps(tensor.ptr()) && (traits & (native::FixedAttribute | native::ViewAttribute)) == 0)
+    throw Break(BreakId::tensor_attribute, Py_TYPE(tensor.ptr())->tp_name, ".", word);
   const py::object getter = member_of<"torch", "Tensor">().attr(name).attr("__get__");
-  return asked(getter, {borrow(wrapper)}, {});
+  return asked(getter, {borrow(tensor)}, {});
 }
 
 // The call itself, without what it may ask classes for; each op that torch dispatches below it is
@@ -234,6 +274,12 @@ py::object Wrappers::result_of_dispatch(const Arguments& args) {
   }
   if (out.size() == 1) return out[0];
   return PyTuple_Check(args[3].ptr()) ? py::object(py::tuple(out)) : py::object(out);
+}
+
+PyObject* with_class(PyObject*, PyObject* args) {
+  PyObject* tensor = PyTuple_GET_ITEM(args, 0);
+  if (PyObject_SetAttrString(tensor, "__class__", PyTuple_GET_ITEM(args, 1)) != 0) return nullptr;
+  return Py_NewRef(tensor);
 }
 
 PyObject* make_wrapper(PyObject*, PyObject* args) {

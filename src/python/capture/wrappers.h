@@ -34,15 +34,27 @@ class Wrappers : public Part {
   using Part::Part;
 
   static bool wraps(PyObject* o);
-  // Whether torch asks the class of a tensor that wraps others for its __torch_function__.
-  bool has_function(py::handle wrapper);
+  // A class of the user's that derives from torch.Tensor and is asked for its __torch_function__
+  // alone: its tensors are the graph's, with the class beside them.
+  static bool is_derived(py::handle type);
+  // From here on there may be tensors of such a class.
+  void follow() { followed_ = true; }
+  bool is_followed(py::handle o);
+  // Whether torch asks the class of the tensor for its __torch_function__.
+  bool has_function(py::handle tensor);
+  // Whether it wraps others, or its class is asked.
+  bool is_asked(py::handle o) { return wraps(o.ptr()) || has_function(o); }
+  // Whether there are such among these, or in containers of them.
+  bool any(const Arguments& args, const Keywords& kwargs = {});
+  // What a call gives, as a tensor of the class: `as_subclass`, `_make_subclass`.
+  py::object of_class(py::object made, py::handle type);
   // What a class has for a special method, also in C; borrowed or null.
   PyObject* method(py::handle wrapper, py::handle name);
   // A call of torch's that some of these tensors are given to, or a method of theirs; null for all
   // others. Functions written in Python are to be followed.
   Done call(py::handle callable, const Arguments& args, const Keywords& kwargs);
-  // By a descriptor of torch.Tensor's own.
-  py::object attribute(py::handle wrapper, py::handle name);
+  // By a descriptor of torch.Tensor's own; null where that is as for any tensor.
+  Done attribute(py::handle tensor, py::handle name);
   // torch.Tensor._make_wrapper_subclass
   py::object make(py::handle callable, const Arguments& args, const Keywords& kwargs);
   // torch.utils._python_dispatch.return_and_correct_aliasing, where nobody sees storages: the
@@ -54,16 +66,19 @@ class Wrappers : public Part {
   Done call_of_context(py::handle self, std::string_view method);
 
  private:
-  py::object asked(py::handle function, const Arguments& args, const Keywords& kwargs);
+  Done asked(py::handle function, const Arguments& args, const Keywords& kwargs);
   py::object dispatch(py::handle function, const Arguments& args, const Keywords& kwargs);
   py::object answer(py::handle op, const py::tuple& types, const py::tuple& args,
                     const py::dict& kwargs);
   py::object taken(const py::object& result);
 
   int without_functions_ = 0, answering_ = 0;
+  bool followed_ = false;
   std::exception_ptr failed_;  // in the place of a __torch_dispatch__
 };
 
+// (tensor, class): the tensor, of the class.
+PyObject* with_class(PyObject*, PyObject* args);
 // (class, sizes, strides, offset, dtype, device): a tensor that is yet to get what it wraps.
 PyObject* make_wrapper(PyObject*, PyObject* args);
 
