@@ -146,6 +146,21 @@ def test_made_in_the_code():
     check(lambda x: (Tagged(x * 2, "a"), Tagged(x, "b").tag), lambda: (torch.randn(3),))
 
 
+def test_what_shares_memory_keeps_its_class():
+    def fn(x):
+        y = x * 2
+        z = y.as_subclass(Plain)
+        return y, z, x.as_subclass(Plain), z.as_subclass(torch.Tensor)
+
+    check(fn, lambda: (torch.randn(3),))
+    oxyfuel.reset()
+    y, z, alias, _ = oxyfuel.compile(fn)(x := torch.randn(3))
+    y.add_(1)
+    alias.mul_(2)
+    same(z.as_subclass(torch.Tensor), y)
+    same(alias.as_subclass(torch.Tensor), x)
+
+
 def test_attributes():
     def fn(x):
         before, x.tag, x.other = x.tag, "c", 3

@@ -449,13 +449,13 @@ py::object Heap::wrap_tensor(py::handle real, SourceId source) {
   }
   const at::Tensor& t = THPVariable_Unpack(real.ptr());
   const py::object type = py::type::of(real);
-  const bool derived = Wrappers::is_derived(type) && graphs().inner() == nullptr;
-  if (!THPVariable_CheckExact(real.ptr()) && !type.is(member_of<"torch.nn", "Parameter">()) &&
-      !derived) {
-    guard(GuardKind::TypeIs, source, type);
-    throw Break(BreakId::input_kind, "a ", Py_TYPE(real.ptr())->tp_name);
+  if (!THPVariable_CheckExact(real.ptr()) && !type.is(member_of<"torch.nn", "Parameter">())) {
+    if (!Wrappers::is_derived(type) || graphs().inner() != nullptr) {
+      guard(GuardKind::TypeIs, source, type);
+      throw Break(BreakId::input_kind, "a ", Py_TYPE(real.ptr())->tp_name);
+    }
+    wrappers().follow();
   }
-  if (derived) wrappers().follow();
   const char* what = bridge::why_unsupported(t);
   const bool strided = t.layout() == at::kStrided && t.is_cpu() && t.has_storage() &&
                        !t.is_quantized() && !t.is_nested();

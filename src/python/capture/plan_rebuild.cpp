@@ -193,7 +193,7 @@ uint32_t RebuildPlan::place_output(py::handle o) {
   uint32_t made = add(o, {Kind::Output, static_cast<uint32_t>(outputs.size() - 1), {}, {}});
   if (of_inference) made = add(o, {Kind::Call, 0, inference_function(), {made}});
   const py::object type = py::type::of(o);
-  if (!Wrappers::is_derived(type)) return made;
+  if (THPVariable_CheckExact(o.ptr()) || !Wrappers::is_derived(type)) return made;
   return add(o, {Kind::Call, 0, function_object<with_class>("with_class"), {made, place(type)}});
 }
 

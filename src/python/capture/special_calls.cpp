@@ -64,8 +64,10 @@ Meant made_parameter(Capture& c, const Arguments& args) {
     return nothing;
   py::object made = c.calls.call_method(args[1], "detach", {}, {});
   if (wanted) made = c.calls.call_method(made, "requires_grad_", {}, {});
-  made = derived ? c.wrappers.of_class(made, args[0]) : made;
-  py::setattr(made, "__class__", args[0]);
+  if (derived)
+    made = c.wrappers.of_class(std::move(made), args[0]);
+  else
+    py::setattr(made, "__class__", args[0]);
   if (!derived || wanted) c.graphs.note_leaf(made);
   return made;
 }

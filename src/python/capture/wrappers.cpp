@@ -73,9 +73,11 @@ bool Wrappers::wraps(PyObject* o) {
 
 bool Wrappers::is_derived(py::handle type) {
   static const py::str& dispatch = *new py::str("__torch_dispatch__");
-  return PyType_Check(type.ptr()) &&
-         PyType_IsSubtype(as_type(type), as_type(member_of<"torch", "Tensor">())) &&
-         !module_of(type).starts_with("torch") &&
+  if (!PyType_Check(type.ptr()) ||
+      !PyType_IsSubtype(as_type(type), as_type(member_of<"torch", "Tensor">())))
+    return false;
+  const std::string module = module_of(type);
+  return module != "torch" && !module.starts_with("torch.") &&
          _PyType_Lookup(as_type(type), dispatch.ptr()) ==
              member_of<"torch._C", "_disabled_torch_dispatch_impl">().ptr();
 }
