@@ -206,7 +206,7 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   {
     const bridge::Recorder::Entered entered(recorder_now());
     const RefusedFrames allowed(nullptr);
-    const AskedFunctions none(false);  // the capture has asked
+    const AskedFunctions none(false, wrappers().follows());  // the capture has asked
     {
       const TorchWarnings kept(callable);
       result =

@@ -115,7 +115,7 @@ std::string torch_name(py::handle callable) {
 }
 
 py::object Calls::tensor_attr(py::handle tensor, py::handle name) {
-  const AskedFunctions none(false);
+  const AskedFunctions none(false, wrappers().follows());
   const std::string n = text(name);
   const py::object type = objects().type_of(tensor);
   if (n == "__class__") return type;
@@ -658,7 +658,7 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
   if (traits & native::NotInGraph) throw Break(BreakId::torch_call, "Tensor.", name);
   if (name == "storage_offset" && args.empty()) return storage_offset(tensor);
   if (traits & native::FixedMethod) {
-    const AskedFunctions none(false);
+    const AskedFunctions none(false, wrappers().follows());
     return call_real(tensor.attr(name.c_str()), args, kwargs);
   }
   if (name == "new_tensor")

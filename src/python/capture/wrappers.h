@@ -13,14 +13,16 @@
 
 namespace oxy::python {
 
-// Whether torch asks classes for their __torch_function__, as long as it lives.
+// Whether torch asks classes for their __torch_function__, as long as it lives; as before where it
+// does not apply.
 class AskedFunctions {
  public:
-  explicit AskedFunctions(bool asked)
+  explicit AskedFunctions(bool asked, bool applies = true)
       : before_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
     using State = at::impl::TorchFunctionDisabledState;
-    at::impl::PythonTorchFunctionTLS::set_disabled_state(asked ? State::ENABLED
-                                                               : State::SUBCLASSES_DISABLED);
+    if (applies)
+      at::impl::PythonTorchFunctionTLS::set_disabled_state(asked ? State::ENABLED
+                                                                 : State::SUBCLASSES_DISABLED);
   }
   ~AskedFunctions() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
   AskedFunctions(const AskedFunctions&) = delete;
@@ -39,6 +41,7 @@ class Wrappers : public Part {
   static bool is_derived(py::handle type);
   // From here on there may be tensors of such a class.
   void follow() { followed_ = true; }
+  bool follows() const { return followed_; }
   bool is_followed(py::handle o);
   // Whether torch asks the class of the tensor for its __torch_function__.
   bool has_function(py::handle tensor);
