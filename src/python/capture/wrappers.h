@@ -2,7 +2,8 @@
 // `__tensor_unflatten__`, which torch calls a traceable wrapper subclass (torchao's quantised
 // weights are some). Such a tensor is an object of the capture like others, whose attributes hold
 // the fakes: no graph has it. What torch would ask its class (`__torch_function__`,
-// `__torch_dispatch__`), the capture follows, down to the ops on what it wraps.
+// `__torch_dispatch__`), the capture follows, down to the ops on what it wraps. So it does for
+// tensors of a user's classes that have data of their own, which are the graph's like others.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
