@@ -109,8 +109,6 @@ Scalar BodyBuilder::op(LoopOp op, std::initializer_list<Scalar> args) {
   return half && r.dtype == DType::F32 ? cast(r, dtype) : r;
 }
 
-static bool is_f8(DType d) { return d == DType::F8E5M2 || d == DType::F8E4M3; }
-
 // By way of f16, of which e5m2 is the upper half; e4m3 has a bit of the exponent less, a bias less
 // by 8, and no infinities: what would be its largest number is NaN.
 Scalar BodyBuilder::f32_of_f8(Scalar v) {

@@ -49,7 +49,7 @@ bool is_computable(DType d) {
              : ir::is_integral(d, true) && d != DType::U16 && d != DType::U32 && d != DType::U64;
 }
 
-bool is_converted(DType d) { return is_computable(d) || d == DType::F8E5M2 || d == DType::F8E4M3; }
+bool is_converted(DType d) { return is_computable(d) || is_f8(d); }
 
 std::optional<DType> promote(DType a, DType b) {
   if (!is_computable(a) || !is_computable(b)) return std::nullopt;

@@ -31,6 +31,7 @@ bool is_complex(DType d);
 DType part_of(DType d);  // what a complex number is two of; of others themselves
 bool is_integral(DType d, bool include_bool);
 inline bool is_reduced_float(DType d) { return d == DType::F16 || d == DType::BF16; }
+inline bool is_f8(DType d) { return d == DType::F8E5M2 || d == DType::F8E4M3; }
 
 enum class DeviceKind : int8_t { CPU = 0, CUDA = 1, Meta = 14 };  // c10::DeviceType
 

@@ -159,10 +159,6 @@ def test_statistics_that_share_memory():
         assert torch.equal(a, b)
 
 
-class Subclass(torch.Tensor):
-    pass
-
-
 class Holder:
     def __init__(self, t):
         self.t = t
@@ -171,7 +167,6 @@ class Holder:
 STRANGE = {
     "sparse": lambda: base().to_sparse(),
     "compressed": lambda: base().to_sparse_csr(),
-    "subclass": lambda: base().as_subclass(Subclass),
     "quantised": lambda: torch.quantize_per_tensor(base(), 0.5, 0, torch.qint8),
     "meta": lambda: base().to("meta"),
     "conjugated": lambda: torch.complex(base(), base()).conj(),

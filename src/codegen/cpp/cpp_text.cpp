@@ -108,7 +108,7 @@ std::string value_type(DType dtype, int lanes) {
 
 std::string memory_type(DType dtype) {
   if (dtype == DType::BF16 || dtype == DType::F16) return "u16";
-  if (dtype == DType::B8 || dtype == DType::F8E5M2 || dtype == DType::F8E4M3) return "u8";
+  if (dtype == DType::B8 || is_f8(dtype)) return "u8";
   return std::string(scalar(ir::name(dtype)).name);
 }
 

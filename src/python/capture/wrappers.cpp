@@ -139,8 +139,10 @@ Done Wrappers::call(py::handle callable, const Arguments& args, const Keywords& 
   const bool of_tensor =
       bound ||
       (is_unbound_native(p) && PyDescr_TYPE(p) == as_type(member_of<"torch._C", "TensorBase">()));
-  if (!of_tensor && torch_name(callable).empty()) return std::nullopt;
-  if (!of_tensor) return asked(callable, args, kwargs);
+  if (!of_tensor) {
+    if (torch_name(callable).empty()) return std::nullopt;
+    return asked(callable, args, kwargs);
+  }
   Arguments all = args;
   if (bound) all.insert(all.begin(), self);
   const std::string name = text(callable.attr("__name__"));
