@@ -166,7 +166,7 @@ bool MeasuredWay::timed(std::span<const Input> inputs, Outputs& outputs, std::st
 
 // Twice each, unless that takes long.
 bool MeasuredWay::timed_at_once(std::span<const Input> inputs, Outputs& outputs,
-                                std::string& reason, const std::function<bool()>& kernels) {
+                                const std::function<bool()>& kernels) {
   if (!timed_run(Way::Kernels, kernels)) return false;
   make_by_ops(inputs);
   Outputs by_ops;

@@ -41,7 +41,7 @@ class MeasuredWay {
     if (state == State::Ops) return by_ops_->run(inputs, outputs, reason);
     if (timing_.exchange(true, std::memory_order_acquire)) return kernels();  // another thread is
     const Turn turn{timing_};
-    if (state_ == State::Open && !by_calls_) return timed_at_once(inputs, outputs, reason, kernels);
+    if (state_ == State::Open && !by_calls_) return timed_at_once(inputs, outputs, kernels);
     if (state_ != State::Open || ++calls_ <= kUntimed) return kernels();
     return timed(inputs, outputs, reason, kernels);
   }
@@ -56,7 +56,7 @@ class MeasuredWay {
 
   bool timed(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
              const std::function<bool()>& kernels);
-  bool timed_at_once(std::span<const Input> inputs, Outputs& outputs, std::string& reason,
+  bool timed_at_once(std::span<const Input> inputs, Outputs& outputs,
                      const std::function<bool()>& kernels);
   template <class Run>
   bool timed_run(Way way, const Run& run);

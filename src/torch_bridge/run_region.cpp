@@ -121,7 +121,7 @@ int64_t begin_of(int64_t block, int64_t size, int64_t length) {
 
 void BoundRegion::run_blocks(std::span<const at::Tensor> given, Slots slots, Outputs& out) {
   const BlockLists lists[] = {{given[0], given[1]}, {given[2], given[3]}};
-  const at::Tensor &query = given[4], &key = given[5], &value = given[6];
+  const at::Tensor &query = given[4], &key = given[5];
   constexpr size_t kTiles = runtime::RegionStep::front(runtime::RegionStep::Kind::Blocks),
                    kPlaces = kTiles + 3, kState = kPlaces + 1;
   std::vector<at::Tensor> now(given.begin() + kTiles, given.end());

@@ -48,3 +48,9 @@ def test_gradients_need_the_vectors(name):
     oxyfuel.compile(loss, options={"strict": True})(a).backward()
     loss(b).backward()
     torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_eigenvalues_are_those_of_the_same_routine():
+    a = matrices((40, 40), torch.float32)
+    with torch.no_grad():
+        assert torch.equal(oxyfuel.compile(torch.linalg.eigvals)(a), torch.linalg.eigvals(a))
