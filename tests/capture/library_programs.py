@@ -3,6 +3,7 @@ n, items, table, thing)` (the arguments and names of tests/property/python_prelu
 names those that are more than one graph."""
 
 BREAKS = {
+    "texts of plain values": "pickle.loads imports what it is told to",
     "classes of iterators": "another one is followed in the place of those of itertools",
     "contexts": "they are CPython's own",
     "contextvars": "setting a variable is CPython's own",
@@ -18,6 +19,29 @@ def main(x, n, items, table, thing):
              ) -> typing.Dict[str, typing.Optional[typing.List[T]]]:
         return f(x) + len(rest)
     return call(lambda v: v * n, 1, 2), [str(a) for a in call.__annotations__.values()]
+""",
+    "texts of plain values": """
+import base64, json, pickle, unicodedata, zlib
+def main(x, n, items, table, thing):
+    key = json.dumps({"n": n, "items": list(items), "none": None}, sort_keys=True)
+    packed = zlib.compress(key.encode())
+    same = json.loads(zlib.decompress(packed)) == json.loads(key)
+    try:
+        json.dumps({"x": n}, indent=object)
+    except TypeError as e:
+        same = same, type(e)
+    return (x * len(key), same, zlib.crc32(packed), base64.b64encode(key.encode()),
+            pickle.loads(pickle.dumps(key)), unicodedata.normalize("NFKD", "é"))
+""",
+    "sorting pairs of a name and an object": """
+def main(x, n, items, table, thing):
+    pairs = sorted({"b": thing, "a": x, "c": table}.items())
+    best = min([(n, thing), (n - 1, thing)])
+    lists = sorted([[2, thing], [1, thing], [2, thing]], reverse=True)
+    try:
+        sorted([(1, thing), (1, object())])
+    except TypeError as e:
+        return x, [k for k, _ in pairs], best[0], [first for first, _ in lists], str(e)[:40]
 """,
     "keys of mappings": """
 import inspect

@@ -245,6 +245,13 @@ void Calls::require_plain(py::handle o, py::handle callable) {
   }
 }
 
+bool Calls::is_plain(py::handle o, py::handle callable) try {
+  require_plain(o, callable);
+  return true;
+} catch (const Break&) {
+  return false;
+}
+
 void Calls::require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable) {
   for (const py::object& a : args) require_plain(a, callable);
   for (const auto& [key, a] : kwargs) require_plain(a, callable);

@@ -49,6 +49,7 @@ class Calls : public Part {
   py::object call_function(py::handle function, Arguments args, Keywords kwargs);
   py::object call_real(py::handle callable, const Arguments& args, const Keywords& kwargs);
   void require_plain(py::handle o, py::handle callable);
+  bool is_plain(py::handle o, py::handle callable);
   void require_plain(const Arguments& args, const Keywords& kwargs, py::handle callable);
   void require_key(const py::object& o, py::handle callable);
   void refuse_objects(const Arguments& args, const Keywords& kwargs, const std::string& target);

@@ -447,7 +447,8 @@ void Effects::sort(py::object list, const Keywords& kwargs) {
   for (py::handle item : items) {
     py::object made = key.is_none() ? borrow(item) : calls().call(key, {borrow(item)});
     const bool sequence = PyTuple_CheckExact(made.ptr()) || PyList_CheckExact(made.ptr());
-    const bool own = is_symbolic(made) || (sequence && mentions_tensor(heap().contents(made))) ||
+    const bool own = is_symbolic(made) ||
+                     (sequence && !calls().is_plain(heap().contents(made), sorted)) ||
                      objects().special_method(made, py::str("__lt__")) != nullptr;
     if (!own) made = with_numbers(made);
     keys.append(made);

@@ -157,10 +157,21 @@ Meant hash(Capture& c, const py::object& o) {
 }
 
 // Of a function that depends on its arguments alone, and that no row of natives.def can name.
-Meant of_plain_values(Capture& c, py::handle callable, const Arguments& args) {
+Meant of_plain_values(Capture& c, py::handle callable, const Arguments& args,
+                      const Keywords& kwargs = {}) {
   Arguments plain;
   for (const py::object& a : args) plain.push_back(c.calls.plain_contents(a, callable));
-  return c.calls.call_real(callable, plain, {});
+  Keywords named;
+  for (const auto& [name, a] : kwargs)
+    named.emplace_back(name, c.calls.plain_contents(a, callable));
+  return c.calls.call_real(callable, plain, named);
+}
+
+// What the caller gives beside the values may be called.
+Meant json_text(Capture& c, py::handle callable, const Arguments& args, const Keywords& kwargs) {
+  const auto calls = [](const auto& k) { return PyCallable_Check(k.second.ptr()) != 0; };
+  if (std::ranges::any_of(kwargs, calls)) return nothing;
+  return of_plain_values(c, callable, args, kwargs);
 }
 
 Meant sorted(Capture& c, const py::object& items, const Keywords& kwargs) {
