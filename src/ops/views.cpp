@@ -347,8 +347,9 @@ Scalar element_split(Element& e) {
 bool shape_unbind(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   auto dim = dim_at(a, 1);
-  if (!dim || !t->sizes[*dim].is_const()) return false;
-  for (int64_t i = 0; i < t->sizes[*dim].value(); ++i) give(out, selected(*t, *dim, i));
+  const auto count = dim ? sym::known_value(t->sizes[*dim]) : std::nullopt;
+  if (!count) return false;
+  for (int64_t i = 0; i < *count; ++i) give(out, selected(*t, *dim, i));
   return true;
 }
 

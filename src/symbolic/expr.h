@@ -166,6 +166,9 @@ std::optional<bool> known_less(Expr a, Expr b);
 // The same without asking anybody to decide: nothing becomes a fact.
 std::optional<bool> certain_equal(Expr a, Expr b);
 std::optional<bool> certain_less(Expr a, Expr b);
+// The value of e, where there must be one to go on (how many results there are): deciding it is
+// deciding that e has the value.
+std::optional<int64_t> known_value(Expr e);
 // As known_equal and known_less, for questions whose answer is of no matter where a size without a
 // hint is 0 or 1 (how memory is laid out, in which order runs are compared): then they are answered
 // for larger ones.
@@ -196,13 +199,14 @@ int64_t hint(Expr e);
 std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
 
-// Who answers where known_equal and known_less of a pool's expressions are uncertain, while one is
+// Who answers where known_equal, known_less and known_value of a pool's expressions are uncertain, while one is
 // set; nothing where it does not know either.
 class Decider {
  public:
   virtual ~Decider() = default;
   virtual std::optional<bool> equal(Expr a, Expr b) = 0;
   virtual std::optional<bool> less(Expr a, Expr b) = 0;
+  virtual std::optional<int64_t> value(Expr e) = 0;
   // What is certain; asking does not make it so.
   virtual std::optional<bool> certain_equal(Expr a, Expr b) = 0;
   virtual std::optional<bool> certain_less(Expr a, Expr b) = 0;

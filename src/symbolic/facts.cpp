@@ -541,6 +541,12 @@ std::optional<bool> DecideByHints::less(Expr a, Expr b) {
   return leaves_open(c) ? facts_.known(c) : facts_.decide(c);
 }
 
+std::optional<int64_t> DecideByHints::value(Expr e) {
+  if (origin_of(e) == Origin::Hinted) return facts_.pin(e);
+  const Expr known = facts_.simplify(e);
+  return known.is_const() ? std::optional(known.value()) : std::nullopt;
+}
+
 bool DecideByHints::leaves_open(const Condition& c) const {
   return unbacked_ == Unbacked::Unknown && origin_of(c) != Origin::Hinted;
 }
@@ -548,5 +554,10 @@ bool DecideByHints::leaves_open(const Condition& c) const {
 KnowFacts::KnowFacts(const ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
 KnowFacts::~KnowFacts() { facts_.pool().impl().decider = before_; }
+
+std::optional<int64_t> KnowFacts::value(Expr e) {
+  const Expr known = facts_.simplify(e);
+  return known.is_const() ? std::optional(known.value()) : std::nullopt;
+}
 
 }  // namespace oxy::sym

@@ -180,6 +180,7 @@ class DecideByHints final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override;
   std::optional<bool> less(Expr a, Expr b) override;
+  std::optional<int64_t> value(Expr e) override;
   std::optional<bool> certain_equal(Expr a, Expr b) override {
     return facts_.known(sym::equal(a, b));
   }
@@ -207,6 +208,7 @@ class KnowFacts final : public Decider {
 
   std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
   std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }
+  std::optional<int64_t> value(Expr e) override;
   std::optional<bool> certain_equal(Expr a, Expr b) override { return equal(a, b); }
   std::optional<bool> certain_less(Expr a, Expr b) override { return less(a, b); }
 

@@ -129,6 +129,12 @@ std::optional<bool> known_less(Expr a, Expr b) {
   return ask(plainly_less(a, b), a, b, &Decider::less);
 }
 
+std::optional<int64_t> known_value(Expr e) {
+  if (e.is_const()) return e.value();
+  Decider* decider = pool_of(e, e).decider;
+  return decider ? decider->value(e) : std::nullopt;
+}
+
 std::optional<bool> certain_equal(Expr a, Expr b) {
   return ask(plainly_equal(a, b), a, b, &Decider::certain_equal);
 }

@@ -574,8 +574,10 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
 
 // The zeros that forward AD makes: torch's kernels for them ask what their sizes are, and a symbol
 // would become a number. A product is zeros again, which is the answer; all else computes with
-// zeros. Views keep the mark by themselves.
-bool answer_for_zeros(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+// zeros, and torch's kernels for marked ones must not be asked any more: they take what has no mark
+// for the answer. Views keep the mark by themselves.
+bool answer_for_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet& keys,
+                      torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
   const size_t base = stack.size() - schema.arguments().size();
   bool zero = false, symbolic = false, differentiated = false;
@@ -602,6 +604,7 @@ bool answer_for_zeros(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     return t._is_zerotensor() ? at::zeros_symint(t.sym_sizes(), t.options()) : t;
   };
   for (size_t i = base; i < stack.size(); ++i) stack[i] = map_tensors(stack[i], dense);
+  keys = keys.remove(c10::DispatchKey::ZeroTensor);
   return false;
 }
 
@@ -677,7 +680,7 @@ bool answer_check_of_write(const c10::OperatorHandle& op, torch::jit::Stack& sta
 void hear_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const UnderAutocast autocast;
   // Wrappers of torch.func's have the mark as well.
-  if (current && current->recording.shapes && answer_for_zeros(op, *stack)) return;
+  if (current && current->recording.shapes && answer_for_zeros(op, keys, *stack)) return;
   if (current && inside_write && answer_check_of_write(op, *stack)) return;
   const bool views = current && op.schema().hasAnyAliasInfo() && !op.schema().is_mutable();
   if (is_at_recording()) {

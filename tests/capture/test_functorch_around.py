@@ -241,6 +241,24 @@ SIZED = {
 }
 
 
+# Forward mode has zeros for what is no input: whichever side of an op they stand on.
+TANGENTS = {
+    "times_number": lambda x: x * 2,
+    "number_times": lambda x: 2 * x,
+    "view_times": lambda x: x[1:] * 2,
+    "constant": lambda x: x * torch.tensor(2.0),
+    "a_constant_times": lambda x: torch.ones(4) * x.T[:, :1].T,
+    "quotients": lambda x: (x / 2, 2 / (x + 9)),
+    "sums": lambda x: (2 - x, x + 1, torch.sub(1, x, alpha=3)),
+    "rosenbrock": lambda x: (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum(),
+    "layer": lambda x: (2 * x) @ torch.ones(4, 2) + torch.zeros(2),
+    "chosen": lambda x: torch.where(x > 0, x * 3, torch.zeros(4)),
+}
+SIZED |= {
+    f"tangents_{name}": lambda x, f=f: jvp(f, (x,), (x.cos(),)) for name, f in TANGENTS.items()
+}
+
+
 @pytest.mark.parametrize("name", SIZED)
 def test_sizes_that_vary(name):
     f = SIZED[name]

@@ -195,6 +195,34 @@ def test_truths_that_vary(strict):
     assert stats["graph_breaks"] == 0 and stats["recompiles"] <= 3
 
 
+def test_code_that_writes(strict):
+    """A scalar shares no memory with what is written."""
+    norm, plain = torch.nn.BatchNorm1d(8), torch.nn.BatchNorm1d(8)
+    compiled = oxyfuel.compile(lambda x, k: norm(x) * k)
+    for k in (np.float64(0.5), np.float64(0.25), np.float64(2)):
+        torch.testing.assert_close(compiled(X, k), plain(X) * k)
+    torch.testing.assert_close(norm.running_mean, plain.running_mean)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_limits(strict, fresh):
+    def limits(x, of, to):
+        eps, most = np.finfo(of).eps, np.iinfo(to).max
+        return (x / (x.std() + eps)).clamp(max=most), np.finfo(of).tiny, np.iinfo(to).min, most
+
+    compiled = oxyfuel.compile(limits)
+    for of, to in ((np.float32, np.int32), (np.float64, np.uint8), (np.float16, "int64")):
+        if fresh:  # of before anybody has asked
+            getattr(np.finfo, "_finfo_cache", {}).clear()
+        actual, expected = compiled(X, of, to), limits(X, of, to)
+        assert actual[1:] == expected[1:] and list(map(type, actual)) == list(map(type, expected))
+        torch.testing.assert_close(actual[0], expected[0])
+    with pytest.raises(ValueError, match="not inexact"):
+        compiled(X, np.int32, np.int32)
+    assert oxyfuel.stats()["graph_breaks"] == 0
+
+
 def test_another_backend_is_given_the_scalar(strict):
     def f(x):
         return np.sqrt(2) * x + np.float32(1.5)

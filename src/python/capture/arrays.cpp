@@ -49,11 +49,6 @@ bool is_real_array(PyObject* p) {
          !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
 }
 
-bool is_real_scalar(PyObject* p) {
-  return (type_traits(Py_TYPE(p)) & native::Scalar) != 0 &&
-         !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
-}
-
 // A function of NumPy, as far as can be told without asking it.
 bool is_of_numpy(PyObject* p) {
   if (PyFunction_Check(p)) return view_of(as_function(p)->func_module).starts_with("numpy");
@@ -99,6 +94,17 @@ PyObject* make_array(PyObject*, PyObject* args) {
 }
 
 }  // namespace
+
+bool is_real_scalar(PyObject* p) {
+  return (type_traits(Py_TYPE(p)) & native::Scalar) != 0 &&
+         !(Py_TYPE(p)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
+bool is_numpy_limits(PyTypeObject* type) {
+  const std::string_view name = type->tp_name;
+  return (name == "finfo" || name == "iinfo") &&
+         view_of(PyDict_GetItemString(type->tp_dict, "__module__")).starts_with("numpy");
+}
 
 bool is_array(py::handle o) { return Py_TYPE(o.ptr()) == array_class; }
 
@@ -176,7 +182,7 @@ py::object Arrays::wrap_array(py::handle real, SourceId source) {
   heap().stand_ins().emplace(real.ptr(), out);
   heap().hold(out);
   heap().hold(borrow(real));
-  has_array_inputs_ = true;
+  has_array_inputs_ |= !scalar;  // a scalar has memory of its own
   return out;
 }
 

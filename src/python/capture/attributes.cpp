@@ -114,6 +114,13 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
       if (auto done = wrappers().attribute(o, name)) return *done;
   if (tensor) return calls().tensor_attr(o, name);
   if (is_array(o)) check_array_attr(o, name);
+  if (is_numpy_limits(Py_TYPE(p)) && !is_name(name, names().dict_)) {
+    if (heap().exists(o)) heap().guard(GuardKind::IdIs, heap().source_of(o), o);
+    const RefusedFrames allowed(nullptr);  // computed on first use
+    const auto value = py::reinterpret_steal<py::object>(PyObject_GetAttr(p, name.ptr()));
+    if (value && (is_constant(value.ptr()) || is_real_scalar(value.ptr()))) return value;
+    PyErr_Clear();
+  }
   if (PyModule_Check(p)) return module_member(o, name);
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);

@@ -741,6 +741,10 @@ py::object Calls::call_type(py::handle type, Arguments args, Keywords kwargs, bo
     return args[0];
   if (args.size() == 1 && kwargs.empty() && is_missing_member(type, args[0]))
     return call(polyfill("missing_member"), {borrow(type), args[0]});
+  if (is_numpy_limits(t) && args.size() == 1 && kwargs.empty()) {
+    const RefusedFrames allowed(nullptr);
+    return call_real(type, {plain_contents(args[0], type)}, {});
+  }
   if (t == &PyMethod_Type && args.size() == 2 && kwargs.empty() && !args[1].is_none() &&
       PyCallable_Check(args[0].ptr()))
     return steal(PyMethod_New(args[0].ptr(), args[1].ptr()));
