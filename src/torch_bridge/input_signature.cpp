@@ -206,11 +206,7 @@ void InputSignature::add(const Input& input) {
 
 // All but sizes, strides and offset.
 bool InputSignature::is_alike(const Item& item, const c10::TensorImpl& t) const noexcept {
-  return t.dim() == item.rank && is_alike_but_rank(item, t);
-}
-
-bool InputSignature::is_alike_but_rank(const Item& item, const c10::TensorImpl& t) const noexcept {
-  if (data_keys(t) != item.keys || t.dtype() != item.dtype) return false;
+  if (t.dim() != item.rank || data_keys(t) != item.keys || t.dtype() != item.dtype) return false;
   return !options_.requires_grad ||
          (t.requires_grad() == item.requires_grad && has_tangent(t) == item.tangent);
 }
@@ -230,7 +226,7 @@ bool InputSignature::matches(size_t i, const c10::TensorImpl& t) const noexcept 
 InputSignature::Changed InputSignature::changed(size_t i, const at::Tensor& t) const {
   const Item& item = items_[i];
   Changed out;
-  if (!is_alike_but_rank(item, *t.unsafeGetTensorImpl())) return out;
+  if (data_keys(*t.unsafeGetTensorImpl()) != item.keys) return out;
   if (t.dim() != item.rank) {
     out.ranks = std::max<int64_t>(t.dim(), item.rank);
     return out;

@@ -93,8 +93,8 @@ class InputSignature {
   // What of that tensor is not as it was, both ways: "has the sizes [1, 4], had [4, 4]"; "" where
   // all is.
   std::string difference(size_t i, const at::Tensor& t) const;
-  // The dimensions whose sizes differ, and those whose strides do, of a tensor that is like it
-  // otherwise; of one of another rank the larger number of dimensions.
+  // The dimensions whose sizes differ, and those whose strides do, of a tensor of the same kind,
+  // whatever its dtype; of one of another rank the larger number of dimensions.
   struct Changed {
     std::vector<int64_t> sizes, strides;
     int64_t ranks = 0;
@@ -117,7 +117,6 @@ class InputSignature {
   };
   void add(const Input& input);
   bool is_alike(const Item& item, const c10::TensorImpl& t) const noexcept;
-  bool is_alike_but_rank(const Item& item, const c10::TensorImpl& t) const noexcept;
   c10::IntArrayRef sizes(const Item& item) const;
   c10::IntArrayRef strides(const Item& item) const;
 

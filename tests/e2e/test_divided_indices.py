@@ -79,3 +79,35 @@ def test_sizes_that_vary():
     for shape in [(2, 5, 9), (2, 16, 31), (3, 64, 127), (2, 100, 40)]:
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), shifted(x), rtol=0, atol=0)
+
+
+BY_SIZES = {
+    "shifted": shifted,
+    "rolled": lambda x: torch.roll(x, (3, -2), (-2, -1)) + x,
+    "rows_longer_by_one": lambda x: (
+        F.pad(x, (0, 1)).flatten(-2)[..., : x.shape[-1] * x.shape[-2]].view(x.shape) + x
+    ),
+    "interleaved": lambda x: x.transpose(-1, -2).reshape(x.shape) + x,
+    "repeated": lambda x: x.repeat(1, 2, 3)[:, 1:, 2:] + 1,
+    "circular": lambda x: F.pad(x.float(), (2, 3), mode="circular") * 2,
+    "positions": lambda x: (
+        torch.arange(x.numel(), device=x.device).view(x.shape) // x.shape[-2] % x.shape[-1]
+    ),
+    "looked_up": lambda x: x.flatten()[torch.arange(x.numel()) * 7 % x.numel()].view(x.shape) + x,
+    "largest": lambda x: x.transpose(-1, -2).reshape(x.shape).amax(-1),
+}
+
+
+@pytest.mark.parametrize("vector_bytes", [None, 32])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", BY_SIZES)
+def test_quotients_by_sizes(name, dtype, vector_bytes):
+    options = {} if vector_bytes is None else {"vector_bytes": vector_bytes}
+    fn = BY_SIZES[name]
+    if dtype == torch.bool:
+        fn = lambda x: BY_SIZES[name](x.float())  # noqa: E731
+    compiled = oxyfuel.compile(fn, dynamic=True, options=options)
+    for shape in [(2, 5, 9), (2, 16, 31), (3, 33, 64), (2, 100, 40), (4, 7, 70)]:
+        x = torch.randint(-9, 9, shape).to(dtype)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0)
+    assert oxyfuel.stats()["graphs"] <= 2 and oxyfuel.stats()["fallbacks"] == 0

@@ -90,11 +90,14 @@ bool is_strided(const Compute& c, Expr var) {
 }  // namespace
 
 // Long bodies and several sums hide the latency of an addition by themselves; as many instructions
-// as a strided vector has lanes do so too, and take long to compile.
+// as a strided vector has lanes, or divisions by sizes have, do so too, and take long to compile.
 int KernelWriter::copies_of(const For& loop) const {
   auto computes = all<Compute>(loop.body);
-  if (std::ranges::any_of(computes, [&](const Compute& c) { return is_strided(c, loop.var); }))
-    return 1;
+  const auto in_loop = [&](Expr e) { return sym::contains(e, loop.var); };
+  const auto is_long = [&](const Compute& c) {
+    return is_strided(c, loop.var) || divides_by_size(c.index, in_loop);
+  };
+  if (std::ranges::any_of(computes, is_long)) return 1;
   const bool heavy = std::ranges::any_of(computes, is_heavy, &Compute::op);
   int copies = heavy || std::ranges::distance(all<Accumulate>(loop.body)) >= 4 ? 2 : 4;
   // What is left behind steps of all copies goes to the first one.

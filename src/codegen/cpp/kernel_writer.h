@@ -9,6 +9,7 @@
 // transposed_tiles.cpp, row_lanes.cpp, interleaved_rows.cpp.
 #pragma once
 
+#include <functional>
 #include <ranges>
 #include <set>
 #include <unordered_map>
@@ -63,6 +64,9 @@ struct Scope {
   bool vector() const { return lanes > 1; }
   std::string active_lanes() const { return active.empty() ? cat(lanes) : active; }
 };
+
+// Whether something that `varies` is divided by a number that is known at run time alone.
+bool divides_by_size(Expr e, const std::function<bool(Expr)>& varies);
 
 // How an index moves with the lanes.
 struct Access {
@@ -211,7 +215,7 @@ class KernelWriter {
                           const std::string& mask, const Scope& scope);
   bool write_run(const Compute& c, const Scope& scope, const std::string& mask,
                  const std::string& other);
-  void open_lanes(const Scope& scope);
+  void open_lanes(const Scope& scope, Expr at = 0);
   void write_gather(const Compute& c, const Access& a, const Scope& scope,
                     const std::string& initial, const std::string& condition);
   void write_store(const Compute& c, const Scope& scope);

@@ -17,6 +17,13 @@ bool divides(Expr e) {
 
 }  // namespace
 
+bool divides_by_size(Expr e, const std::function<bool(Expr)>& varies) {
+  if (e.is_const()) return false;
+  const bool here = e.kind() == sym::Kind::FloorDiv || e.kind() == sym::Kind::Mod;
+  return (here && !e.operands()[1].is_const() && varies(e)) ||
+         std::ranges::any_of(e.operands(), [&](Expr x) { return divides_by_size(x, varies); });
+}
+
 bool KernelWriter::varies(Expr e, const Scope& scope) const {
   if (!scope.vector() || e.is_const()) return false;
   std::vector<Expr> symbols;
@@ -97,9 +104,9 @@ std::string KernelWriter::vector_load(const Compute& c, const Access& a, const S
   return c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', text, ')') : text;
 }
 
-// An index as a vector of signed integers of 4 or 8 bytes: sums, products, extremes; quotients and
-// remainders by constants, in 4 bytes. Nothing where it is something else, or where what is
-// computed in 4 bytes may not fit.
+// An index as a vector of signed integers of 4 or 8 bytes: sums, products, extremes, quotients and
+// remainders by what all lanes share, in 4 bytes by constants alone. Nothing where it is something
+// else, or where what is computed in 4 bytes may not fit.
 std::optional<std::string> KernelWriter::lane_vector(Expr e, int bytes, const Scope& scope) {
   constexpr int64_t kMost = int64_t{1} << 30;
   const sym::Range range = sym::range_of(e);
@@ -123,8 +130,12 @@ std::optional<std::string> KernelWriter::lane_vector(Expr e, int bytes, const Sc
   if (remainder || e.kind() == sym::Kind::FloorDiv) {
     const auto part = lane_vector(operands[0], 4, scope);
     if (!part || !operands[1].is_const() || operands[1].value() <= 0 ||
-        sym::range_of(operands[0]).lo < 0)
-      return std::nullopt;
+        sym::range_of(operands[0]).lo < 0) {
+      const auto wide = bytes == 8 ? lane_vector(operands[0], 8, scope) : std::nullopt;
+      if (!wide || varies(operands[1], scope)) return std::nullopt;
+      return cat(prelude_.fn(remainder ? "floor_remainder" : "floor_quotient", "i64", scope.lanes),
+                 '(', *wide, ", ", index(operands[1]), ')');
+    }
     const std::string u32 = prelude_.type("u32", scope.lanes);
     const std::string result = cat("((", u32, ')', *part, remainder ? " % " : " / ",
                                    splat("u32", index(operands[1])), ')');
@@ -196,8 +207,9 @@ std::string KernelWriter::gather_text(DType dtype, const std::string& base, cons
 bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::string& mask,
                              const std::string& other) {
   if (!divides(c.index) || !scope.active.empty() || near_) return false;
-  const int bytes = ir::byte_size(c.dtype);
-  const auto offsets = lane_offsets(c.index, bytes == 8 ? 8 : 4, scope);
+  int bytes = ir::byte_size(c.dtype) == 8 ? 8 : 4;
+  auto offsets = lane_offsets(c.index, bytes, scope);
+  if (!offsets && bytes == 4) offsets = lane_offsets(c.index, bytes = 8, scope);
   if (!offsets) return false;
   const std::string integer = bytes == 8 ? "i64" : "i32";
   const std::string any = prelude_.fn("any", "i32", scope.lanes);
@@ -215,7 +227,7 @@ bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::st
             c.dtype == DType::B8 ? cat(fn("mask_of", c.dtype, scope), '(', run, ')') : run, ';');
   out_.close();
   out_.open("else ");
-  if (has_gather(c.dtype, scope)) {
+  if (has_gather(c.dtype, scope) && std::max(ir::byte_size(c.dtype), 4) == bytes) {
     const std::string found = gather_text(c.dtype, base, at, mask, scope);
     out_.line(v.name, " = ",
               mask.empty() ? found : operators(scope).select(mask, found, v.name, c.dtype), ';');
@@ -232,9 +244,11 @@ bool KernelWriter::write_run(const Compute& c, const Scope& scope, const std::st
 }
 
 // A loop over the lanes in use. Where those are all, it is unrolled: a lane whose number varies is
-// read from memory, to which the vector is written each time.
-void KernelWriter::open_lanes(const Scope& scope) {
-  if (scope.active.empty()) out_.line("OXY_UNROLL");
+// read from memory, to which the vector is written each time. Divisions at `at` take longer than
+// that, and many times the code.
+void KernelWriter::open_lanes(const Scope& scope, Expr at) {
+  const auto varies = [&](Expr e) { return this->varies(e, scope); };
+  if (scope.active.empty() && !divides_by_size(at, varies)) out_.line("OXY_UNROLL");
   out_.open("for (i64 l = 0; l < ", scope.active_lanes(), "; ++l) ");
 }
 
@@ -248,12 +262,14 @@ void KernelWriter::write_gather(const Compute& c, const Access& a, const Scope& 
   const auto lanes = std::ranges::count_if(symbols, [&](Expr x) { return varies(x, scope); });
   // What lanes compute each is computed for all of them.
   const bool computed = divides(c.index) || lanes > 1;
-  if (const auto offsets = computed ? lane_offsets(c.index, 4, scope) : std::nullopt) {
-    out_.line("const ", prelude_.type("i32", scope.lanes), ' ', v.name, "_at = ", offsets->own,
-              ';');
+  const auto narrow = computed ? lane_offsets(c.index, 4, scope) : std::nullopt;
+  const auto offsets = narrow || !computed ? narrow : lane_offsets(c.index, 8, scope);
+  if (offsets) {
+    const std::string integers = prelude_.type(narrow ? "i32" : "i64", scope.lanes);
+    out_.line("const ", integers, ' ', v.name, "_at = ", offsets->own, ';');
     memory = cat(buffer(c.buffer), '[', offsets->shared, " + ", v.name, "_at[l]]");
   }
-  open_lanes(scope);
+  open_lanes(scope, offsets ? Expr(0) : c.index);
   const std::string loaded = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
   out_.line(condition.empty() ? "" : cat("if (", condition, ") "), v.name, "[l] = ", loaded, ';');
   out_.close();
@@ -335,7 +351,7 @@ void KernelWriter::write_store(const Compute& c, const Scope& scope) {
   if (const auto column = columns_.find(&c); column != columns_.end())
     return out_.line(column->second, " = ", stored_value(c, scope), ';');
   if (a.kind == Access::Kind::Gather || a.kind == Access::Kind::Uniform) {
-    open_lanes(scope);
+    open_lanes(scope, c.index);
     const std::string& name = value(c.args[0]).name;
     const std::string lane = value(c.args[0]).vector ? cat(name, "[l]") : name;
     const std::string stored = c.dtype == DType::B8 ? cat(lane, " != 0") : lane;
@@ -382,7 +398,7 @@ void KernelWriter::write_store_add(const Compute& c, const Scope& scope) {
     const std::string to = cat(buffer(c.buffer), " + ", a.offset);
     return out_.line(partly("store", c.dtype, cat(to, ", ", sum), scope), ';');
   }
-  if (vector) open_lanes(scope);
+  if (vector) open_lanes(scope, c.index);
   out_.line(at, " = ", operators(1).apply(LoopOp::Add, c.dtype, {{at, c.dtype}, {lane, c.dtype}}),
             ';');
   if (vector) out_.close();
@@ -434,8 +450,7 @@ void KernelWriter::write_index(const Compute& c, const Scope& scope) {
   } else if (a.kind == Access::Kind::Gather) {
     const Value& v = define(c, true);
     out_.line(type, ' ', v.name, " = {};");
-    out_.line("OXY_UNROLL");
-    out_.open("for (i64 l = 0; l < ", scope.lanes, "; ++l) ");
+    open_lanes(scope, c.index);
     out_.line(v.name, "[l] = ", a.offset, ';');
     out_.close();
   } else {
