@@ -297,12 +297,15 @@ def _symbols_of(gm: torch.fx.GraphModule, examples: Sequence[Any]) -> dict[int, 
 
 def _floats_of(gm: torch.fx.GraphModule) -> list[int]:
     """The inputs that are symbolic floats: TorchDynamo gives them in tensors, and reads them in the
-    graph."""
+    graph. NumPy's scalars come as tensors, too, and stay such."""
 
     def is_float(node: torch.fx.Node) -> bool:
         example = node.meta.get("example_value")
         given = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
-        return given and getattr(example, "dtype", None) == torch.float64 and example.dim() == 0
+        read = all((user.op, user.target) == ("call_method", "item") for user in node.users)
+        return (
+            given and read and getattr(example, "dtype", None) == torch.float64 and example.dim() == 0
+        )
 
     return [i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if is_float(node)]
 

@@ -1,4 +1,5 @@
-// Ops that fill a new tensor: full and its kin, arange, linspace, logspace, eye, triangles.
+// Ops that fill a new tensor: full and its kin, arange, linspace, logspace, eye, triangles, random
+// numbers.
 #include <cmath>
 #include <limits>
 
@@ -82,6 +83,36 @@ bool shape_like(const Args& a, Types& out) {
   TensorType r = row_major(o->dtype, o->device, t->sizes);
   if (preserve) r.strides = std::move(*strides);
   return give(out, std::move(r));
+}
+
+// Random numbers: size (a number: of one dimension), (generator,) options.
+template <size_t SizeAt, size_t OptionsAt, DType kind>
+bool shape_random(const Args& a, Types& out) {
+  Sizes sizes;
+  return a.exprs(SizeAt, sizes) && give_new(out, options(a, OptionsAt, kind, {}), std::move(sizes));
+}
+
+// All of a tensor drawn anew.
+bool shape_refilled(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  auto r = t ? empty_like(*t) : std::nullopt;
+  return r && give(out, std::move(*r));
+}
+
+// As many numbers, row by row.
+template <size_t At>
+bool shape_drawn(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(At);
+  return t && give(out, row_major(t->dtype, t->device, t->sizes));
+}
+
+bool shape_multinomial(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto count = a.expr(1);
+  if (!t || !count || t->sizes.empty() || t->sizes.size() > 2) return false;
+  Sizes sizes = t->sizes;
+  sizes.back() = *count;
+  return give(out, row_major(DType::I64, t->device, std::move(sizes)));
 }
 
 bool shape_scalar_tensor(const Args& a, Types& out) {

@@ -57,6 +57,59 @@ bool shape_square(const Args& a, Types& out) {
   return is_square(t) && give(out, column_major(*t, t->sizes)) && give_info(out, *t);
 }
 
+// Of a tensor that lies row by row, whose last dimensions are transformed: so does the result then.
+// MKL's results lie by the order of the strides otherwise.
+const TensorType* transformed_rows(const Args& a) {
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> dims;
+  if (!t || !a.integers(1, dims) || dims.empty()) return nullptr;
+  const int64_t rank = t->dim(), first = rank - static_cast<int64_t>(dims.size());
+  for (int64_t& d : dims) d = wrap_dim(d, rank).value_or(-1);
+  if (dims.back() != rank - 1 || std::ranges::min(dims) != first) return nullptr;
+  std::ranges::sort(dims);
+  const bool apart = std::ranges::adjacent_find(dims) == dims.end();
+  const bool large = std::ranges::all_of(t->sizes, [](Expr e) { return sym::range_of(e).lo > 1; });
+  return apart && large && t->strides == ir::contiguous_strides(t->sizes) ? t : nullptr;
+}
+
+bool shape_fft(const Args& a, Types& out) {
+  const TensorType* t = transformed_rows(a);
+  return t && ir::is_complex(t->dtype) && give(out, fresh(*t, t->sizes));
+}
+
+bool shape_fft_of_reals(const Args& a, Types& out) {
+  const TensorType* t = transformed_rows(a);
+  const auto half = a.boolean(3);
+  if (!t || !half || (t->dtype != DType::F32 && t->dtype != DType::F64)) return false;
+  Sizes sizes = t->sizes;
+  if (*half) sizes.back() = sym::floordiv(sizes.back(), 2) + 1;
+  return give(out, row_major(t->dtype == DType::F32 ? DType::C64 : DType::C128, t->device,
+                             std::move(sizes)));
+}
+
+bool shape_fft_to_reals(const Args& a, Types& out) {
+  const TensorType* t = transformed_rows(a);
+  const auto last = a.expr(3);
+  if (!t || !last || (t->dtype != DType::C64 && t->dtype != DType::C128)) return false;
+  Sizes sizes = t->sizes;
+  sizes.back() = *last;
+  return give(out, row_major(t->dtype == DType::C64 ? DType::F32 : DType::F64, t->device,
+                             std::move(sizes)));
+}
+
+bool shape_trace(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  if (!t || t->dim() != 2 || !is_computable(t->dtype)) return false;
+  const DType sum = ir::is_integral(t->dtype, true) ? DType::I64 : t->dtype;
+  return give(out, row_major(sum, t->device, {}));
+}
+
+bool shape_vdot(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(0), *o = a.tensor(1);
+  return t && o && t->dim() == 1 && o->dim() == 1 && t->dtype == o->dtype &&
+         sym::known_equal(t->sizes[0], o->sizes[0]) == true && give(out, fresh(*t, {}));
+}
+
 bool shape_lu_factor(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
   return is_matrix(t) && a.boolean(1, true) == true && give_factors(out, *t) && give_info(out, *t);

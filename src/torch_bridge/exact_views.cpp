@@ -12,13 +12,16 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "ops/op_table.h"
 #include "support/check.h"
 #include "torch_bridge/autocast_cache.h"
 #include "torch_bridge/masked_writes.h"
 #include "torch_bridge/op_recorder.h"
 #include "torch_bridge/recorder.h"
 #include "torch_bridge/symbolic_composites.h"
+#include "torch_bridge/symbolic_shapes.h"
 
 namespace oxy::bridge {
 namespace {
@@ -608,11 +611,51 @@ bool answer_for_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet& keys,
   return false;
 }
 
-bool is_arithmetic_in_place(const c10::OperatorHandle& op) {
+// What an op that writes in place asks of its operands.
+enum class WriteKind : uint8_t {
+  Unknown,
+  ByElement,  // that they broadcast to what is written
+  AsItIs,     // nothing: the result has the shape and the dtype of what is written
+};
+
+// Of one that writes to its first argument.
+WriteKind kind_of_write(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string_view> as_it_is = {
+      "bernoulli",      "cauchy",     "exponential", "fill",       "geometric",
+      "index_add",      "index_copy", "index_fill",  "log_normal", "masked_fill",
+      "masked_scatter", "normal",     "random",      "scatter",    "scatter_add",
+      "tril",           "triu",       "uniform",     "zero",
+  };
   const c10::OperatorName& name = op.operator_name();
-  if (name.overload_name != "Tensor" && name.overload_name != "Scalar") return false;
-  static const char* const names[] = {"aten::add_", "aten::sub_", "aten::mul_", "aten::div_"};
-  return std::ranges::find(names, name.name) != std::end(names);
+  const c10::FunctionSchema& schema = op.schema();
+  if (!name.name.ends_with('_') || op.hasTag(at::Tag::inplace_view) || schema.returns().size() != 1)
+    return WriteKind::Unknown;
+  std::string_view word = name.name;
+  if (!word.starts_with("aten::")) return WriteKind::Unknown;
+  word = word.substr(6, word.size() - 7);
+  if (as_it_is.contains(word)) return WriteKind::AsItIs;
+  if (op.hasTag(at::Tag::pointwise)) return WriteKind::ByElement;
+  for (const std::string& overload : {name.overload_name, std::string("default")})
+    if (const ops::OpInfo* functional = ops::find(cat("aten.", word, '.', overload)))
+      if (functional->has(ops::Pointwise)) return WriteKind::ByElement;
+  return WriteKind::Unknown;
+}
+
+// Of integers these stay integers, of truths with truths the last ones truths.
+bool keeps_dtype(const c10::OperatorHandle& op, c10::ScalarType type) {
+  static const std::unordered_set<std::string_view> of_integers = {
+      "aten::abs_", "aten::add_", "aten::clamp_",     "aten::clamp_max_", "aten::clamp_min_",
+      "aten::mul_", "aten::neg_", "aten::remainder_", "aten::sub_",       "aten::floor_divide_",
+  };
+  static const std::unordered_set<std::string_view> of_truths = {
+      "aten::__iand__",     "aten::__ior__",      "aten::__ixor__",     "aten::bitwise_and_",
+      "aten::bitwise_or_",  "aten::bitwise_xor_", "aten::fill_",        "aten::logical_and_",
+      "aten::logical_not_", "aten::logical_or_",  "aten::logical_xor_", "aten::masked_fill_",
+      "aten::zero_",
+  };
+  const std::string_view name = op.operator_name().name;
+  return c10::isFloatingType(type) || c10::isComplexType(type) || of_truths.contains(name) ||
+         (type != at::kBool && of_integers.contains(name));
 }
 
 // Whether a result of such a kind can be written to elements of this type.
@@ -620,59 +663,40 @@ bool can_hold(c10::ScalarType type, bool is_complex, bool is_floating) {
   return c10::isComplexType(type) || (!is_complex && (c10::isFloatingType(type) || !is_floating));
 }
 
-bool broadcasts_to(c10::IntArrayRef from, c10::IntArrayRef to) {
+// For sure.
+bool broadcasts_to(c10::SymIntArrayRef from, c10::SymIntArrayRef to) {
+  const auto is_same = [](const c10::SymInt& a, const c10::SymInt& b) {
+    if (!a.is_symbolic() || !b.is_symbolic())
+      return a.maybe_as_int() && a.maybe_as_int() == b.maybe_as_int();
+    return expr_of(a) == expr_of(b);
+  };
   return from.size() <= to.size() &&
-         std::equal(from.rbegin(), from.rend(), to.rbegin(),
-                    [](int64_t a, int64_t b) { return a == b || a == 1; });
-}
-
-// What optimizers do to their state.
-bool is_fused_arithmetic_in_place(const c10::OperatorHandle& op) {
-  static const char* const names[] = {"aten::lerp_", "aten::addcmul_", "aten::addcdiv_"};
-  return std::ranges::find(names, op.operator_name().name) != std::end(names);
-}
-
-// Whether all tensors are floating ones of one type that broadcast to the first, and no number is
-// complex.
-bool are_alike(c10::ArrayRef<c10::IValue> args) {
-  const at::Tensor& self = args[0].toTensor();
-  const c10::ScalarType type = self.scalar_type();
-  static const c10::ScalarType types[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-  if (std::ranges::find(types, type) == std::end(types)) return false;
-  return std::ranges::all_of(args, [&](const c10::IValue& a) {
-    if (!a.isTensor()) return a.isInt() || a.isBool() || a.isDouble();
-    const at::Tensor& t = a.toTensor();
-    return t.is_meta() && !is_symbolic(t) && t.scalar_type() == type &&
-           broadcasts_to(t.sizes(), self.sizes());
-  });
+         std::equal(from.rbegin(), from.rend(), to.rbegin(), [&](const auto& a, const auto& b) {
+           return a.maybe_as_int() == 1 || is_same(a, b);
+         });
 }
 
 // Functionalisation runs an op that writes in place on tensors without memory first, so that a
-// shape or dtype which does not fit raises. Torch has these kernels for arithmetic in Python, and
-// they import sympy, which takes longer than a capture. True where it is plain that nothing is
-// raised: the stack has the result then.
+// shape or dtype which does not fit raises. Torch has many of these kernels in Python, and they
+// import sympy or its compiler, which takes longer than a capture. True where it is plain that
+// nothing is raised but what the op that does not write raises as well: the stack has the result
+// then.
 bool answer_check_of_write(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const WriteKind kind = kind_of_write(op);
+  if (kind == WriteKind::Unknown) return false;
   const size_t base = stack.size() - op.schema().arguments().size();
-  if (is_fused_arithmetic_in_place(op)) {
-    if (!are_alike(c10::ArrayRef<c10::IValue>(stack).slice(base))) return false;
-    stack.resize(base + 1);
-    return true;
-  }
-  if (!is_arithmetic_in_place(op)) return false;
   const at::Tensor& self = stack[base].toTensor();
-  const c10::IValue& other = stack[base + 1];
   const c10::ScalarType type = self.scalar_type();
-  if (!self.is_meta() || is_symbolic(self) || type == at::kBool) return false;
-  if (op.operator_name().name == "aten::div_" && c10::isIntegralType(type, false)) return false;
-  if (other.isTensor()) {
-    const at::Tensor& t = other.toTensor();
-    if (!t.is_meta() || is_symbolic(t) || !broadcasts_to(t.sizes(), self.sizes()) ||
-        !can_hold(type, t.is_complex(), t.is_floating_point()))
-      return false;
-  } else if (!(other.isInt() || other.isBool() || other.isDouble() || other.isComplexDouble()) ||
-             !can_hold(type, other.isComplexDouble(), other.isDouble())) {
-    return false;
-  }
+  if (!self.is_meta() || !keeps_dtype(op, type)) return false;
+  const auto fits = [&](const c10::IValue& a) {
+    if (a.isComplexDouble() || a.isDouble()) return can_hold(type, a.isComplexDouble(), true);
+    if (a.isInt() && type == at::kBool) return false;
+    if (!a.isTensor()) return !a.isTensorList() && !a.isList();
+    const at::Tensor& t = a.toTensor();
+    return t.defined() && t.is_meta() && can_hold(type, t.is_complex(), t.is_floating_point()) &&
+           (kind == WriteKind::AsItIs || broadcasts_to(t.sym_sizes(), self.sym_sizes()));
+  };
+  if (!std::all_of(stack.begin() + static_cast<ptrdiff_t>(base), stack.end(), fits)) return false;
   stack.resize(base + 1);
   return true;
 }

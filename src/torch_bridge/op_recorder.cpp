@@ -3,14 +3,17 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
+#include <ATen/native/TypeProperties.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <unordered_set>
 
 #include "ops/args.h"
+#include "ops/shapes.h"
 #include "torch_bridge/compat.h"
 #include "torch_bridge/eager_refusals.h"
 #include "torch_bridge/exact_views.h"
@@ -315,6 +318,7 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
   auto predicted = of_data == OfDataOp::Sizes ? std::optional(predict_by_data(f, given))
                    : sparse                   ? sparse
                                               : by_rule(f, op.schema(), args, tensors);
+  if (!predicted) predicted = complex_by_rule(f, args, tensors);
   // Loops would take a guess for the truth; a call is compared with it. Complex numbers have none.
   // Where a decomposition's rule knows the sizes, the guess is of the layout alone.
   const bool of_complex =
@@ -417,6 +421,69 @@ std::optional<OpRecorder::Predicted> OpRecorder::by_rule(const OpFacts& f,
   OXY_CHECK(next == types.size(), "the shape rule of ", f.target,
             " gives another number of results");
   return out;
+}
+
+// What the shape rule says of an op as if its complex numbers were reals. Torch's kernels that tell
+// it are in Python, and take longer to import than a capture.
+std::optional<OpRecorder::Predicted> OpRecorder::complex_by_rule(
+    const OpFacts& f, std::span<const ir::Arg> args, const std::vector<at::Tensor>& tensors) {
+  static const std::unordered_set<std::string_view> known = {
+      "abs",        "add",     "angle", "cat",  "cos",  "cosh",   "cumprod",  "cumsum",
+      "div",        "eq",      "exp",   "log",  "log2", "mean",   "isfinite", "linalg_vector_norm",
+      "log10",      "isnan",   "mul",   "ne",   "neg",  "pow",    "prod",     "rsqrt",
+      "reciprocal", "sigmoid", "sin",   "sinh", "sqrt", "square", "sub",      "sum",
+      "tan",        "tanh",    "where",
+  };
+  static const std::unordered_map<std::string_view, std::string_view> alike = {
+      {"complex", "aten.mul.Tensor"},
+      {"conj_physical", "aten.neg.default"},
+      {"polar", "aten.mul.Tensor"}};
+  if (!shape_rules_ || !f.target.starts_with("aten.")) return std::nullopt;
+  std::string_view word = std::string_view(f.target).substr(std::string_view("aten.").size());
+  word = word.substr(0, word.find('.'));
+  const auto other = alike.find(word);
+  const ops::OpInfo* info = other != alike.end()   ? ops::find(other->second)
+                            : known.contains(word) ? f.info
+                                                   : nullptr;
+  if (!info || !info->shape) return std::nullopt;
+  at::native::ResultTypeState state = {};
+  for (const at::Tensor& t : tensors)
+    if (word != "where" || t.scalar_type() != at::kBool)
+      state = at::native::update_result_type_state(t, state);
+  at::ScalarType common = at::native::result_type(state);
+  if ((word == "complex" || word == "polar") && c10::isFloatingType(common))
+    common = c10::toComplexType(common);
+  if (common != at::kComplexFloat && common != at::kComplexDouble) return std::nullopt;
+  ir::Graph plain(r_.graph.stage, r_.graph.pool);
+  bool laid_out = true;
+  const auto of_reals = [&](ir::ValueId v) {
+    ir::Type type = r_.graph.value(v).type;
+    if (!type.is_tensor()) return plain.add_input("", std::move(type));
+    ir::TensorType& t = type.tensor;
+    // Operands of another dtype are converted first, to a tensor without gaps.
+    if (t.dtype != static_cast<ir::DType>(common)) {
+      auto converted = ops::empty_like(t);
+      laid_out &= converted.has_value();
+      if (converted) t = std::move(*converted);
+    }
+    if (t.dtype == ir::DType::C64) t.dtype = ir::DType::F32;
+    if (t.dtype == ir::DType::C128) t.dtype = ir::DType::F64;
+    return plain.add_input("", std::move(type));
+  };
+  std::vector<ir::Arg> given;
+  for (const ir::Arg& a : args)
+    given.push_back(a.get_if<std::complex<double>>() ? ir::Arg(1.0) : ir::map_values(a, of_reals));
+  std::optional<sym::DecideByHints> deciding;
+  if (r_.shapes) deciding.emplace(*r_.shapes->facts());
+  ops::Types types;
+  if (!info->shape(ops::Args(plain, given), types) || !laid_out || types.size() != 1)
+    return std::nullopt;
+  ir::TensorType& type = types[0].tensor;
+  const bool real = word == "abs" || word == "angle" || word == "linalg_vector_norm";
+  if (type.dtype != ir::DType::B8)
+    type.dtype = static_cast<ir::DType>(real ? c10::toRealValueType(common) : common);
+  if (r_.shapes) r_.shapes->simplify(type);
+  return Predicted{{false, true, {{true, std::move(type), -1}}, {}}};
 }
 
 // The sizes of the results if every tensor were row-major: of an op whose rule leaves other layouts

@@ -81,6 +81,8 @@ class OpRecorder {
   std::optional<Predicted> by_rule(const OpFacts& f, const c10::FunctionSchema& schema,
                                    std::span<const ir::Arg> args,
                                    const std::vector<at::Tensor>& tensors);
+  std::optional<Predicted> complex_by_rule(const OpFacts& f, std::span<const ir::Arg> args,
+                                           const std::vector<at::Tensor>& tensors);
   at::Tensor as_default_dtype(const at::Tensor& t);
   bool set_default_dtype(const OpFacts& f, const c10::FunctionSchema& schema,
                          std::vector<ir::Arg>& args, const std::vector<at::Tensor>& tensors,
