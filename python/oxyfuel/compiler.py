@@ -304,7 +304,10 @@ def _floats_of(gm: torch.fx.GraphModule) -> list[int]:
         given = getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
         read = all((user.op, user.target) == ("call_method", "item") for user in node.users)
         return (
-            given and read and getattr(example, "dtype", None) == torch.float64 and example.dim() == 0
+            given
+            and read
+            and getattr(example, "dtype", None) == torch.float64
+            and example.dim() == 0
         )
 
     return [i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if is_float(node)]

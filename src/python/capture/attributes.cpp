@@ -41,6 +41,16 @@ void name_what_lacks(py::error_already_set& e, py::handle o, py::handle name) {
         more);
 }
 
+// A slot that is empty.
+[[noreturn]] void nothing_in_slot(PyTypeObject* type, py::handle name) {
+#if PY_VERSION_HEX >= 0x030D0000
+  const py::object whole = steal(PyType_GetFullyQualifiedName(type));
+  raise(PyExc_AttributeError, "'", text(whole), "' object has no attribute '", text(name), "'");
+#else
+  no_attribute(type, name);
+#endif
+}
+
 [[noreturn]] void nothing_to_delete(PyTypeObject* type, py::handle name) {
   if (kDeletionsTellNames) raise_with(PyExc_AttributeError, name);
   no_attribute(type, name);
@@ -529,7 +539,7 @@ py::object Objects::found_attr(py::handle o, py::handle name) {
         throw Break(BreakId::attribute_protocol, type->tp_name, ".", text(name));
       if (py::object now = old && !writes_items(o) ? effects().written(o, name) : py::object()) {
         if (!now.is(missing())) return now;
-        no_attribute(type, name);
+        nothing_in_slot(type, name);
       }
       py::object value = owned(PyObject_GenericGetAttr(p, name.ptr()));
       const SourceId slot = old ? heap().sources.attribute(source, name) : SourceId();

@@ -98,8 +98,8 @@ bool is_of_context(py::handle o);
 
 // What stands for a numpy.ndarray or a NumPy scalar: oxyfuel.arrays.Array.
 bool is_array(py::handle o);
-bool is_real_scalar(PyObject* p);          // of NumPy's own
-bool is_numpy_limits(PyTypeObject* type);  // numpy.finfo, numpy.iinfo
+bool is_real_scalar(PyObject* p);            // of NumPy's own
+bool is_numpy_limits(PyTypeObject* type);    // numpy.finfo, numpy.iinfo
 py::object type_of_array(py::handle array);  // the one of NumPy
 py::object method_of_array(py::handle array, py::handle name);
 // Raises AttributeError, or breaks at what only NumPy's own array has.

@@ -45,16 +45,28 @@ inline PyTypeObject* thread_local_type() {
 
 inline bool is_thread_local(PyObject* o) { return PyObject_TypeCheck(o, thread_local_type()); }
 
+// Whether this thread has something in a threading.local (Modules/_threadmodule.c).
+inline bool has_thread_local(PyObject* o) {
+#if PY_VERSION_HEX >= 0x030D0000
+  struct Local {
+    PyObject_HEAD PyObject *args, *kw, *weakrefs, *dicts, *watchdogs;
+  };
+  PyObject* dicts = reinterpret_cast<Local*>(o)->dicts;
+  PyObject* key = PyThreadState_Get()->threading_local_key;
+  return dicts != nullptr && key != nullptr && PyDict_Contains(dicts, key) == 1;
+#else
+  PyObject* key = PyUnicode_FromFormat("thread.local.%p", o);
+  PyObject* all = PyThreadState_GetDict();
+  const bool made = key != nullptr && all != nullptr && PyDict_Contains(all, key) == 1;
+  Py_XDECREF(key);
+  return made;
+#endif
+}
+
 // What this thread has in a threading.local, a new reference. Null, and no exception, where it has
 // nothing there yet and code of Python's would make it: the __init__ of a derived class.
 inline PyObject* thread_local_dict(PyObject* o) {
-  if (Py_TYPE(o)->tp_init != PyBaseObject_Type.tp_init) {
-    PyObject* key = PyUnicode_FromFormat("thread.local.%p", o);  // as Modules/_threadmodule.c
-    PyObject* all = PyThreadState_GetDict();
-    const bool made = key != nullptr && all != nullptr && PyDict_Contains(all, key) == 1;
-    Py_XDECREF(key);
-    if (!made) return nullptr;
-  }
+  if (Py_TYPE(o)->tp_init != PyBaseObject_Type.tp_init && !has_thread_local(o)) return nullptr;
   static PyObject* const name = PyUnicode_InternFromString("__dict__");
   return thread_local_type()->tp_getattro(o, name);
 }
