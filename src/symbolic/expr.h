@@ -199,8 +199,8 @@ int64_t hint(Expr e);
 std::string print(Expr e);
 Expr parse(std::string_view text, ExprPool& pool);  // unknown names are an UserError
 
-// Who answers where known_equal, known_less and known_value of a pool's expressions are uncertain, while one is
-// set; nothing where it does not know either.
+// Who answers where known_equal, known_less and known_value of a pool's expressions are uncertain,
+// while one is set; nothing where it does not know either.
 class Decider {
  public:
   virtual ~Decider() = default;

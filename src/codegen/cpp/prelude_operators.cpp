@@ -194,8 +194,8 @@ constexpr Piece kOperatorPieces[] = {
     {"narrow", "i32", 2, 0, "OXY_INLINE $i32 @@($T m) { return m; }\n"},
     {"narrow", "", 2, 0, "OXY_INLINE $i32 @@($T m) { return __builtin_convertvector(m, $i32); }\n"},
 
-    // Of places and sizes, below 2^51: the quotient of two doubles, rounded to an integer in the low
-    // bits of a sum, is the floor or one more, where the rest is negative.
+    // Of places and sizes, below 2^51: the quotient of two doubles, rounded to an integer in the
+    // low bits of a sum, is the floor or one more, where the rest is negative.
     {"floor_quotient", "i64", 2, 0, R"(OXY_INLINE $T @@($T n, i64 d) {
   $f64 integer = @splat.f64(6755399441055744.0), by = @splat.f64((f64)d);
   $f64 x = ($f64)(n + ($T)integer) - integer;
