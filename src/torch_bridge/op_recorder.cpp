@@ -451,8 +451,11 @@ std::optional<OpRecorder::Predicted> OpRecorder::complex_by_rule(
     if (word != "where" || t.scalar_type() != at::kBool)
       state = at::native::update_result_type_state(t, state);
   at::ScalarType common = at::native::result_type(state);
-  if ((word == "complex" || word == "polar") && c10::isFloatingType(common))
+  if (word == "complex" || word == "polar") {
+    const auto is_real = [&](const at::Tensor& t) { return t.scalar_type() == common; };
+    if (!c10::isFloatingType(common) || !std::ranges::all_of(tensors, is_real)) return std::nullopt;
     common = c10::toComplexType(common);
+  }
   if (common != at::kComplexFloat && common != at::kComplexDouble) return std::nullopt;
   ir::Graph plain(r_.graph.stage, r_.graph.pool);
   bool laid_out = true;
