@@ -626,6 +626,10 @@ constexpr ShapeRule norm_dims = shape_fold<Fold::FloatOnly, 2, 3, 4>;
 constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNever>;
 constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
 
+bool truth_of_truths(const Args& a, Types& out) {
+  return a.tensor(0) && a.tensor(0)->dtype == DType::B8 && truth_all(a, out);
+}
+
 template <ReduceKind K>
 constexpr ReductionRule all_dims = reduce_dims<K, kNever, kNever>;
 template <ReduceKind K>
