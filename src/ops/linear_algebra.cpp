@@ -104,6 +104,22 @@ bool shape_trace(const Args& a, Types& out) {
   return give(out, row_major(sum, t->device, {}));
 }
 
+bool shape_dist(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(0), *o = a.tensor(1);
+  return t && o && t->sizes == o->sizes && t->dtype == o->dtype && ir::is_floating(t->dtype) &&
+         is_computable(t->dtype) && give(out, fresh(*t, {}));
+}
+
+// self + mat @ vec, of one dtype.
+bool shape_addmv(const Args& a, Types& out) {
+  const TensorType *self = a.tensor(0), *mat = a.tensor(1), *vec = a.tensor(2);
+  if (!self || !mat || !vec || mat->dim() != 2 || vec->dim() != 1 || self->dim() != 1) return false;
+  return self->dtype == mat->dtype && mat->dtype == vec->dtype && is_computable(vec->dtype) &&
+         sym::known_equal(mat->sizes[1], vec->sizes[0]) == true &&
+         sym::known_equal(mat->sizes[0], self->sizes[0]) == true &&
+         give(out, fresh(*mat, {mat->sizes[0]}));
+}
+
 bool shape_vdot(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *o = a.tensor(1);
   return t && o && t->dim() == 1 && o->dim() == 1 && t->dtype == o->dtype &&

@@ -626,6 +626,17 @@ constexpr ShapeRule norm_dims = shape_fold<Fold::FloatOnly, 2, 3, 4>;
 constexpr ShapeRule norm_all = shape_fold<Fold::FloatOnly, kNever, kNever, kNever>;
 constexpr ShapeRule position = shape_fold<Fold::Position, 1, 2, kNever>;
 
+// How many elements are not 0: no list of dimensions, or an empty one, is all.
+bool shape_count(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  std::vector<int64_t> dims;
+  if (!t || (!a.missing(1) && (!a.integers(1, dims) || !wrap_dims(dims, t->dim())))) return false;
+  Sizes sizes;
+  for (int64_t d = 0; d < t->dim() && !dims.empty(); ++d)
+    if (std::ranges::find(dims, d) == dims.end()) sizes.push_back(t->sizes[static_cast<size_t>(d)]);
+  return give(out, row_major(DType::I64, t->device, std::move(sizes)));
+}
+
 bool truth_of_truths(const Args& a, Types& out) {
   return a.tensor(0) && a.tensor(0)->dtype == DType::B8 && truth_all(a, out);
 }

@@ -67,7 +67,8 @@ OTHERS = """
 torch.fft.rfft(x).abs(); torch.fft.fft2(x).real; torch.fft.irfft(torch.fft.rfft(x))
 torch.fft.ifft(z).real; torch.fft.rfft2(x).abs(); torch.fft.irfft2(torch.fft.rfft2(x))
 torch.trace(x); torch.vdot(x[0], x[1]); torch.isclose(x, x); torch._is_all_true(x > 0)
-torch._is_any_true(x > 2); torch.trace(n.view(3, 3))
+torch._is_any_true(x > 2); torch.dist(x, x + 1); torch.trace(n.view(3, 3))
+torch.count_nonzero(x > 0.5); torch.count_nonzero(n.view(3, 3), 1); torch.addmv(x[0], x, x[1])
 """
 
 
