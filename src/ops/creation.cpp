@@ -95,8 +95,7 @@ bool shape_random(const Args& a, Types& out) {
 // All of a tensor drawn anew.
 bool shape_refilled(const Args& a, Types& out) {
   const TensorType* t = a.tensor(0);
-  auto r = t ? empty_like(*t) : std::nullopt;
-  return r && give(out, std::move(*r));
+  return give(out, t ? empty_like(*t) : std::nullopt);
 }
 
 // As many numbers, row by row.
