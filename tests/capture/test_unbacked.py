@@ -173,7 +173,7 @@ def assign_rows(x, m):
 
 # torch itself asks whether a size is 0 or 1, and takes another way then: eager does. From 2.15 on
 # attention of a size without a hint is that of plain products, which takes every size.
-LEFT_TO_EAGER = {"in_place_behind": 1, "attention": int(TORCH < (2, 15))}
+LEFT_TO_EAGER = {"attention": int(TORCH < (2, 15))}
 
 
 MODES = pytest.mark.parametrize("mode", ["default", "lite"])
