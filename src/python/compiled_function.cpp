@@ -664,9 +664,18 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   };
   if (self->failures >= kMostFailures) return failed();
   const WithoutDefaultDevice none;
+  // Torch imports it for some ops, and it replaces functions of torch that the capture has read.
+  const auto has_dynamo = [] {
+    return PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo") != nullptr;
+  };
+  const bool before = has_dynamo();
   std::shared_ptr<Artefact> e;
   try {
     e = make_artefact(self, bound, raised);
+    if (e && !before && has_dynamo() && !hit.fits(*e, state, bound)) {
+      std::erase(self->entries, e);
+      e = make_artefact(self, bound, raised);
+    }
   } catch (const py::error_already_set& error) {
     if (self->fullgraph || !error.matches(PyExc_Exception) ||
         !dynamo_setting("suppress_errors", false))

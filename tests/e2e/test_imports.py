@@ -79,3 +79,26 @@ def test_what_is_not_imported(calls):
     program = PROGRAM.replace("CALLS", repr(texts))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+REPLACED = """
+import sys, torch
+import oxyfuel
+
+def f(x):
+    torch.manual_seed(5)
+    return x.clone().cumsum_(0) + torch.rand(4)
+
+compiled = oxyfuel.compile(f, options={"strict": True})
+assert "torch._dynamo" not in sys.modules
+before = torch.manual_seed
+first = compiled(torch.ones(4))
+assert torch.manual_seed is not before  # or the call imports it no more
+assert torch.equal(first, f(torch.ones(4))) and torch.equal(compiled(torch.ones(4)), first)
+assert oxyfuel.stats()["fallbacks"] == oxyfuel.stats()["recompiles"] == 0
+"""
+
+
+def test_a_function_that_is_replaced_meanwhile():
+    done = subprocess.run([sys.executable, "-c", REPLACED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
