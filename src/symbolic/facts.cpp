@@ -541,10 +541,14 @@ std::optional<bool> DecideByHints::less(Expr a, Expr b) {
   return leaves_open(c) ? facts_.known(c) : facts_.decide(c);
 }
 
-std::optional<int64_t> DecideByHints::value(Expr e) {
-  if (origin_of(e) == Origin::Hinted) return facts_.pin(e);
-  const Expr known = facts_.simplify(e);
+// The value that the facts so far say.
+static std::optional<int64_t> said_value(const ShapeFacts& facts, Expr e) {
+  const Expr known = facts.simplify(e);
   return known.is_const() ? std::optional(known.value()) : std::nullopt;
+}
+
+std::optional<int64_t> DecideByHints::value(Expr e) {
+  return origin_of(e) == Origin::Hinted ? facts_.pin(e) : said_value(facts_, e);
 }
 
 bool DecideByHints::leaves_open(const Condition& c) const {
@@ -555,9 +559,6 @@ KnowFacts::KnowFacts(const ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
 KnowFacts::~KnowFacts() { facts_.pool().impl().decider = before_; }
 
-std::optional<int64_t> KnowFacts::value(Expr e) {
-  const Expr known = facts_.simplify(e);
-  return known.is_const() ? std::optional(known.value()) : std::nullopt;
-}
+std::optional<int64_t> KnowFacts::value(Expr e) { return said_value(facts_, e); }
 
 }  // namespace oxy::sym
