@@ -694,6 +694,7 @@ bool answer_check_of_write(const c10::OperatorHandle& op, torch::jit::Stack& sta
     if (!a.isTensor()) return !a.isTensorList() && !a.isList();
     const at::Tensor& t = a.toTensor();
     return t.defined() && t.is_meta() && can_hold(type, t.is_complex(), t.is_floating_point()) &&
+           (type != at::kBool || t.scalar_type() == at::kBool) &&
            (kind == WriteKind::AsItIs || broadcasts_to(t.sym_sizes(), self.sym_sizes()));
   };
   if (!std::all_of(stack.begin() + static_cast<ptrdiff_t>(base), stack.end(), fits)) return false;
