@@ -167,14 +167,29 @@ void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_va
   axes.insert(axes.begin() + at + 1, {inner_var, inner, old.reduction});
 }
 
+// Whether it depends on inner_size * outer + inner alone.
+static bool walks_as_one(Expr e, Expr outer, Expr inner, Expr inner_size) {
+  if (e.is_const() || (!sym::contains(e, outer) && !sym::contains(e, inner))) return true;
+  Expr line = e;
+  if (e.kind() != sym::Kind::Symbol && !sym::linear_in(e, inner)) {
+    for (const Expr part : e.operands()) {
+      if (e.kind() == sym::Kind::Add && sym::linear_in(part, inner)) continue;
+      if (!walks_as_one(part, outer, inner, inner_size)) return false;
+      line -= part;
+    }
+    if (e.kind() != sym::Kind::Add) return true;
+  }
+  const auto co = coefficient(line, outer), ci = coefficient(line, inner);
+  return co && ci && *co == *ci * inner_size;
+}
+
 bool mergeable(const std::vector<Nest>& nests, Expr outer, Expr inner, Expr inner_size) {
   // Sizes of checks and names of symbols are no places in memory.
   for (const Inst& i : instructions(nests)) {
     if (i.op == LoopOp::Check || i.op == LoopOp::Symbol) continue;
-    for (Expr e : i.index) {
-      auto co = coefficient(e, outer), ci = coefficient(e, inner);
-      if (!co || !ci || *co != *ci * inner_size) return false;
-    }
+    if (!std::ranges::all_of(i.index,
+                             [&](Expr e) { return walks_as_one(e, outer, inner, inner_size); }))
+      return false;
   }
   return std::ranges::none_of(
       nests | std::views::transform(&Nest::axes) | std::views::join,

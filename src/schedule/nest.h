@@ -71,7 +71,7 @@ void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_va
 // Whether that is so at all sizes.
 inline bool divides(Expr inner, Expr size) {
   if (inner.is_const()) return inner.value() > 0 && sym::divisible(size, inner.value());
-  return sym::range_of(inner).lo > 0 && sym::floordiv(size, inner) * inner == size;
+  return sym::certain_less(0, inner) == true && sym::floordiv(size, inner) * inner == size;
 }
 
 // Whether the axes `outer` and `inner` can be one: every index walks them as one axis of size outer

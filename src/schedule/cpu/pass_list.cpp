@@ -35,6 +35,8 @@ constexpr Pass kKernelPasses[] = {
      "while loops are as they were ordered: split_ranges folds what its copies compare"},
     {"split_ranges", on_kernels<split_ranges, kLoops>,
      "while a loop is one: its pieces have no masks, and less to unroll and jam, or to keep"},
+    {"strip_mine", on_kernels<strip_mine, kLoops>,
+     "behind split_ranges, which knows where an index wraps around once"},
     {"share_invariants", on_kernels<share_invariants, kLoops>,
      "behind split_ranges: where nothing is compared any more, more is alike"},
     {"unroll_and_jam", on_kernels<unroll_and_jam, kLoops>,

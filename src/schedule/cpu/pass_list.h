@@ -27,6 +27,11 @@ void interleave_rows(Kernel& k);
 // for. So are those of constants.
 void split_ranges(Kernel& k, loops::Variables& variables);
 
+// Strip-mines a loop of vectors whose variable is divided by a size: the strips are the runs of
+// iterations with one quotient, so that no lane divides and what lies together in memory is loaded
+// together.
+void strip_mine(Kernel& k, loops::Variables& variables);
+
 // Unroll and jam of a loop around vectors whose iterations compute most alike: the channels of an
 // image that is sampled at computed places find the places and weights once for a few of them.
 void share_invariants(Kernel& k, loops::Variables& variables, const ScheduleOptions& options);
