@@ -24,16 +24,27 @@ Expr rescale(ExprPool::Impl& pool, Sum s, int64_t by, int64_t constant) {
   return build(pool, s);
 }
 
+bool may_be_zero(Expr e) {
+  const Range r = range_of(e);
+  return r.lo <= 0 && r.hi >= 0;
+}
+
 // What is 0 where `d` is, without a factor that never is: s2 - 8 of s0*s2 - 8*s0.
 Expr without_factor(Expr d) {
+  if (d.is_const()) return d;
+  if (const Sum sum = to_sum(d); sum.constant == 0 && sum.terms.size() == 1) {
+    Expr rest = 1;
+    for (Expr factor : factors_of(sum.terms[0].product))
+      if (may_be_zero(factor)) rest *= factor;
+    return rest;
+  }
   std::vector<Expr> symbols;
   collect_symbols(d, symbols);
   for (Expr s : symbols) {
     const auto line = linear_in(d, s);
     if (!line || line->first.is_const()) continue;
     const auto [factor, rest] = *line;
-    const Range r = range_of(factor);
-    if (r.lo <= 0 && r.hi >= 0) continue;
+    if (may_be_zero(factor)) continue;
     const Expr quotient = floordiv(rest, factor);
     if (quotient * factor == rest) return s + quotient;
   }
