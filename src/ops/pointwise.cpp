@@ -174,7 +174,8 @@ bool shape_div_mode(const Args& a, Types& out) {
                        : shape_elementwise<Promoted, 2, Needs::NotBool>(a, out);
 }
 
-// Shifting by the width or more gives 0 (right: the sign), by less than nothing as well.
+// Shifting by the width or more gives 0 (a signed number to the right: its sign), by less than
+// nothing as well.
 template <bool Left>
 Scalar shift(Element& e) {
   const DType d = e.result();
@@ -183,7 +184,8 @@ Scalar shift(Element& e) {
   const Scalar in_range =
       e.op(LoopOp::And, e.op(LoopOp::Ge, n, e.c(0, d)), e.op(LoopOp::Lt, n, e.c(bits, d)));
   const Scalar safe = e.where(in_range, n, e.c(0, d));
-  if (Left) return e.where(in_range, e.op(LoopOp::Shl, x, safe), e.c(0, d));
+  const bool to_zero = Left || ir::name(d)[0] == 'u';
+  if (to_zero) return e.where(in_range, e.op(Left ? LoopOp::Shl : LoopOp::Shr, x, safe), e.c(0, d));
   return e.where(in_range, e.op(LoopOp::Shr, x, safe), e.op(LoopOp::Shr, x, e.c(bits - 1, d)));
 }
 

@@ -475,6 +475,7 @@ Scalar element_select_scatter(Element& e) {
   const Expr at = *wrap_index(*e.args.expr(3), t.sizes[dim]);
   Index i = e.index;
   i.erase(i.begin() + dim);
+  if (t.sizes[dim].is_const(1)) return e.load(1, i);
   const Scalar here = e.b.index(e.index[dim]), there = e.b.index(at);
   const Scalar inside = e.op(LoopOp::Eq, here, there);
   return e.load(1, i, inside, e.load(0, e.index));

@@ -20,6 +20,7 @@ constexpr Pass kAll[] = {
     {"accumulate_rows", plain<accumulate_rows>, "gradients of tied embeddings in one tensor"},
     {"canonicalize", plain<canonicalize>, "one way to write each thing"},
     {"choose_layouts", choose_layouts, "channels-last activations for convolutions"},
+    {"compact_writes", plain<compact_writes>, "parts that are written are row-major"},
     {"copy_operands", copy_operands, "gemms read rows that are contiguous"},
     {"cse", plain<cse>, "equal calls become one"},
     {"dce", plain<dce>, "calls that nothing reads go"},
@@ -39,6 +40,7 @@ static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
 constexpr Pass kStandard[] = {
     {"canonicalize", plain<canonicalize>, "so that the rest knows one form of each op"},
+    {"compact_writes", plain<compact_writes>, "before anything asks how tensors lie"},
     {"remove_noops", plain<remove_noops>, "so that nothing is decomposed that goes away"},
     {"fuse_attention", fuse_attention, "while softmax is one op"},
     {"expand_attention", expand_attention, "before its parts are taken apart"},
