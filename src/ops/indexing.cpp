@@ -354,7 +354,10 @@ bool shape_pad(const Args& a, Types& out) {
   TensorType result = *t;
   bool grows = false;
   for (size_t d = 0; d < result.sizes.size(); ++d) {
+    Expr left = t->sizes[d];  // what is cut off must be there
     for (Expr e : {p->before[d], p->after[d]}) {
+      left += sym::min(e, 0);
+      if (sym::known_less(left, 0).value_or(true)) return false;
       result.sizes[d] += e;
       if (grows) continue;
       // Where it is not known whether a row major tensor grows, the result is row major.
@@ -363,7 +366,6 @@ bool shape_pad(const Args& a, Types& out) {
       if (!some && !rows) return false;
       grows = some.value_or(true);
     }
-    if (sym::known_less(result.sizes[d], 0).value_or(true)) return false;
   }
   if (!grows) {
     auto same = empty_like(result);

@@ -393,6 +393,15 @@ void keep_strides(const Written& written) {
   functional::sync(written.wrapper);
 }
 
+// What was computed has no marks of torch's lazy views; those that are made of what was written ask
+// its value for them.
+void keep_marks(const at::Tensor& written) {
+  const LazyMarks marks = marks_of(written);
+  auto* w = wrapper_of(written);
+  if (marks.any() && marks_of(w->value()) != marks)
+    w->replace_(current->ops.with_marks(w->value(), marks));
+}
+
 // Behind an op with out=, whose nodes begin at `from`: refuses one whose k-th result has another
 // shape than the tensor had, which it then gets, where somebody else sees that.
 void check_out(const c10::OperatorHandle& op, size_t from, size_t k, const at::Tensor& wrapper,
@@ -571,7 +580,10 @@ void run_write(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   if (meets) recording().give_up("a write to what another argument has as well");
   for (size_t k = 0; k < outs.size(); k++)
     check_out(op, recorded, k, outs[k].first, outs[k].second);
-  for (const Written& w : written) keep_strides(w);
+  for (const Written& w : written) {
+    keep_strides(w);
+    keep_marks(w.wrapper);
+  }
   kept.note();
 }
 

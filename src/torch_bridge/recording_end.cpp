@@ -159,6 +159,11 @@ bool has_new_history(const RecordedSource& s) {
          torch::autograd::impl::gradient_edge(s.wrapper).function != s.edge.function;
 }
 
+// Every element of `was` has a place in `now`.
+bool covers(const ir::TensorType& now, const ir::TensorType& was) {
+  return now.is_dense() && sym::known_equal(now.numel(), was.numel()).value_or(false);
+}
+
 // In eager a view's new history is that of all views of its base.
 bool shares_storage(const Recording& r, size_t input) {
   const auto* storage = storage_of(r.inputs[input].real);
@@ -404,6 +409,8 @@ std::vector<at::Tensor> add_mutations(Recording& r, OpRecorder& ops, bool gradie
     const at::Tensor value = ops.with_marks(w->value(), {});
     const bool data = w->has_data_mutation() && r.value_of(value) != s.value;
     if (!data && !layout) continue;
+    if (data && layout && !covers(*layout, type_of(s.real)))
+      throw Unsupported("an input is written and becomes a view of a part of its memory");
     if (const char* why = data ? why_unwritable(r, i) : nullptr) throw Unsupported(why);
     const bool has_history = has_new_history(s);
     if (has_history && !gradients) throw Unsupported("a new value that requires gradients");
@@ -453,6 +460,9 @@ std::vector<at::Tensor> add_outputs(Recording& r, OpRecorder& ops,
     const bool no_grad = is_no_grad_view(t);
     const bool needs_grad = needs_gradient(ops, t, input.has_value());
     if (needs_grad && !gradients) throw Unsupported("a result that requires gradients");
+    // Behind a write through a view autograd has them.
+    if (needs_grad && !torch::autograd::isDifferentiableType(t.scalar_type()))
+      throw Unsupported("integers that require gradients");
     if (w->was_storage_changed()) throw Unsupported("a result whose storage was replaced");
     out.type = type_of(t);
     out.type.requires_grad = needs_grad;

@@ -323,6 +323,10 @@ def binary_cases() -> None:
         for of in (x, x.to(torch.int8), x > 0):
             case(f"{op}.Scalar", of, 2)
             case(f"{op}.Scalar", of, True)
+    for n in (7, 8, 9, 200):
+        case("bitwise_left_shift.Tensor_Scalar", x.to(torch.uint8), n)
+        case("bitwise_right_shift.Tensor_Scalar", x.to(torch.uint8), n)
+        case("__rshift__.Scalar", x.to(torch.int8), n % 128)
     for n in (0, 1, 2, 3, 5):
         case("pow.Tensor_Scalar", x, n)
     flags, reals = ints(7) > 0, randn(7)
