@@ -119,6 +119,12 @@ ir::ValueId Rewriter::row_major(ir::ValueId v) {
   return type(v).is_row_major() ? v : call("aten.clone.default", {v, kContiguous});
 }
 
+ir::ValueId Rewriter::compact(ir::ValueId v) {
+  const TensorType& t = type(v);
+  const bool is_compact = t.is_row_major() && t.offset.is_const(0);
+  return is_compact ? v : call("aten.clone.default", {v, kContiguous});
+}
+
 ir::ValueId Rewriter::full(const std::vector<Expr>& sizes, ir::Arg number, DType d,
                            ir::Device device) {
   return call("aten.full.default", {list_of(sizes), std::move(number), d, ir::Arg(), device});

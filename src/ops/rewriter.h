@@ -47,6 +47,8 @@ class Rewriter {
   ir::ValueId view(ir::ValueId v, const std::vector<Expr>& sizes);
   // The value itself where it is row-major.
   ir::ValueId row_major(ir::ValueId v);
+  // The same, and where it begins with its memory.
+  ir::ValueId compact(ir::ValueId v);
   ir::ValueId full(const std::vector<Expr>& sizes, ir::Arg number, DType d, ir::Device device);
   // A copy of the value in memory of its own, with these strides.
   ir::ValueId copy(ir::ValueId v, const std::vector<Expr>& strides);

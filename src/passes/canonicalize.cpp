@@ -159,7 +159,8 @@ bool copy_to_view(const Context& c, ir::Node& n) {
 std::optional<Arg> number_of(const Arg& value, ir::DType dtype) {
   std::optional<int64_t> whole = integer(value);
   if (const bool* b = value.get_if<bool>()) whole = *b;
-  if (ir::is_floating(dtype)) {
+  if (ir::is_complex(dtype) && value.get_if<std::complex<double>>()) return value;
+  if (ir::is_floating(dtype) || ir::is_complex(dtype)) {
     if (auto* d = value.get_if<double>()) return *d;
     if (whole && std::abs(*whole) < (int64_t{1} << 53)) return static_cast<double>(*whole);
   } else if (dtype == ir::DType::B8) {

@@ -48,12 +48,12 @@ class WriteCompacter {
     }
     ops::Rewriter r(graph_, n.id);
     if (n.target != "aten.copy.default") {
-      n.args[0] = r.row_major(n.args[0].value());
+      n.args[0] = r.compact(n.args[0].value());
       return true;
     }
     ir::ValueId v = r.cast(n.args[1].value(), type.dtype);
     if (r.type(v).sizes != type.sizes) v = r.call("aten.expand.default", {v, list_of(type.sizes)});
-    graph_.replace_uses(out, r.row_major(v));
+    graph_.replace_uses(out, r.compact(v));
     return n.dead = true;
   }
 

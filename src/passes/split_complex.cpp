@@ -265,8 +265,31 @@ class Splitter {
   Parts parts(ValueId v) {
     if (const auto it = split_.find(v.index); it != split_.end()) return it->second;
     if (const auto it = read_.find(v.index); it != read_.end()) return it->second;
+    if (std::optional<Parts> of = parts_of_view(v))
+      return read_.emplace(v.index, *std::move(of)).first->second;
     const TensorType pairs = type_of_parts(g_.tensor_type(v));
     return read_of_pairs(v, rewriter().call("aten.view_as_real.default", {v}, pairs));
+  }
+  // Of a view of numbers in memory: the views of their parts, which loops look through.
+  std::optional<Parts> parts_of_view(ValueId v) {
+    const Node n = g_.def(v);
+    const Row* row = row_of(n);
+    const bool moves = row && (row->rule == Rule(&Splitter::per_part) ||
+                               row->rule == Rule(&Splitter::select));
+    if (!moves || !is_view(n) || !n.arg(0).is_value() || !is_complex(n.arg(0).value()))
+      return std::nullopt;
+    const Parts of = parts(n.arg(0).value());
+    ops::Rewriter r = rewriter();
+    const auto seen = [&](const Arg& part) {
+      std::vector<Arg> args = n.args;
+      args[0] = part;
+      return Arg(r.call(n.target, std::move(args)));
+    };
+    try {
+      return Parts{seen(of.re), seen(of.im)};
+    } catch (const ops::UnknownShape&) {
+      return std::nullopt;
+    }
   }
   const Parts& read_of_pairs(ValueId v, ValueId pairs) {
     ops::Rewriter r = rewriter();
@@ -460,8 +483,9 @@ class Splitter {
     return elementwise(n, 1, [&](Reals&, const std::vector<Parts>& of) { return give(n, of[0]); });
   }
   bool same(const Node& n) { return moves(n) && to_copy(n); }
-  bool copy(const Node& n) {
-    if (!is_complex(n.outputs[0]) || !moves(n)) return false;
+  bool copy(const Node& n) { return moves(n) && fill(n); }
+  bool fill(const Node& n) {
+    if (!is_complex(n.outputs[0])) return false;
     const TensorType& t = g_.tensor_type(n.outputs[0]);
     const auto of = operand(n.arg(1), part_of(t.dtype));
     if (!of) return false;
@@ -557,23 +581,39 @@ class Splitter {
 
   // An op that does to each part what it does to numbers: it moves them, or adds them up.
   bool per_part(const Node& n) {
+    return moves(n) && add_up(n);
+  }
+  bool add_up(const Node& n) {
     return per_part(n, [](ops::Rewriter&, ValueId v, Arg Parts::*) { return v; });
   }
   // A real piece between complex ones has an imaginary part of zeros.
   bool pieces(const Node& n) {
+    if (!moves(n)) return false;
     const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
     return per_part(n, [&](ops::Rewriter& r, ValueId v, Arg Parts::* which) {
       const TensorType of = g_.tensor_type(v);
       return which == &Parts::re ? v : expanded(r, r.full({}, 0.0, part, of.device), of.sizes);
     });
   }
+  // The numbers with a part replaced, of which ATen makes several copies: in any case, and of
+  // operands that loops can have the layout of.
+  bool scatter(const Node& n) {
+    const ValueId out = n.outputs[0];
+    if (!per_part(n, [](ops::Rewriter&, ValueId v, Arg Parts::*) { return v; }, true)) return false;
+    // What an input becomes is read from there, so that the kernel that writes it is one.
+    if (std::ranges::find(g_.mutations, out, &ir::Mutation::value) != g_.mutations.end()) {
+      reals_.emplace(out.index, in_memory(out));
+      split_.erase(out.index);
+    }
+    return true;
+  }
   // `real` gives what stands in a part for an operand that is no complex number.
   template <class F>
-  bool per_part(const Node& n, const F& real) {
+  bool per_part(const Node& n, const F& real, bool rows = false) {
     const ops::OpInfo* info = ops::find(n);
     if (!info || !info->shape || n.outputs.size() != 1 || !is_complex(n.outputs[0])) return false;
     const auto is_dtype = [](const Arg& a) { return a.get_if<DType>() != nullptr; };
-    if (!moves(n) || std::ranges::any_of(n.args, is_dtype)) return false;
+    if (std::ranges::any_of(n.args, is_dtype)) return false;
     ops::Rewriter r = rewriter();
     const DType part = part_of(g_.tensor_type(n.outputs[0]).dtype);
     Reals reals(r, part, g_.tensor_type(n.outputs[0]).device);
@@ -582,7 +622,9 @@ class Splitter {
       for (const Arg& a : n.args)
         args.push_back(map_values(a, [&](ValueId v) {
           if (!is_complex(v)) return real(r, v, which);
-          return expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
+          const ValueId part =
+              expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
+          return rows ? r.compact(part) : part;
         }));
       return Arg(r.call(n.target, std::move(args)));
     };
@@ -619,18 +661,22 @@ class Splitter {
       {"aten.copy.default", &Splitter::copy},
       {"aten.cos.default", &Splitter::function<cosine>},
       {"aten.diagonal.default", &Splitter::per_part},
+      {"aten.diagonal_scatter.default", &Splitter::scatter},
       {"aten.div.Scalar", &Splitter::div},
       {"aten.div.Tensor", &Splitter::div},
       {"aten.eq.Scalar", &Splitter::eq},
       {"aten.eq.Tensor", &Splitter::eq},
       {"aten.exp.default", &Splitter::function<exponential>},
       {"aten.expand.default", &Splitter::per_part},
+      {"aten.fill.Scalar", &Splitter::fill},
+      {"aten.fill.Tensor", &Splitter::fill},
       {"aten.flip.default", &Splitter::per_part},
+      {"aten.full.default", &Splitter::copy},
       {"aten.gather.default", &Splitter::per_part},
       {"aten.index.Tensor", &Splitter::per_part},
       {"aten.index_select.default", &Splitter::per_part},
       {"aten.log.default", &Splitter::log},
-      {"aten.mean.dim", &Splitter::per_part},
+      {"aten.mean.dim", &Splitter::add_up},
       {"aten.mul.Scalar", &Splitter::mul},
       {"aten.mul.Tensor", &Splitter::mul},
       {"aten.ne.Scalar", &Splitter::ne},
@@ -643,15 +689,18 @@ class Splitter {
       {"aten.repeat.default", &Splitter::per_part},
       {"aten.roll.default", &Splitter::per_part},
       {"aten.select.int", &Splitter::select},
+      {"aten.select_scatter.default", &Splitter::scatter},
       {"aten.sgn.default", &Splitter::sgn},
       {"aten.sin.default", &Splitter::function<sine>},
       {"aten.slice.Tensor", &Splitter::per_part},
+      {"aten.slice_scatter.default", &Splitter::scatter},
       {"aten.sqrt.default", &Splitter::function<root>},
       {"aten.squeeze.dims", &Splitter::per_part},
       {"aten.stack.default", &Splitter::pieces},
       {"aten.sub.Scalar", &Splitter::sub},
       {"aten.sub.Tensor", &Splitter::sub},
-      {"aten.sum.dim_IntList", &Splitter::per_part},
+      {"aten.sum.default", &Splitter::add_up},
+      {"aten.sum.dim_IntList", &Splitter::add_up},
       {"aten.tril.default", &Splitter::per_part},
       {"aten.triu.default", &Splitter::per_part},
       {"aten.unsqueeze.default", &Splitter::per_part},
@@ -669,7 +718,7 @@ class Splitter {
   // By value.
   std::unordered_map<uint32_t, Parts> split_, read_;
   std::unordered_map<uint32_t, ValueId> numbers_;  // of those in split_, in memory
-  std::unordered_map<uint32_t, ValueId> reals_;    // what takes the place of a real one
+  std::unordered_map<uint32_t, ValueId> reals_;    // what takes the place of a value as it is
   std::unordered_map<uint32_t, ValueId> pairs_;    // of which split value it is the parts
 };
 

@@ -71,7 +71,8 @@ struct Interval {
 };
 using Box = std::map<Expr, Interval>;
 
-// A kernel with a single store, whose loops shrink to where the store changes something.
+// A kernel whose stores stand in one loop, and whose loops shrink to where the stores change
+// something.
 class Narrower {
  public:
   Narrower(Kernel& k, uint32_t old) : k_(k), old_(old) {}
@@ -91,10 +92,11 @@ class Narrower {
  private:
   void look() {
     defined_.assign(k_.value_count, nullptr);
+    stores_.clear();
     loops_.clear();
     for_each_compute(k_, [&](const Compute& c, const Path& path) {
       if (c.op == LoopOp::Store) {
-        store_ = &c;
+        stores_.push_back(&c);
         loops_ = path;
       } else {
         defined_[c.value] = &c;
@@ -110,18 +112,23 @@ class Narrower {
     return std::nullopt;
   }
 
-  bool is_old(uint32_t value, uint32_t condition) const {
+  bool is_old(const Compute& store, uint32_t value, uint32_t condition) const {
     const Compute* c = defined_[value];
     if (c && c->op == LoopOp::Load && c->args.empty())
-      return c->buffer == old_ && c->index == store_->index;
+      return c->buffer == old_ && c->index == store.index;
     auto other = choice(value);
-    return other && other->first == condition && is_old(other->second, condition);
+    return other && other->first == condition && is_old(store, other->second, condition);
   }
 
-  // What must hold where the stored value is not the old one.
+  // What must hold where the stored values are not the old ones.
   std::optional<uint32_t> condition() const {
-    auto chosen = choice(store_->args[0]);
-    if (!chosen || !is_old(chosen->second, chosen->first)) return std::nullopt;
+    const auto chosen = choice(stores_[0]->args[0]);
+    if (!chosen) return std::nullopt;
+    for (const Compute* store : stores_) {
+      const auto its = choice(store->args[0]);
+      if (!its || its->first != chosen->first || !is_old(*store, its->second, its->first))
+        return std::nullopt;
+    }
     return chosen->first;
   }
 
@@ -202,7 +209,7 @@ class Narrower {
 
   Kernel& k_;
   uint32_t old_;
-  const Compute* store_ = nullptr;
+  std::vector<const Compute*> stores_;
   Path loops_;
   std::vector<const Compute*> defined_;
 };
@@ -245,6 +252,17 @@ void drop_idle_loops(Block& block) {
     drop_idle_loops(f->body);
     if (!uses(f->body, f->var) && f->size.is_const() && !f->size.is_const(0)) unwrap_loop(block, i);
   }
+}
+
+bool stores_in_one_loop(const Kernel& k, uint32_t written) {
+  std::optional<Path> loops;
+  bool same = true;
+  for_each_compute(k, [&](const Compute& c, const Path& path) {
+    if (c.op != LoopOp::Store || c.buffer != written) return;
+    same &= !loops || *loops == path;
+    loops = path;
+  });
+  return loops && same;
 }
 
 }  // namespace
@@ -296,7 +314,7 @@ std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
 
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
   if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local) || has_check(k) ||
-      store_count(k, written) != 1 || k.buffers[written].kind != KernelBuffer::Kind::Write ||
+      !stores_in_one_loop(k, written) || k.buffers[written].kind != KernelBuffer::Kind::Write ||
       k.buffers[old].kind != KernelBuffer::Kind::Read)
     return std::nullopt;
   bool others = false, adds = false, folds = false;

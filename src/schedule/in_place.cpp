@@ -50,7 +50,10 @@ class InPlace {
   void run() {
     for (const auto& [step, m] : last_written_first()) {
       std::optional<BufferId> input = home(graph_.inputs()[m.input]), value = home(m.value);
-      if (m.metadata || !input || !value || !is_candidate(*input, *value)) continue;
+      if (m.metadata || !input || !value) continue;
+      if (!lies_alike(buffer(*input).type, buffer(*value).type)) continue;
+      value = whole(*value);
+      if (!is_candidate(*input, *value)) continue;
       const std::vector<ScheduledStep> steps = s_.steps;
       const size_t kernels = s_.kernels.size();
       if (!write(*input, *value)) {
@@ -71,7 +74,7 @@ class InPlace {
     std::vector<std::pair<size_t, ir::Mutation>> out;
     for (const ir::Mutation& m : graph_.mutations) {
       const std::optional<BufferId> value = home(m.value);
-      const std::vector<size_t> at = value ? writers_of(*value) : std::vector<size_t>();
+      const std::vector<size_t> at = value ? writers_of(whole(*value)) : std::vector<size_t>();
       out.emplace_back(at.size() == 1 ? at[0] : 0, m);
     }
     std::ranges::stable_sort(out, std::greater<>(), [](const auto& x) { return x.first; });
@@ -83,6 +86,14 @@ class InPlace {
     return b ? std::optional(*b) : std::nullopt;
   }
   const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
+  // Complex numbers that were computed are a view of their parts.
+  BufferId whole(BufferId b) const {
+    const Buffer& view = buffer(b);
+    if (view.kind != Buffer::Kind::View || !ir::is_complex(view.type.dtype)) return b;
+    const bool same = view.type.offset.is_const(0) &&
+                      loops::byte_extent(view.type) == loops::byte_extent(buffer(view.base).type);
+    return same ? view.base : b;
+  }
   void note(std::map<BufferId, int>& memories, ir::ValueId v) const {
     if (const auto b = home(v)) ++memories[memory_of(s_.program, *b)];
   }
@@ -91,8 +102,7 @@ class InPlace {
     Buffer::Kind kind = buffer(value).kind;
     if (buffer(input).kind != Buffer::Kind::Input) return false;
     if (kind != Buffer::Kind::Temp && kind != Buffer::Kind::Extern) return false;
-    if (!lies_alike(buffer(input).type, buffer(value).type) || !is_injective(buffer(input).type))
-      return false;
+    if (!is_injective(buffer(input).type)) return false;
     // The old value goes to the caller, or into another input.
     return !handed_out_.contains(input) && !copied_.contains(input) && copied_.at(value) == 1;
   }
@@ -104,8 +114,10 @@ class InPlace {
     if (at.size() == 2) return write_scatter(input, value, at[0], at[1]);
     const auto* call = at.size() == 1 ? std::get_if<KernelCall>(&s_.steps[at[0]]) : nullptr;
     if (!call) return false;
-    const Kernel& k = s_.kernels[call->kernel];
+    Kernel& k = s_.kernels[call->kernel];
     int32_t old = entry_of(k, input), written = entry_of(k, value);
+    if (k.buffers[static_cast<size_t>(written)].kind == KernelBuffer::Kind::Write)
+      store_last(k.body, static_cast<uint32_t>(written));
     if (old >= 0) {
       auto cut = changed_part(k, static_cast<uint32_t>(old), static_cast<uint32_t>(written));
       if (cut && may_overwrite(cut->part, entry_of(cut->part, input),
@@ -118,6 +130,17 @@ class InPlace {
     }
     if (has_check(k) || !may_overwrite(k, old, static_cast<uint32_t>(written))) return false;
     return sink(at[0], input);
+  }
+
+  // Stores to what the kernel does not read come behind all else in their block.
+  static void store_last(Block& block, uint32_t written) {
+    const auto stays = [&](const Stmt& s) {
+      const auto* c = std::get_if<Compute>(&s.v);
+      return !c || c->op != LoopOp::Store || c->buffer != written;
+    };
+    std::ranges::stable_partition(block, stays);
+    for (Stmt& s : block)
+      if (auto* f = std::get_if<For>(&s.v)) store_last(f->body, written);
   }
 
   // A kernel that copies the input, then one that folds into the copy: this one may fold into the

@@ -61,6 +61,14 @@ bool is_read_first(const RowAccess& load, const RowAccess& store) {
          only_variables_of(load.path, load.statement->index);
 }
 
+// One store, or two side by side for the parts of complex numbers: no element is stored twice.
+bool store_apart(const std::vector<RowAccess>& stores) {
+  if (stores.size() == 1) return true;
+  if (stores.size() != 2 || stores[0].path != stores[1].path) return false;
+  const Expr first = stores[0].statement->index;
+  return sym::divisible(first, 2) && stores[1].statement->index == first + 1;
+}
+
 }  // namespace
 
 // Without those that the kernel binds itself.
@@ -132,22 +140,25 @@ int store_count(const Kernel& k, uint32_t entry) {
 }
 
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
-  if (store_count(k, written) != 1) return false;
-  RowAccess store;
-  std::vector<RowAccess> loads;
+  std::vector<RowAccess> stores, loads;
   size_t position = 0;
-  bool plain = true;
+  bool plain = true, reordered = false;
   for_each_compute(k, [&](const Compute& c, const Path& path) {
     ++position;
-    if (c.op == LoopOp::Store && c.buffer == written) store = {&c, path, position};
+    if (c.op == LoopOp::Store && c.buffer == written) {
+      stores.push_back({&c, path, position});
+      reordered |= !path.empty() && !path.back()->annotations.empty();
+    }
+    plain &= c.op != LoopOp::StoreAdd || c.buffer != written;
     if (read < 0 || c.buffer != static_cast<uint32_t>(read)) return;
     if (c.op == LoopOp::Load) loads.push_back({&c, path, position});
-    plain = plain && c.op != LoopOp::Store && c.op != LoopOp::StoreAdd;
+    plain &= c.op != LoopOp::Store && c.op != LoopOp::StoreAdd;
   });
-  const bool reordered = !store.path.empty() && !store.path.back()->annotations.empty();
-  if (!loads.empty() && reordered) return false;
-  return plain && std::ranges::all_of(
-                      loads, [&](const RowAccess& load) { return is_read_first(load, store); });
+  if (!plain || !store_apart(stores) || (!loads.empty() && reordered)) return false;
+  return std::ranges::all_of(loads, [&](const RowAccess& load) {
+    return std::ranges::any_of(stores,
+                               [&](const RowAccess& store) { return is_read_first(load, store); });
+  });
 }
 
 void merge_entries(Kernel& k, int32_t read, uint32_t written, BufferId b, const std::string& name) {

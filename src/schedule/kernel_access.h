@@ -30,7 +30,7 @@ int store_count(const Kernel& k, uint32_t entry);
 // Whether the written entry may lie in the memory of the read one: each element of `read` is loaded
 // before the element of `written` at its place is stored, by the same Parallel iteration, and no
 // other iteration loads it. Also true where the kernel does not load `read`, as long as one Store
-// alone writes `written`.
+// alone writes `written`, or two that write the parts of complex numbers.
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written);
 
 // Makes `written` the same memory as `b`: of the entry `read` where the kernel has one (-1: it has
