@@ -285,3 +285,34 @@ def test_what_the_code_has_deleted(o):
     (x, *told), (y, *expected) = oxyfuel.compile(f, fullgraph=True)(X, o), f(X, o)
     torch.testing.assert_close(x, y)
     assert told == expected
+
+
+class Holder:
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, x):
+        return self.function(x)
+
+
+def asked_behind_a_break(x, weight, mark):
+    function = lambda y: y * weight  # noqa: E731
+    if mark:
+        function.mark = mark
+    held = Holder(function)
+    torch._dynamo.graph_break()
+    if hasattr(function, "mark"):
+        x = x + function.mark
+    torch._dynamo.graph_break()
+    return held(x)
+
+
+def test_a_function_that_each_call_makes_is_asked():
+    compiled = oxyfuel.compile(asked_behind_a_break)
+    x, weight = torch.arange(4.0), torch.full((4,), 2.0)
+    for _ in range(4):
+        assert torch.equal(compiled(x, weight, 0), asked_behind_a_break(x, weight, 0))
+    assert oxyfuel.stats()["recompiles"] == 0
+    for mark in (1, 3, 0, 5, 0):
+        expected = asked_behind_a_break(x, weight, mark)
+        assert torch.equal(compiled(x, weight, mark), expected)

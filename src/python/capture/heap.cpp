@@ -415,7 +415,8 @@ py::object Heap::instead_of(py::handle real, SourceId source, const py::object& 
 bool Heap::is_made_anew(py::handle function, SourceId source) const {
   auto* f = as_function(function);
   const bool inside = code_of(f)->co_flags & CO_NESTED;
-  if ((f->func_closure == nullptr && !inside) || f->func_dict != nullptr) return false;
+  const bool has_attributes = f->func_dict != nullptr && PyDict_GET_SIZE(f->func_dict) > 0;
+  if ((f->func_closure == nullptr && !inside) || has_attributes) return false;
   return root_of(source).kind == SourceKind::Local;
 }
 
