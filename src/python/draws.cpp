@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
+#include <unordered_set>
 
 #include "python/cpython/boundary.h"
 #include "python/cpython/types.h"
@@ -27,6 +29,45 @@ bool is_numpy_state(py::handle o) {
 
 std::span<char> memory_of(py::handle random) {
   return plain_memory_of(random.ptr(), as_type(member_of<"_random", "Random">()));
+}
+
+// NumPy's Mersenne Twister, as its C interface (numpy/random/bitgen.h) hands it out: words and a
+// position. Its attribute `state` makes an int of each of them, 50 us. Empty where it is another
+// generator, or lies otherwise.
+struct MersenneTwister {
+  uint32_t key[624];
+  int position;
+};
+
+bool lies_as_expected(py::handle bits, const MersenneTwister& memory) {
+  const py::dict state = bits.attr("state")["state"];
+  const py::buffer_info key = py::buffer(state["key"]).request();
+  return key.size == std::ssize(memory.key) && key.itemsize == sizeof(uint32_t) &&
+         std::memcmp(key.ptr, memory.key, sizeof memory.key) == 0 &&
+         py::cast<int>(state["pos"]) == memory.position;
+}
+
+std::span<char> bits_of(py::handle random_state) {
+  const py::object bits = random_state.attr("_bit_generator");
+  if (!py::type::handle_of(bits).is(member_of<"numpy.random", "MT19937">())) return {};
+  struct Interface {
+    MersenneTwister* state;
+  };
+  const py::object capsule = bits.attr("capsule");
+  void* interface = PyCapsule_GetPointer(capsule.ptr(), "BitGenerator");
+  if (interface == nullptr) throw py::error_already_set();
+  MersenneTwister* state = static_cast<Interface*>(interface)->state;
+  static const bool is_known = lies_as_expected(bits, *state);
+  return is_known ? std::span(reinterpret_cast<char*>(state), sizeof *state) : std::span<char>();
+}
+
+// Those of RandomState's methods that draw no normal numbers.
+bool moves_bits_alone(py::handle function) {
+  static const std::unordered_set<std::string> names = {
+      "bytes",         "choice", "permutation", "rand",    "randint", "random",
+      "random_sample", "ranf",   "sample",      "shuffle", "uniform"};
+  return py::hasattr(function, "__name__") &&
+         names.contains(py::cast<std::string>(function.attr("__name__")));
 }
 
 at::Generator torch_generator(py::handle o) {
@@ -55,8 +96,13 @@ bool GeneratorStates::is_default(py::handle o) {
   return is_of_torch(o) && torch_generator(o) == at::detail::getDefaultCPUGenerator();
 }
 
-void GeneratorStates::keep(py::handle generator) {
-  if (std::ranges::any_of(kept_, [&](const Kept& k) { return k.generator.is(generator); })) return;
+void GeneratorStates::keep(py::handle generator, bool bits_alone) {
+  const auto known =
+      std::ranges::find_if(kept_, [&](const Kept& k) { return k.generator.is(generator); });
+  if (known != kept_.end()) {
+    if (!known->state && !bits_alone) known->state = generator.attr("get_state")(false);
+    return;
+  }
   Kept kept{borrow(generator), {}, {}};
   if (is_of_torch(generator)) {
     at::Generator g = torch_generator(generator);
@@ -67,7 +113,9 @@ void GeneratorStates::keep(py::handle generator) {
     kept.memory.assign(memory.begin(), memory.end());
     kept.state = generator.attr("gauss_next");
   } else if (is_numpy_state(generator)) {
-    kept.state = generator.attr("get_state")(py::arg("legacy") = false);
+    const auto bits = bits_of(generator);
+    kept.memory.assign(bits.begin(), bits.end());
+    if (bits.empty() || !bits_alone) kept.state = generator.attr("get_state")(false);
   } else {
     kept.state = generator.attr("bit_generator").attr("state");
   }
@@ -85,7 +133,8 @@ void GeneratorStates::restore() {
       std::ranges::copy(k.memory, memory_of(k.generator).data());
       k.generator.attr("gauss_next") = k.state;
     } else if (is_numpy_state(k.generator)) {
-      k.generator.attr("set_state")(k.state);
+      if (k.state) k.generator.attr("set_state")(k.state);
+      if (!k.memory.empty()) std::ranges::copy(k.memory, bits_of(k.generator).data());
     } else {
       k.generator.attr("bit_generator").attr("state") = k.state;
     }
@@ -109,6 +158,7 @@ Draws::Draws(std::vector<Draw> draws, size_t arguments, const SourceTable& sourc
   std::vector<SourceId> found;
   std::set<SourceId> way;
   for (Draw& d : draws_) {
+    d.bits_alone = moves_bits_alone(d.function);
     if (!d.generator.valid()) continue;
     const Source& at = sources[d.generator];
     if (at.kind == SourceKind::Local && at.index >= static_cast<int64_t>(arguments)) {
@@ -143,7 +193,7 @@ bool Draws::draw(std::span<PyObject* const> locals, GeneratorStates& before, Arg
       if (generator && (!GeneratorStates::knows(generator) ||
                         GeneratorStates::is_default(generator) != d.of_default))
         return false;
-      if (generator) before.keep(generator);
+      if (generator) before.keep(generator, d.bits_alone);
       const size_t at = locals.size() + out.held.size();
       out.locals[at] = out.held.emplace_back(d.value(generator)).ptr();
     }

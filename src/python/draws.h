@@ -20,15 +20,17 @@ class GeneratorStates {
   static bool knows(py::handle generator);
   static bool is_of_torch(py::handle generator);
   static bool is_default(py::handle generator);
-  void keep(py::handle generator);
+  // In front of a draw. `bits_alone`: that moves the generator's bits, and not the second of a pair
+  // of normal numbers, which NumPy's RandomState keeps for the next one.
+  void keep(py::handle generator, bool bits_alone = false);
   void restore();
   void forget() { kept_.clear(); }
 
  private:
   struct Kept {
     py::object generator;
-    std::string memory;  // of a random.Random, and its attribute gauss_next
-    py::object state;
+    std::string memory;  // of a random.Random, or of what a RandomState has its bits of
+    py::object state;    // the whole; of a random.Random its attribute gauss_next
   };
   std::vector<Kept> kept_;
 };
@@ -39,6 +41,7 @@ struct Draw {
   std::optional<size_t> maker;  // or the draw that has made it
   py::object function;  // that the generator is the first argument of, or the one of this name
   const char* keyword = nullptr;
+  bool bits_alone = false;  // see GeneratorStates::keep
   bool of_default = false;  // the generator is torch's own, whose numbers graphs draw as well
   py::tuple args;
   py::dict kwargs;
