@@ -1,6 +1,7 @@
 // Calls: which function means what, and what is called as it is. Class statements.
 #pragma once
 
+#include <functional>
 #include <set>
 
 #include "python/capture/frames.h"
@@ -34,11 +35,17 @@ class TorchWarnings {
   py::list kept_;
 };
 
+// A call of a function with a cache: the function, and the code that calls it.
+using CachedCall = std::pair<PyObject*, PyCodeObject*>;
+
 class Calls : public Part {
  public:
   using Part::Part;
 
   Done text_of(py::handle o, bool repr);
+  // What a function with a cache has given is its callers' in common: where the captured code, as
+  // its end shows, has changed it or hands it out, it starts again without such calls.
+  void check_cached(const std::function<bool(py::handle)>& hands_out) const;
   // What the objects' __torch_function__ makes of the call; nothing where there are none.
   Done ask_objects(py::handle function, const Arguments& args, const Keywords& kwargs);
   Done formatted_value(py::handle o, const py::object& spec);
@@ -146,6 +153,9 @@ class Calls : public Part {
   py::object call_for_good(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_once_for_all(py::handle callable, const Arguments& args, const Keywords& kwargs);
   Done call_without_cache(py::handle callable, const Arguments& args, const Keywords& kwargs);
+  bool is_result_of_values(py::handle o) const;
+  void note_cached(py::handle o, const CachedCall& place);
+  static py::tuple items_of(py::handle container);
   std::pair<size_t, size_t> effects_met() const;
   py::object call_cached(py::handle callable, Arguments args, Keywords kwargs);
   py::object call_autograd_function(py::handle type, Arguments args, Keywords kwargs);
@@ -210,6 +220,13 @@ class Calls : public Part {
   int indexing_modes_ = 0;           // entered: TransformGetItemToIndex
   bool asked_for_hooks_ = false;     // of the caller's, on saved tensors
   bool asked_why_no_hooks_ = false;  // the same
+  // Lists and dicts that calls without their cache have given, and what they held.
+  struct CachedResult {
+    py::object container;
+    py::tuple items;
+    CachedCall place;
+  };
+  std::vector<CachedResult> cached_results_;
 };
 
 // Class statements, and the names of their bodies.

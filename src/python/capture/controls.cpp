@@ -135,7 +135,8 @@ CacheEntry cache_entry(py::handle cached, const Arguments& args, const Keywords&
 
 // A constant, a number or a tuple of such: of which nobody sees whether it is another one.
 bool is_value(py::handle o) {
-  if (!PyTuple_CheckExact(o.ptr()))
+  const bool is_sizes = py::type::handle_of(o).is(member_of<"torch", "Size">());
+  if (!PyTuple_CheckExact(o.ptr()) && !is_sizes)
     return is_constant(o.ptr()) || is_symbolic_int(o) || is_symbolic_float(o);
   return std::ranges::all_of(py::reinterpret_borrow<py::tuple>(o), is_value);
 }
@@ -331,9 +332,7 @@ void Calls::require_key(const py::object& o, py::handle callable) {
   }
 }
 
-// Functions with a cache that are not captured, each with the code that calls it; held.
-using CachedCall = std::pair<PyObject*, PyCodeObject*>;
-
+// Calls of functions with a cache that are not captured; held.
 static std::set<CachedCall>& left_alone() {
   static std::set<CachedCall>& calls = *new std::set<CachedCall>;
   return calls;
@@ -346,8 +345,40 @@ static std::set<CachedCall>& left_alone() {
   throw StartAgain();
 }
 
+// Numbers, tuples, lists and dicts of such, and what the arguments hold.
+bool Calls::is_result_of_values(py::handle o) const {
+  if (heap().exists(o) || is_value(o)) return true;
+  const auto all = [this](const auto& items) {
+    return std::ranges::all_of(items, [this](py::handle i) { return is_result_of_values(i); });
+  };
+  if (PyTuple_CheckExact(o.ptr())) return all(py::reinterpret_borrow<py::tuple>(o));
+  if (PyList_CheckExact(o.ptr())) return all(py::reinterpret_borrow<py::list>(o));
+  return PyDict_CheckExact(o.ptr()) && all(items_of(o));
+}
+
+// Of a dict its keys, and its values behind them.
+py::tuple Calls::items_of(py::handle container) {
+  if (!PyDict_CheckExact(container.ptr())) return py::tuple(borrow(container));
+  const py::list keys(container.attr("keys")()), values(container.attr("values")());
+  return py::tuple(keys + values);
+}
+
+void Calls::note_cached(py::handle o, const CachedCall& place) {
+  if (heap().exists(o) || is_value(o)) return;
+  const py::tuple items = items_of(o);
+  if (!PyTuple_CheckExact(o.ptr())) cached_results_.push_back({borrow(o), items, place});
+  for (py::handle item : items) note_cached(item, place);
+}
+
+void Calls::check_cached(const std::function<bool(py::handle)>& hands_out) const {
+  const auto is_same = [](py::handle a, py::handle b) { return a.is(b); };
+  for (const auto& [container, items, place] : cached_results_)
+    if (!std::ranges::equal(items_of(container), items, is_same) || hands_out(container))
+      leave_alone(place);
+}
+
 // Of sizes and floats that vary, a function with a cache is captured, where all that it does is to
-// give a number or a tuple of such; nullopt where it does more, or has no such argument.
+// give values; nullopt where it does more, or has no such argument.
 Done Calls::call_without_cache(py::handle callable, const Arguments& args, const Keywords& kwargs) {
   const CachedCall place{callable.ptr(), frames().stack().back()->code};
   const auto varies = [](py::handle o) {
@@ -357,7 +388,12 @@ Done Calls::call_without_cache(py::handle callable, const Arguments& args, const
   const auto before = effects_met();
   try {
     py::object out = call(borrow(callable.attr("__wrapped__")), args, kwargs);
-    if (effects_met() == before && is_value(out)) {
+    const auto plain = [this](py::handle a) { return heap().exists(a) || is_value(a); };
+    const bool of_values =
+        std::ranges::all_of(args, plain) &&
+        std::ranges::all_of(kwargs, [&](const auto& item) { return plain(item.second); });
+    if (effects_met() == before && (is_value(out) || (of_values && is_result_of_values(out)))) {
+      note_cached(out, place);
       if (heap().exists(callable))
         heap().guard(GuardKind::IdIs, heap().source_of(callable), callable);
       return out;

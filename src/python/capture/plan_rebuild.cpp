@@ -479,6 +479,7 @@ void Graphs::finish(std::span<const py::object> values) {
   heap().guard_keys_apart();
   for (const py::object& value : values) plan.add_root(value);
   plan.add_effects();
+  calls().check_cached([&](py::handle o) { return plan.makes(o); });
   for (const auto& l : iterators().all())  // nothing would close it
     if (iterators().is_open_generator(*l) && !plan.makes(l->stand_in))
       throw Break(BreakId::result_kind, "a generator that stands in a try or with");
