@@ -412,7 +412,7 @@ def test_a_cached_function_that_would_raise_by_now():
     def f(x, n):
         return x * cached(n)[0]
 
-    compiled = oxyfuel.compile(f)
+    compiled = oxyfuel.compile(f, dynamic=False)  # of sizes that vary no cache is filled
     x = torch.randn(3)
     for n in (2, 3):
         torch.testing.assert_close(compiled(x, n), x * n * 2)

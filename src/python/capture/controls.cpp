@@ -428,22 +428,11 @@ py::object Calls::call_cached(py::handle callable, Arguments args, Keywords kwar
   };
   if (!entry.key && graphs().defers_what_torch_sees())
     throw Break(BreakId::builtin_call, "a function with a cache, behind what is not done yet");
-  // What the function reads of an object, it reads now.
-  const auto is_old = [this](py::handle a) { return heap().mentions_existing(a); };
-  const bool asks_object = std::ranges::any_of(args, is_old) ||
-                           std::ranges::any_of(kwargs, is_old, &Keywords::value_type::second);
-  if (!entry.key && asks_object && !effects().all_written().empty()) refuse();
   // It lets go of what has not been asked for longest.
   if (!entry.key && entry.limit && cached_keys_[callable.ptr()].size() >= *entry.limit)
     throw Break(BreakId::builtin_call, "a function whose cache is full");
-  auto rooted_in_globals = [this](const py::object& o) {
-    Tracked* k = heap().tracked(o);
-    return k == nullptr || !k->source.valid() ||
-           heap().root_of(k->source).kind == SourceKind::Pinned;
-  };
-  const bool changed = !effects().no_type_is_written() ||
-                       std::ranges::any_of(effects().all_written(), rooted_in_globals);
   py::object here;  // what it gives to the captured code
+  const bool changed = !effects().no_type_is_written();
   if (!entry.key && (changed || !effects().all_written().empty())) {
     const CachedCall place{callable.ptr(), frames().stack().back()->code};
     if (left_alone().contains(place)) refuse();

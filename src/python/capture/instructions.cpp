@@ -60,16 +60,43 @@ py::object absolute_name(Capture& c, const py::object& name, const py::object& l
   return bootstrap.attr("_resolve_name")(name, package, level);
 }
 
-// The body of the module has run; what is none by this name may be no `module`. One whose body runs
-// is waited for by an import, and the thread that runs it may wait for this capture.
-void require_imported(const py::object& name, bool module) {
-  const py::dict modules(borrow(PyImport_GetModuleDict()));
-  bool has_run = !module;
-  if (modules.contains(name)) {
-    const py::object spec = py::getattr(modules[name], "__spec__", py::none());
-    has_run = !py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
+bool is_initializing(py::handle module) {
+  const py::object spec = py::getattr(module, "__spec__", py::none());
+  return py::cast<bool>(py::bool_(py::getattr(spec, "_initializing", py::bool_(false))));
+}
+
+// Runs the body of a module that nobody has imported; the capture starts again with it there. That
+// comes before what the captured code writes, so nothing may be written yet.
+[[noreturn]] void import_first(Capture& c, const py::object& name) {
+  if (c.effects.count() == 0) {
+    const RefusedFrames allowed(nullptr);
+    try {
+      py::module_::import(text(name).c_str());
+    } catch (py::error_already_set& e) {
+      if (!e.matches(PyExc_Exception)) throw;
+    }
+    if (py::dict(borrow(PyImport_GetModuleDict())).contains(name)) throw StartAgain{};
   }
-  if (!has_run) throw Break(BreakId::side_effect, "the first import of ", name.cast<std::string>());
+  throw Break(BreakId::side_effect, "the first import of ", text(name));
+}
+
+// The body of the module has run. One whose body runs is waited for by an import, and the thread
+// that runs it may wait for this capture.
+void require_imported(Capture& c, const py::object& name) {
+  const py::dict modules(borrow(PyImport_GetModuleDict()));
+  if (!modules.contains(name)) import_first(c, name);
+  if (is_initializing(modules[name]))
+    throw Break(BreakId::side_effect, "the first import of ", text(name));
+}
+
+// The same of `from package import item`, where that is a module.
+void require_item(Capture& c, const py::object& package, py::handle item) {
+  const py::dict modules(borrow(PyImport_GetModuleDict()));
+  const py::object name = py::str("{}.{}").format(package, item), of = modules[package];
+  if (modules.contains(name)) return require_imported(c, name);
+  const bool may_be_module = PyModule_CheckExact(of.ptr()) && py::hasattr(of, "__path__") &&
+                             !PyDict_Contains(PyModule_GetDict(of.ptr()), item.ptr());
+  if (may_be_module && !is_text(item.ptr(), "*")) import_first(c, name);
 }
 
 void jump_or_pop(TracedFrame& f, const Instruction& i, bool jumps) {
@@ -245,13 +272,13 @@ void import_name(Capture& c, TracedFrame& f, const Instruction& i) {
   const py::object name = borrow(name_in_code(f, i));
   auto* function = as_function(f.function);
   const py::object module = absolute_name(c, name, level, function->func_globals);
-  require_imported(module, true);
+  require_imported(c, module);
   py::object gives = module;
   if (py::isinstance<py::tuple>(from)) {
-    for (py::handle item : from) require_imported(py::str("{}.{}").format(module, item), false);
+    for (py::handle item : from) require_item(c, module, item);
   } else {
     gives = module.attr("partition")(".")[py::int_(0)];
-    require_imported(gives, true);
+    require_imported(c, gives);
   }
   for (const py::object& one : {module, gives})  // guards that they stay these
     c.effects.dict_get(imported_modules(c), one);
