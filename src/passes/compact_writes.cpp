@@ -74,8 +74,7 @@ class WriteCompacter {
     const ops::OpInfo* info = ops::find(n);
     std::vector<ir::Type> types;
     const bool known = info && info->shape && (info->element || info->reduction) &&
-                       info->shape(ops::Args(graph_, n), types) &&
-                       types.size() == n.outputs.size();
+                       info->shape(ops::Args(graph_, n), types) && types.size() == n.outputs.size();
     if (!known) return false;
     for (size_t i = 0; i < types.size(); ++i)
       if (!types[i].is_tensor() || !change(n.outputs[i], types[i].tensor)) return false;

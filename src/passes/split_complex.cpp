@@ -274,8 +274,8 @@ class Splitter {
   std::optional<Parts> parts_of_view(ValueId v) {
     const Node n = g_.def(v);
     const Row* row = row_of(n);
-    const bool moves = row && (row->rule == Rule(&Splitter::per_part) ||
-                               row->rule == Rule(&Splitter::select));
+    const bool moves =
+        row && (row->rule == Rule(&Splitter::per_part) || row->rule == Rule(&Splitter::select));
     if (!moves || !is_view(n) || !n.arg(0).is_value() || !is_complex(n.arg(0).value()))
       return std::nullopt;
     const Parts of = parts(n.arg(0).value());
@@ -580,9 +580,7 @@ class Splitter {
   }
 
   // An op that does to each part what it does to numbers: it moves them, or adds them up.
-  bool per_part(const Node& n) {
-    return moves(n) && add_up(n);
-  }
+  bool per_part(const Node& n) { return moves(n) && add_up(n); }
   bool add_up(const Node& n) {
     return per_part(n, [](ops::Rewriter&, ValueId v, Arg Parts::*) { return v; });
   }
@@ -622,8 +620,7 @@ class Splitter {
       for (const Arg& a : n.args)
         args.push_back(map_values(a, [&](ValueId v) {
           if (!is_complex(v)) return real(r, v, which);
-          const ValueId part =
-              expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
+          const ValueId part = expanded(r, reals.value(parts(v).*which), g_.tensor_type(v).sizes);
           return rows ? r.compact(part) : part;
         }));
       return Arg(r.call(n.target, std::move(args)));

@@ -383,6 +383,8 @@ def test_captures_that_do_not_fit_leave_numpys_state(branch, module_level):
         generator.seed(5)
         generator.normal()  # the second of the pair is kept
         found.append([run(x, generator) for _ in range(30)])
-        found.append([a.tolist() if isinstance(a, np.ndarray) else a for a in generator.get_state()])
+        found.append(
+            [a.tolist() if isinstance(a, np.ndarray) else a for a in generator.get_state()]
+        )
     torch.testing.assert_close(found[0], found[2], rtol=0, atol=0)
     assert found[1] == found[3]

@@ -81,7 +81,6 @@ def test_sizes_that_vary():
         torch.testing.assert_close(compiled(x), shifted(x), rtol=0, atol=0)
 
 
-
 def longer_by_one(x):
     return F.pad(x, (0, 1)).flatten(-2)[..., : x.shape[-1] * x.shape[-2]].view(x.shape)
 

@@ -60,7 +60,8 @@ class StripMiner {
       if (const auto q = quotient_in(operand, var)) return q;
     if (e.kind() != sym::Kind::FloorDiv && e.kind() != sym::Kind::Mod) return std::nullopt;
     const Expr divisor = e.operands()[1], rest = e.operands()[0] - var;
-    const bool fits = (!divisor.is_const() || divisor.value() >= tuning::strip_shortest) && loops::is_size(divisor) && is_fixed(rest);
+    const bool fits = (!divisor.is_const() || divisor.value() >= tuning::strip_shortest) &&
+                      loops::is_size(divisor) && is_fixed(rest);
     return fits ? std::optional(Quotient{rest, divisor}) : std::nullopt;
   }
 
