@@ -9,6 +9,17 @@
 namespace oxy::passes {
 namespace {
 
+// Its result has the layout of the view that is written.
+bool is_sparse_write(const ir::Graph& g, const ir::Node& n) {
+  static constexpr std::string_view kWrites[] = {
+      "aten.copy.default", "aten.diagonal_scatter.default", "aten.select_scatter.default",
+      "aten.slice_scatter.default"};
+  if (n.dead || n.kind != ir::NodeKind::CallOp || std::ranges::count(kWrites, n.target) == 0)
+    return false;
+  const ir::TensorType& t = g.tensor_type(n.outputs[0]);
+  return !t.offset.is_const(0) || !t.is_dense();
+}
+
 class WriteCompacter {
  public:
   explicit WriteCompacter(ir::Graph& g) : graph_(g), seen_(g), readers_(g.value_count()) {}
@@ -19,42 +30,42 @@ class WriteCompacter {
       for_each_value(graph_.node(id), [&](ir::ValueId v) { readers_[v.index].push_back(id); });
     bool changed = false;
     for (ir::NodeId id : order)
-      if (is_sparse_write(graph_.node(id))) changed |= compact(graph_.node(id));
+      if (is_sparse_write(graph_, graph_.node(id))) changed |= compact(graph_.node(id));
     if (changed) graph_.compact();
     return changed;
   }
 
  private:
-  // Its result has the layout of the view that is written.
-  bool is_sparse_write(const ir::Node& n) const {
-    static constexpr std::string_view kWrites[] = {
-        "aten.copy.default", "aten.diagonal_scatter.default", "aten.select_scatter.default",
-        "aten.slice_scatter.default"};
-    if (n.dead || n.kind != ir::NodeKind::CallOp || std::ranges::count(kWrites, n.target) == 0)
-      return false;
-    const ir::TensorType& t = graph_.tensor_type(n.outputs[0]);
-    return !t.offset.is_const(0) || !t.is_dense();
-  }
-
   bool compact(ir::Node& n) {
     const ir::ValueId out = n.outputs[0];
     ir::TensorType type = graph_.tensor_type(out);
     type.strides = ir::contiguous_strides(type.sizes);
     type.offset = 0;
+    const size_t first = graph_.node_count();
+    const bool is_copy = n.target == "aten.copy.default";
+    const std::optional<ir::ValueId> made = where_shapes_are_known(graph_, [&] {
+      ops::Rewriter r(graph_, n.id);
+      return std::optional(is_copy ? copied(r, n.args[1].value(), type)
+                                   : r.compact(n.args[0].value()));
+    });
     old_.clear();
-    if (!change(out, type)) {
+    if (!made || !change(out, type)) {
       for (auto& [v, before] : old_) graph_.value(v).type.tensor = before;
+      kill_from(graph_, first);
       return false;
     }
-    ops::Rewriter r(graph_, n.id);
-    if (n.target != "aten.copy.default") {
-      n.args[0] = r.compact(n.args[0].value());
+    if (!is_copy) {
+      n.args[0] = *made;
       return true;
     }
-    ir::ValueId v = r.cast(n.args[1].value(), type.dtype);
-    if (r.type(v).sizes != type.sizes) v = r.call("aten.expand.default", {v, list_of(type.sizes)});
-    graph_.replace_uses(out, r.compact(v));
+    graph_.replace_uses(out, *made);
     return n.dead = true;
+  }
+
+  static ir::ValueId copied(ops::Rewriter& r, ir::ValueId source, const ir::TensorType& to) {
+    const ir::ValueId v = r.cast(source, to.dtype);
+    return r.compact(
+        r.type(v).sizes == to.sizes ? v : r.call("aten.expand.default", {v, list_of(to.sizes)}));
   }
 
   // Gives a value another layout, and all that is computed of it what follows. False where somebody
@@ -90,7 +101,9 @@ class WriteCompacter {
 }  // namespace
 
 bool compact_writes(ir::Graph& g) {
-  return where_shapes_are_known(g, [&] { return WriteCompacter(g).run(); });
+  const auto is_one = [&](ir::NodeId id) { return is_sparse_write(g, g.node(id)); };
+  if (std::ranges::none_of(g.order(), is_one)) return false;
+  return WriteCompacter(g).run();
 }
 
 }  // namespace oxy::passes
