@@ -57,6 +57,12 @@ void erase_computes(Block& block, const Fn& gone) {
   }
 }
 
+void drop_hints(Block& block) {
+  std::erase_if(block, [](const Stmt& s) { return std::holds_alternative<Hint>(s.v); });
+  for (Stmt& s : block)
+    if (auto* f = std::get_if<For>(&s.v)) drop_hints(f->body);
+}
+
 // Puts what a loop of the block does in its place.
 void unwrap_loop(Block& block, size_t at) {
   Block body = std::move(std::get<For>(block[at].v).body);
@@ -166,9 +172,10 @@ class Narrower {
 
   bool shrink(Box& box) {
     for (const For* f : loops_) {
-      if (!f->annotations.empty() || !f->size.is_const()) return false;
+      if (!f->annotations.empty()) return false;
       auto it = box.find(f->var);
       if (it == box.end()) continue;
+      if (!f->size.is_const()) return false;
       Interval& i = it->second;
       i = {std::max<int64_t>(i.lo, 0), std::min(i.hi, f->size.value())};
       if (i.lo >= i.hi) return false;
@@ -324,6 +331,7 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
   });
   if (adds) return std::nullopt;
   ChangedPart out{with_stores(k, [&](const Compute& c) { return c.buffer == written; }), {}};
+  drop_hints(out.part.body);  // of the whole
   walk<Stmt>(out.part.body, [&](const Stmt& s) {
     folds |= !std::holds_alternative<For>(s.v) && !std::holds_alternative<Compute>(s.v);
   });

@@ -111,8 +111,8 @@ void write_in_place(Schedule& s);
 
 // Where the Temp buffers lie in the arena. Best fit by lifetime: a buffer takes the smallest gap
 // among the buffers alive with it. One whose kernel reads another of its size for the last time,
-// each element before it writes it, takes that one's place. Temps that no step touches get no
-// place.
+// each element before it writes it, takes that one's place, and where only a part of it differs the
+// kernel writes no more than that part. Temps that no step touches get no place.
 void plan_memory(Schedule& s);
 // Puts a Free after the last use of each Extern buffer that does not escape.
 void insert_frees(Schedule& s);

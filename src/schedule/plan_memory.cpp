@@ -92,6 +92,28 @@ void lie_in_results(loops::Program& p, const std::map<BufferId, BufferId>& prede
   }
 }
 
+// A kernel whose result lies where its predecessor lay writes what changes: a loop that fills a
+// tensor piece by piece makes a new one with each piece.
+void write_changes(Schedule& s, const std::map<BufferId, BufferId>& predecessor) {
+  if (predecessor.empty()) return;
+  for (Kernel& k : s.kernels) {
+    for (size_t w = 0; w < k.buffers.size(); ++w) {
+      const auto old = predecessor.find(k.buffers[w].buffer);
+      if (k.buffers[w].kind != KernelBuffer::Kind::Write || old == predecessor.end()) continue;
+      const int32_t read = entry_of(k, old->second);
+      if (read < 0) continue;
+      auto cut = changed_part(k, static_cast<uint32_t>(read), static_cast<uint32_t>(w));
+      if (!cut || cut->rest ||
+          !may_overwrite(cut->part, entry_of(cut->part, old->second),
+                         static_cast<uint32_t>(entry_of(cut->part, old->first))))
+        continue;
+      k = std::move(cut->part);
+      walk<Compute>(k.body, [](Compute& c) { c.annotations = {}; });  // said of the whole
+      break;
+    }
+  }
+}
+
 // A buffer of constant size in the arena.
 struct Placed {
   BufferId buffer;
@@ -171,6 +193,7 @@ void plan_memory(Schedule& s) {
       b = it->second;
     return b;
   };
+  write_changes(s, predecessor);
   lie_in_results(s.program, predecessor);
   for (const auto& [heir, old] : predecessor) {
     Life& whole = lives.at(founder(heir));

@@ -158,3 +158,64 @@ def test_gradients(fn):
         sum((r * torch.arange(r.numel()).view(r.shape)).sum() for r in flat(f(leaf))).backward()
         grads.append(leaf.grad)
     torch.testing.assert_close(*grads)
+
+
+def in_chunks(x, weight):
+    out = torch.zeros(x.shape[0], x.shape[1], 3 * x.shape[2])
+    n = x.shape[2]
+    for i in range(0, x.shape[0], 4):
+        out[i : i + 4, :, :n] = x[i : i + 4] @ weight
+        out[i : i + 4, :, n : 2 * n] = x[i : i + 4].sin()
+        out[i : i + 4, :, 2 * n :] = 1
+    return out
+
+
+def read_between(x, weight):
+    out = torch.zeros(x.shape)
+    for i in range(0, x.shape[0], 4):
+        out[i : i + 4] = (x[i : i + 4] + out.mean(0)) @ weight
+        out[:, i % 5] *= 2
+    return out, out[1:].sum()
+
+
+def kept_states(x, weight):
+    out, states = torch.zeros(x.shape), []
+    for i in range(0, x.shape[0], 4):
+        out[i : i + 4] = x[i : i + 4] @ weight
+        states.append(out.clone() if i % 8 else out[i])
+    return out, *states
+
+
+def rows_and_columns(x, weight):
+    out = x @ weight
+    for i in range(x.shape[0]):
+        out[i] = (out[(i + 3) % x.shape[0]] @ weight).tanh()
+        out[:, i % 3] += 1
+    return out
+
+
+LOOPS = [in_chunks, read_between, kept_states, rows_and_columns]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("fn", LOOPS)
+def test_loops(fn, dynamic, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        compiled = oxyfuel.compile(fn, dynamic=dynamic)
+        for shape in [(16, 5, 8), (16, 70, 8), (24, 70, 8)]:
+            x, weight = torch.randn(shape), torch.randn(8, 8) / 4
+            for got, expected in zip(flat(compiled(x, weight)), flat(fn(x, weight)), strict=True):
+                torch.testing.assert_close(got, expected)
+    finally:
+        torch.set_num_threads(before)
+    assert oxyfuel.stats()["fallbacks"] == 0
+
+
+def test_a_loop_writes_each_part_once():
+    """Not the whole tensor with each part."""
+    x, weight = torch.randn(64, 64, 32), torch.randn(32, 32)
+    oxyfuel.compile(in_chunks)(x, weight)
+    assert oxyfuel.stats()["moved_bytes"] < 60 * x.nbytes
