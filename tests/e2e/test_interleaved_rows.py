@@ -63,3 +63,56 @@ def test_neighbours_that_are_read_and_written(dtype):
         swapped(expected)
         oxyfuel.compile(swapped)(got)
         torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+def every_other(x):
+    out = torch.empty_like(x)
+    out[..., 0::2] = x[..., 0::2] * 2
+    out[..., 1::2] = x[..., 1::2] + 1
+    return out
+
+
+def turned(x):
+    """Pairs of neighbours, rotated: the last of an odd number stays."""
+    out = x.clone()
+    n = x.shape[-1] // 2 * 2
+    out[..., 0:n:2] = x[..., 1:n:2]
+    out[..., 1:n:2] = x[..., 0:n:2]
+    return out
+
+
+def every_third(x):
+    out = torch.zeros_like(x)
+    out[..., 2::3] = x[..., : out[..., 2::3].shape[-1]]
+    return out + x[..., :1]
+
+
+def repeated(x):
+    return x.repeat_interleave(2, -1)[..., 1:] * 2
+
+
+def in_both(x):
+    out = torch.zeros(x.shape[0], 2 * x.shape[1], 2 * x.shape[2], dtype=x.dtype)
+    out[:, ::2, ::2] = x
+    out[:, 1::2, 1::2] = x.flip(1)
+    return out
+
+
+PLACES = [every_other, turned, every_third, repeated, in_both]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype, options", MACHINES, ids=str)
+@pytest.mark.parametrize("fn", PLACES)
+def test_even_and_odd_places(fn, dtype, options, dynamic):
+    if dtype == torch.bool:
+        run = lambda x: fn(x.int())  # noqa: E731
+    else:
+        run = fn
+    compiled = oxyfuel.compile(run, dynamic=dynamic, options=options)
+    for shape in [(2, 5, 66), (2, 5, 33), (3, 4, 7), (1, 3, 128), (2, 2, 2), (2, 2, 3)]:
+        x = numbers(shape, dtype)
+        got, expected = compiled(x), run(x)
+        assert got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    assert oxyfuel.stats()["fallbacks"] == 0

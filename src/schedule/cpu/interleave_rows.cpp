@@ -1,5 +1,6 @@
 // Checks that a Serial loop is short and walks memory that its Vector loop steps over, then writes
-// the vector's statements once for each of its iterations.
+// the vector's statements once for each of its iterations. A Vector loop whose variable is divided
+// by a small constant becomes such a pair first, and a loop for what the constant leaves.
 #include <bit>
 
 #include "schedule/cost.h"
@@ -11,19 +12,88 @@ namespace {
 
 class RowInterleaver {
  public:
-  explicit RowInterleaver(Kernel& k) : kernel_(k) {}
+  RowInterleaver(Kernel& k, loops::Variables& variables) : kernel_(k), scope_(variables) {
+    walk<For>(k.body, [&](const For& f) { scope_.take(f.var); });
+  }
 
   void run() { block(kernel_.body); }
 
  private:
   void block(Block& b) {
-    for (Stmt& s : b) {
-      For* loop = std::get_if<For>(&s.v);
+    for (size_t i = 0; i < b.size(); ++i) {
+      For* loop = std::get_if<For>(&b[i].v);
       if (!loop) continue;
-      if (const For* vector = steps_over(*loop))
-        s = Stmt{interleaved(*loop, *vector)};
-      else
+      if (const For* vector = steps_over(*loop)) {
+        b[i] = Stmt{interleaved(*loop, *vector)};
+      } else if (const int64_t k = divided_by(*loop); k != 0) {
+        For rest = remainder(*loop, k);
+        const For pieces = in_steps(*loop, k);
+        b[i] = Stmt{interleaved(pieces, std::get<For>(pieces.body.front().v))};
+        if (!rest.size.is_const(0)) b.insert(b.begin() + ++i, Stmt{std::move(rest)});
+      } else {
         block(loop->body);
+      }
+    }
+  }
+
+  // The one small constant that a Vector loop divides its variable by; 0 where there is none, or
+  // where the statements cannot be written several times.
+  static int64_t divided_by(const For& loop) {
+    if (loop.kind != ForKind::Vector || is_tiled(loop)) return 0;
+    int64_t divisor = 0;
+    bool one = true;
+    for (const Stmt& s : loop.body) {
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c || is_any(c->op, LoopOp::StoreAdd, LoopOp::Check, LoopOp::Symbol)) return 0;
+      one &= take_divisors(c->index, loop.var, divisor);
+    }
+    const bool fits = one && divisor >= 2 && divisor <= tuning::most_neighbours &&
+                      loop.body.size() * divisor <= 2 * tuning::unrolled_body;
+    return fits ? divisor : 0;
+  }
+  static bool take_divisors(Expr e, Expr var, int64_t& divisor) {
+    if (e.is_const() || e.kind() == sym::Kind::Symbol || !sym::contains(e, var)) return true;
+    if (e.kind() == sym::Kind::FloorDiv || e.kind() == sym::Kind::Mod) {
+      const auto along = sym::linear_in(e.operands()[0], var);
+      const Expr by = e.operands()[1];
+      if (!along || !along->first.is_const(1) || !by.is_const()) return false;
+      if (divisor != 0 && divisor != by.value()) return false;
+      divisor = by.value();
+      return true;
+    }
+    return std::ranges::all_of(e.operands(),
+                               [&](Expr o) { return take_divisors(o, var, divisor); });
+  }
+
+  // The loop as one over the steps of k, inside of one over the places in a step.
+  For in_steps(const For& loop, int64_t k) {
+    const Expr steps = sym::floordiv(loop.size, k);
+    For vector{ForKind::Vector, scope_.get('p', steps), steps, loop.annotations, loop.body};
+    For out{ForKind::Serial, scope_.get('p', k), k, {}, {}};
+    move_to(vector.body, loop.var, vector.var * k + out.var);
+    out.body.push_back(Stmt{std::move(vector)});
+    return out;
+  }
+  // What is behind them, of statements of its own.
+  For remainder(const For& loop, int64_t k) {
+    const Expr size = sym::divisible(loop.size, k) ? Expr(0) : sym::mod(loop.size, k);
+    For out{ForKind::Vector, loop.var, size, loop.annotations, loop.body};
+    if (size.is_const(0)) return out;
+    out.var = scope_.get('p', size);
+    move_to(out.body, loop.var, sym::floordiv(loop.size, k) * k + out.var);
+    std::unordered_map<uint32_t, uint32_t> values;
+    for (Stmt& s : out.body) {
+      Compute& c = std::get<Compute>(s.v);
+      for (uint32_t& a : c.args)
+        if (const auto known = values.find(a); known != values.end()) a = known->second;
+      if (sets_value(c.op)) c.value = values[c.value] = kernel_.value_count++;
+    }
+    return out;
+  }
+  static void move_to(Block& body, Expr var, Expr place) {
+    for (Stmt& s : body) {
+      Compute& c = std::get<Compute>(s.v);
+      c.index = replace(c.index, {{var, place}});
     }
   }
 
@@ -96,10 +166,11 @@ class RowInterleaver {
   }
 
   Kernel& kernel_;
+  loops::VariableScope scope_;
 };
 
 }  // namespace
 
-void interleave_rows(Kernel& k) { RowInterleaver(k).run(); }
+void interleave_rows(Kernel& k, loops::Variables& variables) { RowInterleaver(k, variables).run(); }
 
 }  // namespace oxy::schedule

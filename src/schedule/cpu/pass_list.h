@@ -17,8 +17,9 @@ void make_kernels(Draft& d);
 
 // A short Serial loop around a Vector loop that steps over what lies along the short one (pieces of
 // a stack, pixels that are repeated): its iterations become statements side by side in the Vector
-// loop, so that what is stored to neighbours is stored together.
-void interleave_rows(Kernel& k);
+// loop, so that what is stored to neighbours is stored together. So do those of a Vector loop that
+// divides its variable by a small constant (even and odd places).
+void interleave_rows(Kernel& k, loops::Variables& variables);
 
 // Index set splitting: a Vector loop in which the loop's variable is compared with constants (the
 // pieces of a concatenation, the edges of a padding, a slice that is written), or in which an index
