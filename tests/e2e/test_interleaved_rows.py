@@ -98,7 +98,17 @@ def in_both(x):
     return out
 
 
-PLACES = [every_other, turned, every_third, repeated, in_both]
+def summed(x):
+    out = x.clone()
+    out[..., 1::2] += 2
+    return out.amax(-1) + out.long().sum(-1)
+
+
+def where_largest(x):
+    return turned(x).argmax(-1)
+
+
+PLACES = [every_other, turned, every_third, repeated, in_both, summed, where_largest]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -36,13 +36,16 @@ class RowInterleaver {
     }
   }
 
-  // The one small constant that a Vector loop divides its variable by; 0 where there is none, or
+  // The one small constant that a loop of vectors divides its variable by; 0 where there is none, or
   // where the statements cannot be written several times.
   static int64_t divided_by(const For& loop) {
-    if (loop.kind != ForKind::Vector || is_tiled(loop)) return 0;
+    const bool folds = loop.kind == ForKind::VectorReduce;
+    if ((loop.kind != ForKind::Vector && !folds) || is_tiled(loop)) return 0;
     int64_t divisor = 0;
     bool one = true;
     for (const Stmt& s : loop.body) {
+      const Accumulate* a = folds ? std::get_if<Accumulate>(&s.v) : nullptr;
+      if (a && a->index.is_const(0)) continue;  // no position
       const Compute* c = std::get_if<Compute>(&s.v);
       if (!c || is_any(c->op, LoopOp::StoreAdd, LoopOp::Check, LoopOp::Symbol)) return 0;
       one &= take_divisors(c->index, loop.var, divisor);
@@ -68,7 +71,7 @@ class RowInterleaver {
   // The loop as one over the steps of k, inside of one over the places in a step.
   For in_steps(const For& loop, int64_t k) {
     const Expr steps = sym::floordiv(loop.size, k);
-    For vector{ForKind::Vector, scope_.get('p', steps), steps, loop.annotations, loop.body};
+    For vector{loop.kind, scope_.get('p', steps), steps, loop.annotations, loop.body};
     For out{ForKind::Serial, scope_.get('p', k), k, {}, {}};
     move_to(vector.body, loop.var, vector.var * k + out.var);
     out.body.push_back(Stmt{std::move(vector)});
@@ -77,24 +80,27 @@ class RowInterleaver {
   // What is behind them, of statements of its own.
   For remainder(const For& loop, int64_t k) {
     const Expr size = sym::divisible(loop.size, k) ? Expr(0) : sym::mod(loop.size, k);
-    For out{ForKind::Vector, loop.var, size, loop.annotations, loop.body};
+    For out{loop.kind, loop.var, size, loop.annotations, loop.body};
     if (size.is_const(0)) return out;
     out.var = scope_.get('p', size);
     move_to(out.body, loop.var, sym::floordiv(loop.size, k) * k + out.var);
     std::unordered_map<uint32_t, uint32_t> values;
+    const auto renamed = [&](uint32_t value) {
+      const auto known = values.find(value);
+      return known == values.end() ? value : known->second;
+    };
     for (Stmt& s : out.body) {
-      Compute& c = std::get<Compute>(s.v);
-      for (uint32_t& a : c.args)
-        if (const auto known = values.find(a); known != values.end()) a = known->second;
-      if (sets_value(c.op)) c.value = values[c.value] = kernel_.value_count++;
+      if (auto* a = std::get_if<Accumulate>(&s.v)) a->value = renamed(a->value);
+      auto* c = std::get_if<Compute>(&s.v);
+      if (!c) continue;
+      for (uint32_t& a : c->args) a = renamed(a);
+      if (sets_value(c->op)) c->value = values[c->value] = kernel_.value_count++;
     }
     return out;
   }
   static void move_to(Block& body, Expr var, Expr place) {
-    for (Stmt& s : body) {
-      Compute& c = std::get<Compute>(s.v);
-      c.index = replace(c.index, {{var, place}});
-    }
+    for (Stmt& s : body)
+      if (auto* c = std::get_if<Compute>(&s.v)) c->index = replace(c->index, {{var, place}});
   }
 
   // The Vector loop that a short loop ends with, where it stores what lies along the short loop.
@@ -125,11 +131,16 @@ class RowInterleaver {
   }
 
   For interleaved(const For& loop, const For& vector) {
-    For out{ForKind::Vector, vector.var, vector.size, vector.annotations, {}};
+    For out{vector.kind, vector.var, vector.size, vector.annotations, {}};
     for (int64_t k = 0; k < loop.size.value(); ++k) {
       std::unordered_map<uint32_t, uint32_t> values;
       for (const Block* body : {&loop.body, &vector.body}) {
         for (const Stmt& s : *body) {
+          if (const auto* a = std::get_if<Accumulate>(&s.v)) {
+            const auto known = values.find(a->value);
+            const uint32_t value = known == values.end() ? a->value : known->second;
+            out.body.push_back(Stmt{Accumulate{a->acc, value, a->index}});
+          }
           const Compute* c = std::get_if<Compute>(&s.v);
           if (!c) continue;
           Compute made = *c;
@@ -152,14 +163,15 @@ class RowInterleaver {
   static const Compute* equal_in(const Block& body, const Compute& made) {
     const Compute* found = nullptr;
     for (const Stmt& s : body) {
-      const Compute& c = std::get<Compute>(s.v);
-      if (c.op == LoopOp::Store) {
-        if (made.op == LoopOp::Load && c.buffer == made.buffer) return nullptr;
-      } else if (c.op == made.op && c.dtype == made.dtype && c.args == made.args &&
-                 c.buffer == made.buffer && c.index == made.index &&
-                 std::bit_cast<uint64_t>(c.number) == std::bit_cast<uint64_t>(made.number) &&
-                 c.integer == made.integer) {
-        found = &c;
+      const Compute* c = std::get_if<Compute>(&s.v);
+      if (!c) continue;
+      if (c->op == LoopOp::Store) {
+        if (made.op == LoopOp::Load && c->buffer == made.buffer) return nullptr;
+      } else if (c->op == made.op && c->dtype == made.dtype && c->args == made.args &&
+                 c->buffer == made.buffer && c->index == made.index &&
+                 std::bit_cast<uint64_t>(c->number) == std::bit_cast<uint64_t>(made.number) &&
+                 c->integer == made.integer) {
+        found = c;
       }
     }
     return found;
