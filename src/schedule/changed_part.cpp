@@ -89,7 +89,12 @@ class Narrower {
       look();
       std::optional<uint32_t> inside = condition();
       Box box;
-      if (!inside || !gather(*inside, box) || !shrink(box)) return changed;
+      if (!inside) return changed && !is_serial_now();
+      if (!gather(*inside, box)) {
+        if (join_tiles(k_.body)) continue;
+        return changed && !is_serial_now();
+      }
+      if (!shrink(box)) return changed && !is_serial_now();
       assume(*inside);
       changed = true;
     }
@@ -161,6 +166,67 @@ class Narrower {
     return false;
   }
 
+  // A loop over tiles and the one inside of it, as one, where all that they do goes by their place
+  // in the whole. One of vectors is not for several threads then.
+  bool join_tiles(Block& block) {
+    for (Stmt& s : block) {
+      auto* outer = std::get_if<For>(&s.v);
+      if (!outer) continue;
+      if (join_tiles(outer->body)) return true;
+      if (std::ranges::count_if(outer->body, is_loop) != 1) continue;
+      const auto at = std::ranges::find_if(outer->body, is_loop);
+      For inner = std::get<For>(at->v);
+      const std::optional<std::pair<int64_t, Expr>> tile = tile_of(*outer, inner);
+      if (!tile) continue;
+      bool joint = true;
+      walk<Compute>(outer->body, [&](const Compute& c) {
+        joint &= walks_as_one(c.index, outer->var, inner.var, tile->first);
+      });
+      if (!joint) continue;
+      if (inner.kind == ForKind::Vector) joined_vector_ = inner.var, most_joined_ = tile->first;
+      const Expr old = outer->var;
+      outer->kind = inner.kind == ForKind::Vector ? ForKind::Vector : outer->kind;
+      outer->var = inner.var;
+      outer->size = tile->second;
+      Block body = std::move(inner.body);
+      outer->body.insert(outer->body.erase(at), std::make_move_iterator(body.begin()),
+                         std::make_move_iterator(body.end()));
+      walk<Compute>(outer->body, [&](Compute& c) { c.index = replace(c.index, {{old, 0}}); });
+      return true;
+    }
+    return false;
+  }
+  static bool is_loop(const Stmt& s) { return std::holds_alternative<For>(s.v); }
+
+  // The size of a tile and of all of them.
+  static std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner) {
+    const bool kinds = outer.kind == ForKind::Parallel || outer.kind == ForKind::Serial;
+    const bool inner_kinds = inner.kind == ForKind::Serial || inner.kind == ForKind::Vector;
+    if (!kinds || !inner_kinds || !outer.annotations.empty() || !inner.annotations.empty() ||
+        !outer.size.is_const())
+      return std::nullopt;
+    if (inner.size.is_const())
+      return std::pair(inner.size.value(), Expr(inner.size.value() * outer.size.value()));
+    if (inner.size.kind() != sym::Kind::Min) return std::nullopt;
+    for (const Expr rest : inner.size.operands()) {
+      const auto along = sym::linear_in(rest, outer.var);
+      if (!along || !along->first.is_const() || along->first.value() >= 0) continue;
+      const int64_t tile = -along->first.value();
+      if (along->second.is_const() && inner.size == sym::min(tile, rest))
+        return std::pair(tile, along->second);
+    }
+    return std::nullopt;
+  }
+
+  // Whether vectors that several threads went through are one loop, and not a short one.
+  bool is_serial_now() const {
+    bool serial = false;
+    walk<For>(k_.body, [&](const For& f) {
+      serial |= joined_vector_ && f.var == *joined_vector_ && count_of(f.size) > most_joined_;
+    });
+    return serial;
+  }
+
   // variable op at
   static bool bound(LoopOp op, int64_t at, Interval& i) {
     bool from = op == LoopOp::Ge || op == LoopOp::Eq, after = op == LoopOp::Gt;
@@ -175,9 +241,10 @@ class Narrower {
       if (!f->annotations.empty()) return false;
       auto it = box.find(f->var);
       if (it == box.end()) continue;
-      if (!f->size.is_const()) return false;
       Interval& i = it->second;
-      i = {std::max<int64_t>(i.lo, 0), std::min(i.hi, f->size.value())};
+      const int64_t least = sym::range_of(f->size).lo;  // as long as it is at any time
+      if (!f->size.is_const() && i.hi > least) return false;
+      i = {std::max<int64_t>(i.lo, 0), std::min(i.hi, f->size.is_const() ? f->size.value() : i.hi)};
       if (i.lo >= i.hi) return false;
     }
     for (const auto& [var, interval] : box) shrink(k_.body, var, interval);
@@ -218,6 +285,8 @@ class Narrower {
   uint32_t old_;
   std::vector<const Compute*> stores_;
   Path loops_;
+  std::optional<Expr> joined_vector_;
+  int64_t most_joined_ = 0;
   std::vector<const Compute*> defined_;
 };
 

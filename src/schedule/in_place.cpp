@@ -110,6 +110,7 @@ class InPlace {
   // Has a kernel write the input, as a part of its own where that pays. False: what was done to
   // steps and kernels is to be taken back.
   bool write(BufferId input, BufferId value) {
+    hoist_checks(value);
     const std::vector<size_t> at = writers_of(value);
     if (at.size() == 2) return write_scatter(input, value, at[0], at[1]);
     const auto* call = at.size() == 1 ? std::get_if<KernelCall>(&s_.steps[at[0]]) : nullptr;
@@ -130,6 +131,33 @@ class InPlace {
     }
     if (has_check(k) || !may_overwrite(k, old, static_cast<uint32_t>(written))) return false;
     return sink(at[0], input);
+  }
+
+  // Kernels that read the value and may raise: what they check, which is not the value, is checked in
+  // front of it.
+  void hoist_checks(BufferId value) {
+    const std::vector<size_t> writers = writers_of(value);
+    if (writers.empty()) return;
+    for (size_t i = writers.back() + 1; i < s_.steps.size(); ++i) {
+      const auto* call = std::get_if<KernelCall>(&s_.steps[i]);
+      if (!call || !has_check(s_.kernels[call->kernel])) continue;
+      Kernel rest = s_.kernels[call->kernel];
+      std::optional<Kernel> checks = checks_of(rest);
+      if (entry_of(rest, value) < 0 || !checks || entry_of(*checks, value) >= 0) continue;
+      checks->annotations = {};
+      const ScheduledStep check = KernelCall{static_cast<uint32_t>(s_.kernels.size())};
+      s_.kernels.push_back(*std::move(checks));
+      const size_t place = earliest(check, i);
+      if (place > writers.front()) {
+        s_.kernels.pop_back();
+        continue;
+      }
+      drop_checks(rest);
+      s_.steps[i] = KernelCall{static_cast<uint32_t>(s_.kernels.size())};
+      s_.kernels.push_back(std::move(rest));
+      s_.steps.insert(s_.steps.begin() + static_cast<std::ptrdiff_t>(place), check);
+      ++i;
+    }
   }
 
   // Stores to what the kernel does not read come behind all else in their block.

@@ -167,8 +167,7 @@ void split_axis(std::vector<Axis>& axes, Expr var, Expr outer_var, Expr inner_va
   axes.insert(axes.begin() + at + 1, {inner_var, inner, old.reduction});
 }
 
-// Whether it depends on inner_size * outer + inner alone.
-static bool walks_as_one(Expr e, Expr outer, Expr inner, Expr inner_size) {
+bool walks_as_one(Expr e, Expr outer, Expr inner, Expr inner_size) {
   if (e.is_const() || (!sym::contains(e, outer) && !sym::contains(e, inner))) return true;
   Expr line = e;
   if (e.kind() != sym::Kind::Symbol && !sym::linear_in(e, inner)) {

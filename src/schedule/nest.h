@@ -74,6 +74,8 @@ inline bool divides(Expr inner, Expr size) {
   return sym::certain_less(0, inner) == true && sym::floordiv(size, inner) * inner == size;
 }
 
+// Whether an index depends on inner_size * outer + inner alone.
+bool walks_as_one(Expr e, Expr outer, Expr inner, Expr inner_size);
 // Whether the axes `outer` and `inner` can be one: every index walks them as one axis of size outer
 // * inner.
 bool mergeable(const std::vector<Nest>& nests, Expr outer, Expr inner, Expr inner_size);
