@@ -93,6 +93,7 @@ class Inliner {
   void decide(uint32_t s);
   bool gather_readers(uint32_t s, Candidate& c);
   bool worth_inlining(uint32_t s, const Candidate& c) const;
+  bool gathers_what_changes(const Loop& l, uint32_t reader) const;
   void rewrite();
 
   Program& program_;
@@ -163,7 +164,40 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
   return !c.roots.empty();
 }
 
+bool has_symbol(const Loop& l) {
+  return std::ranges::find(l.body, LoopOp::Symbol, &Inst::op) != l.body.end();
+}
+
+// Whether a loop loads, at loaded indices, of the memory that the reader stores to a copy of, at
+// such ones: apart from each other the copy may be the memory itself (W[i] += 1).
+bool Inliner::gathers_what_changes(const Loop& l, uint32_t reader) const {
+  const Loop* scatter = loop(reader);
+  if (!scatter || !has_symbol(l) || !has_symbol(*scatter)) return false;
+  const auto store = std::ranges::find_if(
+      scatter->body, [](const Inst& i) { return is_any(i.op, LoopOp::Store, LoopOp::StoreAdd); });
+  if (store == scatter->body.end()) return false;
+  const BufferId changed = memory_of(program_, store->buffer);
+  const auto gathers = [&](BufferId b) {
+    return std::ranges::any_of(l.body, [&](const Inst& i) {
+      return i.op == LoopOp::Load && memory_of(program_, i.buffer) == b;
+    });
+  };
+  for (uint32_t s = 0; s < reader; ++s) {
+    const Loop* copy = loop(s);
+    if (!copy || copy->body.size() != 2 || copy->body[0].op != LoopOp::Load ||
+        copy->body[1].op != LoopOp::Store)
+      continue;
+    const BufferId from = memory_of(program_, copy->body[0].buffer);
+    if (memory_of(program_, copy->body[1].buffer) == changed && gathers(from) &&
+        program_.buffers[from].kind == Buffer::Kind::Input)
+      return true;
+  }
+  return false;
+}
+
 bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
+  if (std::ranges::any_of(c.roots, [&](uint32_t r) { return gathers_what_changes(*loop(s), r); }))
+    return false;
   if (c.body > tuning::inline_largest_body) return false;
   if (c.loads == 0 && c.cost <= tuning::inline_cheap) return true;
   int64_t own = iterations(loop(s)->axes);

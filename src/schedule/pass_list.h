@@ -106,7 +106,7 @@ void place_pieces(Draft& d);
 // calls and kernels that check indices can, so the writing kernel moves behind them where
 // dependences allow. Other inputs in the same memory do not occur: recording refuses them and a
 // plan's signature guards that. Where only a part of the input changes, the kernel writes no more
-// than that part.
+// than that part. What kernels behind it check that read the new value is checked in front of it.
 void write_in_place(Schedule& s);
 
 // Where the Temp buffers lie in the arena. Best fit by lifetime: a buffer takes the smallest gap

@@ -311,3 +311,88 @@ def test_a_write_to_nothing_is_a_write(view, shape):
         return view(x).mul_(2)
 
     check(f, torch.ones(shape))
+
+
+def added_rows(w, i, g):
+    w[i] += g
+    return w[i].sum(1)
+
+
+def rows_of_rows(w, i, g):
+    w[i] = w[i.flip(0)] * 2 + g
+    return w[1] * 1
+
+
+def written_then_sampled(w, i, g):
+    w[40:44] *= 2
+    return w[i] + 1
+
+
+def added_then_read(w, i, g):
+    w.index_add_(0, i, g)
+    return w[i].sum(1), w[:2] * 1
+
+
+def flat_element(w, i, g):
+    w.view(-1)[7] = 5
+    w[-1] += 1
+    return w[i, 0] * 1
+
+
+def written_twice(w, i, g):
+    w[3] = g[0]
+    w[40:44] *= 2
+    return w[i] + 1
+
+
+def cleared(w, i, g):
+    w[10:50].zero_()
+    w[:, 2] = g[0, 0]
+    return w.amax()
+
+
+IN_PLACE = [added_rows, rows_of_rows, written_then_sampled, added_then_read, cleared]
+ROWS = [*IN_PLACE, flat_element, written_twice]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(600, 64), (2048, 5), (130, 520)], ids=str)
+@pytest.mark.parametrize("f", ROWS)
+def test_rows_of_an_input(f, shape, threads, plan):
+    """Also the same row several times: the last of them, or all of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for rows in (torch.tensor([5, 9, 5, 41, 0]), torch.tensor([3, 3, 7]), torch.arange(60)):
+            oxyfuel.reset()
+            check(f, torch.randn(shape), rows, torch.randn(len(rows), shape[1]))
+            assert f not in IN_PLACE or "in place" in plan()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("f", ROWS)
+def test_rows_that_are_not_there(f):
+    """Eager's error, and what eager has written by then."""
+    compiled = torch.compile(f, backend="oxyfuel")
+    ours, theirs = torch.ones(60, 8), torch.ones(60, 8)
+    good, bad = torch.tensor([1, 2]), torch.tensor([1, 99])
+    g = torch.full((2, 8), 2.0)
+    torch.testing.assert_close(compiled(ours, good, g), f(theirs, good, g))
+    if f is cleared:  # without indices
+        return
+    with pytest.raises(Exception) as error, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f(theirs, bad, g)
+    with pytest.raises(type(error.value)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(ours, bad, g)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_few_rows_are_all_that_moves():
+    for f in (written_then_sampled, added_then_read, added_rows):
+        oxyfuel.reset()
+        w, i = torch.randn(20000, 64), torch.arange(20)
+        torch.compile(f, backend="oxyfuel")(w, i, torch.randn(20, 64))
+        assert oxyfuel.stats()["moved_bytes"] < w.nbytes / 10
