@@ -133,8 +133,8 @@ class InPlace {
     return sink(at[0], input);
   }
 
-  // Kernels that read the value and may raise: what they check, which is not the value, is checked in
-  // front of it.
+  // Kernels that read the value and may raise: what they check, which is not the value, is checked
+  // in front of it.
   void hoist_checks(BufferId value) {
     const std::vector<size_t> writers = writers_of(value);
     if (writers.empty()) return;

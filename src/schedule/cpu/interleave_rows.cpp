@@ -36,8 +36,8 @@ class RowInterleaver {
     }
   }
 
-  // The one small constant that a loop of vectors divides its variable by; 0 where there is none, or
-  // where the statements cannot be written several times.
+  // The one small constant that a loop of vectors divides its variable by; 0 where there is none,
+  // or where the statements cannot be written several times.
   static int64_t divided_by(const For& loop) {
     const bool folds = loop.kind == ForKind::VectorReduce;
     if ((loop.kind != ForKind::Vector && !folds) || is_tiled(loop)) return 0;
