@@ -160,15 +160,16 @@ class InPlace {
     }
   }
 
-  // Stores to what the kernel does not read come behind all else in their block.
+  // In a block without loops, stores to what the kernel does not read come behind all else.
   static void store_last(Block& block, uint32_t written) {
-    const auto stays = [&](const Stmt& s) {
+    bool innermost = true;
+    for (Stmt& s : block)
+      if (auto* f = std::get_if<For>(&s.v)) innermost = false, store_last(f->body, written);
+    if (!innermost) return;
+    std::ranges::stable_partition(block, [&](const Stmt& s) {
       const auto* c = std::get_if<Compute>(&s.v);
       return !c || c->op != LoopOp::Store || c->buffer != written;
-    };
-    std::ranges::stable_partition(block, stays);
-    for (Stmt& s : block)
-      if (auto* f = std::get_if<For>(&s.v)) store_last(f->body, written);
+    });
   }
 
   // A kernel that copies the input, then one that folds into the copy: this one may fold into the
