@@ -154,6 +154,23 @@ bool copy_to_view(const Context& c, ir::Node& n) {
   return info && info->has(ops::View) && rewrite(c.g, n, view, n.args);
 }
 
+// What fill_diagonal_ writes: the diagonal of a matrix, told by its strides.
+bool to_diagonal(const Context& c, ir::Node& n) {
+  const bool scatters = n.target == "aten.as_strided_scatter.default";
+  const TensorType* t = tensor_of(c.g, n.arg(0));
+  if (!t || (!scatters && n.target != "aten.as_strided.default") || t->dim() != 2) return false;
+  const size_t at = scatters ? 2 : 1;
+  const Arg sizes = list_of(std::vector<Expr>{sym::min(t->sizes[0], t->sizes[1])});
+  const Arg strides = list_of(std::vector<Expr>{t->strides[0] + t->strides[1]});
+  const Arg offset = n.arg(at + 2);
+  const bool from_start = offset.is_none() ? t->offset.is_const(0) : offset == Arg(t->offset);
+  if (!(n.arg(at) == sizes) || !(n.arg(at + 1) == strides) || !from_start) return false;
+  std::vector<Arg> args(n.args.begin(), n.args.begin() + static_cast<std::ptrdiff_t>(at));
+  args.insert(args.end(), {0, 0, 1});
+  return rewrite(c.g, n, scatters ? "aten.diagonal_scatter.default" : "aten.diagonal.default",
+                 std::move(args));
+}
+
 // ---- constants
 
 std::optional<Arg> number_of(const Arg& value, ir::DType dtype) {
@@ -239,8 +256,9 @@ bool constants_second(const Context& c, ir::Node& n) {
   return rewrite(c.g, n, n.target, std::move(args));
 }
 
-constexpr Rule kRules[] = {drop_trailing_none, positive_dims, explicit_sizes,  positive_index,
-                           to_permute,         to_view,       copy_to_view,    to_full,
+constexpr Rule kRules[] = {drop_trailing_none, positive_dims, explicit_sizes,
+                           positive_index,     to_permute,    to_view,
+                           copy_to_view,       to_diagonal,   to_full,
                            scalar_to_tensor,   rsub_to_sub,   constants_second};
 
 }  // namespace

@@ -105,6 +105,7 @@ class Narrower {
     defined_.assign(k_.value_count, nullptr);
     stores_.clear();
     loops_.clear();
+    diagonal_.reset();
     for_each_compute(k_, [&](const Compute& c, const Path& path) {
       if (c.op == LoopOp::Store) {
         stores_.push_back(&c);
@@ -150,8 +151,8 @@ class Narrower {
     return std::nullopt;
   }
 
-  // A conjunction of bounds of single loop variables.
-  bool gather(uint32_t condition, Box& box) const {
+  // A conjunction of bounds of single loop variables, or that two go together.
+  bool gather(uint32_t condition, Box& box) {
     const Compute* c = defined_[condition];
     if (!c) return false;
     if (c->op == LoopOp::And) return gather(c->args[0], box) && gather(c->args[1], box);
@@ -163,7 +164,51 @@ class Narrower {
       if (!split || !split->first.is_const(1) || !split->second.is_const()) continue;
       return bound(c->op, -split->second.value(), box[f->var]);
     }
+    return c->op == LoopOp::Eq && !diagonal_ && find_diagonal(*a - *b);
+  }
+
+  // A difference of two loop variables that is 0: of the inner loop only one iteration is left.
+  bool find_diagonal(Expr difference) {
+    for (size_t i = loops_.size(); i-- > 0;) {
+      const auto along = sym::linear_in(difference, loops_[i]->var);
+      if (!along || !(along->first.is_const(1) || along->first.is_const(-1))) continue;
+      const Expr place = along->first.is_const(1) ? -along->second : along->second;
+      for (size_t o = 0; o < i; ++o) {
+        const auto by_outer = sym::linear_in(place, loops_[o]->var);
+        if (!by_outer || !by_outer->first.is_const(1) || !by_outer->second.is_const()) continue;
+        diagonal_ = {loops_[o], loops_[i], by_outer->second.value()};
+        return true;
+      }
+    }
     return false;
+  }
+
+  // The outer loop's interval where the inner one has such an iteration.
+  bool shrink_to_diagonal(Box& box) const {
+    const auto& [outer, inner, shift] = *diagonal_;
+    if (!outer->size.is_const() || !inner->size.is_const() || !inner->annotations.empty())
+      return false;
+    Interval of_inner{0, inner->size.value()};
+    if (const auto it = box.find(inner->var); it != box.end()) {
+      of_inner = {std::max(of_inner.lo, it->second.lo), std::min(of_inner.hi, it->second.hi)};
+      box.erase(it);
+    }
+    Interval& i = box[outer->var];
+    i = {std::max(i.lo, of_inner.lo - shift), std::min(i.hi, of_inner.hi - shift)};
+    return true;
+  }
+
+  static void take_iteration(Block& block, Expr var, Expr place) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      auto* f = std::get_if<For>(&block[i].v);
+      if (!f) continue;
+      if (f->var != var) {
+        take_iteration(f->body, var, place);
+        continue;
+      }
+      walk<Compute>(f->body, [&](Compute& c) { c.index = replace(c.index, {{var, place}}); });
+      return unwrap_loop(block, i);
+    }
   }
 
   // A loop over tiles and the one inside of it, as one, where all that they do goes by their place
@@ -237,6 +282,7 @@ class Narrower {
   }
 
   bool shrink(Box& box) {
+    if (diagonal_ && !shrink_to_diagonal(box)) return false;
     for (const For* f : loops_) {
       if (!f->annotations.empty()) return false;
       auto it = box.find(f->var);
@@ -247,6 +293,8 @@ class Narrower {
       i = {std::max<int64_t>(i.lo, 0), std::min(i.hi, f->size.is_const() ? f->size.value() : i.hi)};
       if (i.lo >= i.hi) return false;
     }
+    if (diagonal_)
+      take_iteration(k_.body, diagonal_->inner->var, diagonal_->outer->var + diagonal_->shift);
     for (const auto& [var, interval] : box) shrink(k_.body, var, interval);
     return true;
   }
@@ -283,8 +331,15 @@ class Narrower {
 
   Kernel& k_;
   uint32_t old_;
+  // The inner variable is the outer one and so much.
+  struct Diagonal {
+    const For *outer = nullptr, *inner = nullptr;
+    int64_t shift = 0;
+  };
+
   std::vector<const Compute*> stores_;
   Path loops_;
+  std::optional<Diagonal> diagonal_;
   std::optional<Expr> joined_vector_;
   int64_t most_joined_ = 0;
   std::vector<const Compute*> defined_;
