@@ -349,6 +349,28 @@ ValueId in_a_line(Rewriter& r, ValueId v, Expr count) { return r.view(r.row_majo
 
 // Where the mask holds, the source's elements one after the other.
 // ATen expands self and mask to each other, and copies row by row.
+bool shape_put(const Args& a, Types& out) {
+  const TensorType *t = a.tensor(0), *index = a.tensor(1), *source = a.tensor(2);
+  if (!t || !index || !source || index->dtype != DType::I64 || t->dtype != source->dtype)
+    return false;
+  return give(out, empty_like(*t));
+}
+
+// Of a row-major tensor: as elements of a line.
+bool decompose_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
+  const ValueId self = n.arg(0).value(), index = n.arg(1).value(), source = n.arg(2).value();
+  const TensorType t = r.type(self);
+  const auto adds = Args(r.graph(), n).boolean(3, false);
+  const Expr count = r.type(index).numel();
+  const bool alike = sym::known_equal(count, r.type(source).numel()).value_or(false);
+  if (!adds || !alike || !t.is_row_major() || t.numel().is_const(0) || !is_computable(t.dtype))
+    return false;
+  const ValueId put = r.call("aten.index_put.default",
+                             {in_a_line(r, self, t.numel()), ir::List{{in_a_line(r, index, count)}},
+                              in_a_line(r, source, count), *adds});
+  return give(out, r.view(put, t.sizes));
+}
+
 bool shape_masked_scatter(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *mask = a.tensor(1), *source = a.tensor(2);
   if (!t || !mask || !source || mask->dtype != DType::B8 || t->dtype != source->dtype) return false;

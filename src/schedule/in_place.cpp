@@ -86,13 +86,16 @@ class InPlace {
     return b ? std::optional(*b) : std::nullopt;
   }
   const Buffer& buffer(BufferId b) const { return s_.program.buffers[b]; }
-  // Complex numbers that were computed are a view of their parts.
+  // Complex numbers that were computed are a view of their parts, and what was written as a line
+  // may be a view of it.
   BufferId whole(BufferId b) const {
-    const Buffer& view = buffer(b);
-    if (view.kind != Buffer::Kind::View || !ir::is_complex(view.type.dtype)) return b;
-    const bool same = view.type.offset.is_const(0) &&
-                      loops::byte_extent(view.type) == loops::byte_extent(buffer(view.base).type);
-    return same ? view.base : b;
+    const ir::TensorType& view = buffer(b).type;
+    if (buffer(b).kind != Buffer::Kind::View) return b;
+    const ir::TensorType& base = buffer(buffer(b).base).type;
+    const bool same = view.offset.is_const(0) &&
+                      loops::byte_extent(view) == loops::byte_extent(base) &&
+                      (ir::is_complex(view.dtype) || (view.is_row_major() && base.is_row_major()));
+    return same ? buffer(b).base : b;
   }
   void note(std::map<BufferId, int>& memories, ir::ValueId v) const {
     if (const auto b = home(v)) ++memories[memory_of(s_.program, *b)];

@@ -435,3 +435,41 @@ def test_a_diagonal_is_all_that_moves():
         oxyfuel.reset()
         oxyfuel.compile(lambda x, f=f: (f(x), None)[1])(x)
         assert oxyfuel.stats()["moved_bytes"] < x.nbytes / 50
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bfloat16, torch.bool], ids=str)
+@pytest.mark.parametrize("layout", ["row major", "transposed", "sliced"])
+def test_put(layout, dtype, accumulate):
+    def run(x, i, v):
+        x.put_(i, v, accumulate)
+        return x[0] * 1, torch.put(x.clone(), i, v, accumulate)
+
+    if dtype == torch.bool and accumulate:
+        pytest.skip("eager adds no booleans")
+    compiled = oxyfuel.compile(run)
+    lay_out = {
+        "row major": lambda x: x,
+        "transposed": lambda x: x.T.contiguous().T,
+        "sliced": lambda x: torch.nn.functional.pad(x, (1, 2))[:, 1:-2],
+    }[layout]
+    for shape, places in [((70, 30), [3, 3, -1, 2099, 7, -2100]), ((4, 5), [[1, 2], [0, -3]])]:
+        x, i = torch.randint(0, 9, shape).to(dtype), torch.tensor(places)
+        v = torch.randint(0, 9, i.shape).to(dtype)
+        ours, theirs = lay_out(x.clone()), lay_out(x.clone())
+        torch.testing.assert_close(compiled(ours, i, v), run(theirs, i, v), rtol=0, atol=0)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    for places, values in [([1, 10**6], 2), ([1, 2, 3], 2)]:  # out of range; not enough
+        ours, theirs = lay_out(x.clone()), lay_out(x.clone())
+        i, v = torch.tensor(places), torch.ones(values).to(dtype)
+        with pytest.raises(Exception) as error:
+            run(theirs, i, v)
+        with pytest.raises(type(error.value)):
+            compiled(ours, i, v)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_put_moves_what_it_puts():
+    x = torch.randn(512, 512)
+    oxyfuel.compile(lambda x, i, v: (x.put_(i, v), None)[1])(x, torch.arange(9), torch.ones(9))
+    assert oxyfuel.stats()["moved_bytes"] < x.nbytes / 100
