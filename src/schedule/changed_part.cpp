@@ -71,6 +71,8 @@ void unwrap_loop(Block& block, size_t at) {
                std::make_move_iterator(body.end()));
 }
 
+constexpr size_t kMostParts = 8;  // that a kernel is divided into
+
 // lo <= variable < hi
 struct Interval {
   int64_t lo = INT64_MIN, hi = INT64_MAX;
@@ -82,6 +84,38 @@ using Box = std::map<Expr, Interval>;
 class Narrower {
  public:
   Narrower(Kernel& k, uint32_t old) : k_(k), old_(old) {}
+
+  // Of the values stored one after the other: what must hold for each of them, the last one first.
+  std::vector<uint32_t> conditions() {
+    look();
+    std::vector<uint32_t> out;
+    if (stores_.size() != 1) return out;
+    uint32_t value = stores_[0]->args[0];
+    while (const auto chosen = choice(value)) {
+      if (std::ranges::find(out, chosen->first) == out.end()) out.push_back(chosen->first);
+      value = chosen->second;
+    }
+    const Compute* c = defined_[value];
+    const bool old = c && c->op == LoopOp::Load && c->args.empty() && c->buffer == old_ &&
+                     c->index == stores_[0]->index;
+    return old ? out : std::vector<uint32_t>();
+  }
+
+  // The loops go where this one holds, whatever else does.
+  bool run_where(uint32_t condition) {
+    for (;;) {
+      look();
+      Box box;
+      if (gather(condition, box)) return shrink(box) && !is_serial_now();
+      if (!join_tiles(k_.body)) return false;
+    }
+  }
+
+  // Where the store of this kernel goes.
+  std::optional<Places> stored() {
+    look();
+    return stores_.size() == 1 ? places_of(stores_[0]->index, loops_) : std::nullopt;
+  }
 
   bool run() {
     bool changed = false;
@@ -443,6 +477,35 @@ std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
   return out;
 }
 
+namespace {
+
+// Parts for conditions of which never two hold, none of which reads what one before it has written.
+std::vector<Kernel> parts_where(const Kernel& whole, uint32_t old) {
+  Kernel copy = whole;
+  const std::vector<uint32_t> conditions = Narrower(copy, old).conditions();
+  if (conditions.size() < 2 || conditions.size() > kMostParts) return {};
+  std::vector<Kernel> out;
+  std::vector<std::optional<Places>> stored;
+  for (const uint32_t condition : conditions) {
+    Kernel part = whole;
+    if (!Narrower(part, old).run_where(condition)) return {};
+    const auto place = Narrower(part, old).stored();
+    bool apart = true;
+    for (const auto& other : stored) apart &= never_meet(place, other);
+    for_each_compute(part, [&](const Compute& c, const Path& path) {
+      if (c.op != LoopOp::Load || c.buffer != old) return;
+      const auto read = places_of(c.index, path);
+      for (const auto& other : stored) apart &= never_meet(read, other);
+    });
+    if (!apart) return {};
+    stored.push_back(place);
+    out.push_back(std::move(part));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
   if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local) || has_check(k) ||
       !stores_in_one_loop(k, written) || k.buffers[written].kind != KernelBuffer::Kind::Write ||
@@ -454,16 +517,24 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
     adds |= c.op == LoopOp::StoreAdd;
   });
   if (adds) return std::nullopt;
-  ChangedPart out{with_stores(k, [&](const Compute& c) { return c.buffer == written; }), {}};
-  drop_hints(out.part.body);  // of the whole
-  walk<Stmt>(out.part.body, [&](const Stmt& s) {
+  Kernel part = with_stores(k, [&](const Compute& c) { return c.buffer == written; });
+  drop_hints(part.body);  // of the whole
+  walk<Stmt>(part.body, [&](const Stmt& s) {
     folds |= !std::holds_alternative<For>(s.v) && !std::holds_alternative<Compute>(s.v);
   });
-  if (folds || !Narrower(out.part, old).run()) return std::nullopt;
-  tidy(out.part);
-  if (!others) return out;
-  out.part.name = cat(k.name, "_part");
-  out.rest = without_stores(k, written);
+  if (folds) return std::nullopt;
+  ChangedPart out;
+  Kernel one = part;
+  if (Narrower(one, old).run())
+    out.parts.push_back(std::move(one));
+  else
+    out.parts = parts_where(part, old);
+  if (out.parts.empty()) return std::nullopt;
+  for (Kernel& p : out.parts) {
+    tidy(p);
+    if (others || out.parts.size() > 1) p.name = cat(k.name, "_part");
+  }
+  if (others) out.rest = without_stores(k, written);
   return out;
 }
 

@@ -124,11 +124,15 @@ class InPlace {
       store_last(k.body, static_cast<uint32_t>(written));
     if (old >= 0) {
       auto cut = changed_part(k, static_cast<uint32_t>(old), static_cast<uint32_t>(written));
-      if (cut && may_overwrite(cut->part, entry_of(cut->part, input),
-                               static_cast<uint32_t>(entry_of(cut->part, value)))) {
+      const auto fits = [&](const Kernel& part) {
+        return may_overwrite(part, entry_of(part, input),
+                             static_cast<uint32_t>(entry_of(part, value)));
+      };
+      if (cut && std::ranges::all_of(cut->parts, fits) &&
+          (cut->parts.size() == 1 || is_last(at[0], input))) {
         std::vector<Kernel> halves;
-        if (cut->rest) halves.push_back(std::move(*cut->rest));
-        halves.push_back(std::move(cut->part));
+        if (cut->rest) halves.push_back(*std::move(cut->rest));
+        std::ranges::move(cut->parts, std::back_inserter(halves));
         return divide(at[0], std::move(halves), input);
       }
     }
@@ -255,6 +259,15 @@ class InPlace {
     const StepUses own = uses_of(s_, step);
     while (own.raises && at > 0 && !conflict(own, *uses_at(at - 1))) --at;
     return at;
+  }
+
+  // Nothing behind the step may raise or reads the old value: it can stay where it is.
+  bool is_last(size_t at, BufferId input) {
+    for (size_t i = at + 1; i < s_.steps.size(); ++i) {
+      const auto uses = uses_at(i);
+      if (uses->raises || reads(*uses, input)) return false;
+    }
+    return true;
   }
 
   // Moves a step, and those that need it, behind the last step that may raise or reads the old

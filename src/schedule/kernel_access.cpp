@@ -2,6 +2,7 @@
 #include "schedule/kernel_access.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 namespace oxy::schedule {
@@ -139,6 +140,32 @@ int store_count(const Kernel& k, uint32_t entry) {
   return count;
 }
 
+std::optional<Places> places_of(Expr index, const Path& path) {
+  Places out;
+  for (const For* f : path) {
+    const auto along = sym::linear_in(index, f->var);
+    if (!along || !along->first.is_const()) return std::nullopt;
+    index = along->second;
+    if (along->first.is_const(0)) continue;
+    if (!f->size.is_const()) return std::nullopt;
+    const int64_t step = along->first.value(), reach = step * (f->size.value() - 1);
+    out.step = std::gcd(out.step, step);
+    out.low += std::min<int64_t>(reach, 0);
+    out.high += std::max<int64_t>(reach, 0);
+  }
+  if (!index.is_const()) return std::nullopt;
+  out.first = index.value();
+  out.low += out.first;
+  out.high += out.first;
+  return out;
+}
+
+bool never_meet(const std::optional<Places>& a, const std::optional<Places>& b) {
+  if (!a || !b) return false;
+  const int64_t step = std::gcd(a->step, b->step);
+  return a->high < b->low || b->high < a->low || (step > 1 && (a->first - b->first) % step != 0);
+}
+
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
   std::vector<RowAccess> stores, loads;
   size_t position = 0;
@@ -156,8 +183,12 @@ bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {
   });
   if (!plain || !store_apart(stores) || (!loads.empty() && reordered)) return false;
   return std::ranges::all_of(loads, [&](const RowAccess& load) {
-    return std::ranges::any_of(stores,
-                               [&](const RowAccess& store) { return is_read_first(load, store); });
+    const auto places = places_of(load.statement->index, load.path);
+    const auto elsewhere = [&](const RowAccess& store) {
+      return never_meet(places, places_of(store.statement->index, store.path));
+    };
+    const auto first = [&](const RowAccess& store) { return is_read_first(load, store); };
+    return std::ranges::any_of(stores, first) || std::ranges::all_of(stores, elsewhere);
   });
 }
 

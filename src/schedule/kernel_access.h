@@ -27,6 +27,15 @@ KernelBuffer make_entry(const loops::Program& p, BufferId b, KernelBuffer::Kind 
 // How many Store statements write the entry; StoreAdd counts as many.
 int store_count(const Kernel& k, uint32_t entry);
 
+// The places of an index that is linear in the loops around it, all of constant size: from `first` in
+// steps of `step`, all of them from `low` to `high`.
+struct Places {
+  int64_t first = 0, step = 0, low = 0, high = 0;
+};
+std::optional<Places> places_of(Expr index, const Path& path);
+// No place is in both.
+bool never_meet(const std::optional<Places>& a, const std::optional<Places>& b);
+
 // Whether the written entry may lie in the memory of the read one: each element of `read` is loaded
 // before the element of `written` at its place is stored, by the same Parallel iteration, and no
 // other iteration loads it. Also true where the kernel does not load `read`, as long as one Store
@@ -44,13 +53,14 @@ void tidy(Kernel& k);
 // Kernels that write all of a buffer although they change only a part of it: a slice assignment,
 // functionalised, is "the new slice inside, the old value elsewhere".
 struct ChangedPart {
-  Kernel part;                 // stores nothing but the changed elements of `written`
+  // Store nothing but the changed elements of `written`, each its own: in this order.
+  std::vector<Kernel> parts;
   std::optional<Kernel> rest;  // what else the kernel stores; runs first
 };
 
-// Cuts the kernel in two, where what it stores to `written` is the element of `old` at the same
-// place but for a box of elements. Run after `rest`, and with `written` in the memory of `old`, the
-// part has the same effect.
+// Cuts the kernel, where what it stores to `written` is the element of `old` at the same place but
+// for a few boxes of elements. Run after `rest`, and with `written` in the memory of `old`, the
+// parts have the same effect.
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written);
 
 // What a kernel checks and nothing else: run before it, the kernel needs no checks of its own.

@@ -103,11 +103,12 @@ void write_changes(Schedule& s, const std::map<BufferId, BufferId>& predecessor)
       const int32_t read = entry_of(k, old->second);
       if (read < 0) continue;
       auto cut = changed_part(k, static_cast<uint32_t>(read), static_cast<uint32_t>(w));
-      if (!cut || cut->rest ||
-          !may_overwrite(cut->part, entry_of(cut->part, old->second),
-                         static_cast<uint32_t>(entry_of(cut->part, old->first))))
+      if (!cut || cut->rest || cut->parts.size() > 1) continue;
+      Kernel& part = cut->parts[0];
+      if (!may_overwrite(part, entry_of(part, old->second),
+                         static_cast<uint32_t>(entry_of(part, old->first))))
         continue;
-      k = std::move(cut->part);
+      k = std::move(part);
       walk<Compute>(k.body, [](Compute& c) { c.annotations = {}; });  // said of the whole
       break;
     }

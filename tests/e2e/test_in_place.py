@@ -1,6 +1,7 @@
 """Mutated inputs that kernels write where they lie: eager's result, no copy, and none written too
 early."""
 
+import random
 import shutil
 import warnings
 
@@ -473,3 +474,98 @@ def test_put_moves_what_it_puts():
     x = torch.randn(512, 512)
     oxyfuel.compile(lambda x, i, v: (x.put_(i, v), None)[1])(x, torch.arange(9), torch.ones(9))
     assert oxyfuel.stats()["moved_bytes"] < x.nbytes / 100
+
+
+def edges(u):
+    u[0], u[-1] = 0, 3
+
+
+def mirrored(u):
+    u[0] = u[1]
+    u[-1] = u[-2]
+
+
+def all_around(u):
+    mirrored(u)
+    u[:, 0] = u[:, 1]
+    u[:, -1] = u[:, -2]
+
+
+def one_after_the_other(u):
+    u[1] = u[0]
+    u[2] = u[1] + 1
+
+
+def exchanged(u):
+    u[0], u[-1] = u[-1].clone(), u[0].clone()
+
+
+def shifted(u):
+    u[:-1] = u[1:].clone()
+    u[-1] = 0
+
+
+def overlapping(u):
+    u[0:3] = 1
+    u[2:5] = u[0:3] * 2
+
+
+EDGES = [edges, mirrored, all_around, one_after_the_other, exchanged, shifted, overlapping]
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (130, 70), (5, 600)], ids=str)
+@pytest.mark.parametrize("f", EDGES)
+def test_edges(f, shape):
+    compiled = oxyfuel.compile(f)
+    u = torch.randint(-9, 9, shape).float()
+    ours, theirs = u.clone(), u.clone()
+    for _ in range(2):
+        compiled(ours), f(theirs)
+        assert torch.equal(ours, theirs)
+
+
+def test_edges_are_all_that_moves():
+    for f in (edges, mirrored):
+        oxyfuel.reset()
+        u = torch.randn(512, 512)
+        oxyfuel.compile(f)(u)
+        assert oxyfuel.stats()["moved_bytes"] < u.nbytes / 50
+
+
+def drawn_writes(seed):
+    """A function that writes parts of a matrix of 9 x 11, some of what it has written before."""
+    r = random.Random(seed)
+
+    def span(n):
+        begin = r.randrange(n)
+        return r.choice([begin, begin - n, slice(begin, r.randrange(begin, n) + 1), slice(None)])
+
+    steps = []
+    for _ in range(r.randrange(1, 5)):
+        rows, columns = span(9), span(11)
+        by = [r.randrange(-2, 3), r.randrange(-2, 3)]
+        steps.append((rows, columns, r.randrange(4), r.randrange(1, 4), by))
+
+    def f(u):
+        for rows, columns, kind, n, (down, right) in steps:
+            part = u[rows, columns]
+            if kind == 0:
+                u[rows, columns] = n
+            elif kind == 1:
+                u[rows, columns] = part * n
+            elif kind == 2:
+                u[rows, columns] = torch.roll(u, (down, right), (0, 1))[rows, columns] + n
+            else:
+                u[rows, columns] += u.flip(0)[rows, columns]
+        return u[0] + u[-1]
+
+    return f
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_drawn_writes(seed):
+    f = drawn_writes(seed)
+    u = torch.randint(-9, 9, (9, 11)).float()
+    ours, theirs = u.clone(), u.clone()
+    assert torch.equal(oxyfuel.compile(f)(ours), f(theirs))
+    assert torch.equal(ours, theirs)
