@@ -27,8 +27,8 @@ KernelBuffer make_entry(const loops::Program& p, BufferId b, KernelBuffer::Kind 
 // How many Store statements write the entry; StoreAdd counts as many.
 int store_count(const Kernel& k, uint32_t entry);
 
-// The places of an index that is linear in the loops around it, all of constant size: from `first` in
-// steps of `step`, all of them from `low` to `high`.
+// The places of an index that is linear in the loops around it, all of constant size: from `first`
+// in steps of `step`, all of them from `low` to `high`.
 struct Places {
   int64_t first = 0, step = 0, low = 0, high = 0;
 };
