@@ -40,7 +40,6 @@ static_assert(std::ranges::is_sorted(kAll, {}, &Pass::name));
 
 constexpr Pass kStandard[] = {
     {"canonicalize", plain<canonicalize>, "so that the rest knows one form of each op"},
-    {"compact_writes", plain<compact_writes>, "before anything asks how tensors lie"},
     {"remove_noops", plain<remove_noops>, "so that nothing is decomposed that goes away"},
     {"fuse_attention", fuse_attention, "while softmax is one op"},
     {"expand_attention", expand_attention, "before its parts are taken apart"},
@@ -48,6 +47,7 @@ constexpr Pass kStandard[] = {
     {"canonicalize", plain<canonicalize>, "the forms that these brought in"},
     {"split_complex", plain<split_complex>, "before reals are taken apart"},
     {"decompose", plain<decompose>, "to ops with loop rules and to the library's own kernels"},
+    {"compact_writes", plain<compact_writes>, "behind decompose, which knows a circular padding"},
     {"thin_convolutions", thin_convolutions, "before layouts are chosen"},
     {"thin_gemms", thin_gemms, "once layers are gemms, while their views are plain"},
     {"canonicalize", plain<canonicalize>, "the forms that decompositions brought in"},

@@ -110,7 +110,7 @@ bool choose_layouts(ir::Graph& g, const Machine& machine);
 // A write into a part of a part (o[1:-1, 1:-1] = x) gives, one after the other, the inner part and
 // the whole with what was written; the inner one has the layout of a view, with gaps and an offset.
 // Where nobody sees that it becomes row-major, which loops can make.
-// Stands behind canonicalize, in front of what asks how tensors lie.
+// Stands behind decompose, which knows the writes that a circular padding is.
 bool compact_writes(ir::Graph& g);
 
 // Copies operands of gemms that our kernels would take but for their layout: the first one where
