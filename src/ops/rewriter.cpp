@@ -120,9 +120,7 @@ ir::ValueId Rewriter::row_major(ir::ValueId v) {
 }
 
 ir::ValueId Rewriter::compact(ir::ValueId v) {
-  const TensorType& t = type(v);
-  const bool is_compact = t.is_row_major() && t.offset.is_const(0);
-  return is_compact ? v : call("aten.clone.default", {v, kContiguous});
+  return type(v).offset.is_const(0) ? row_major(v) : call("aten.clone.default", {v, kContiguous});
 }
 
 ir::ValueId Rewriter::full(const std::vector<Expr>& sizes, ir::Arg number, DType d,

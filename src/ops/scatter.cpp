@@ -347,8 +347,6 @@ bool decompose_index_reduce(Rewriter& r, const ir::Node& n, std::vector<ValueId>
 
 ValueId in_a_line(Rewriter& r, ValueId v, Expr count) { return r.view(r.row_major(v), {count}); }
 
-// Where the mask holds, the source's elements one after the other.
-// ATen expands self and mask to each other, and copies row by row.
 bool shape_put(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *index = a.tensor(1), *source = a.tensor(2);
   if (!t || !index || !source || index->dtype != DType::I64 || t->dtype != source->dtype)
@@ -371,6 +369,8 @@ bool decompose_put(Rewriter& r, const ir::Node& n, std::vector<ValueId>& out) {
   return give(out, r.view(put, t.sizes));
 }
 
+// Where the mask holds, the source's elements one after the other.
+// ATen expands self and mask to each other, and copies row by row.
 bool shape_masked_scatter(const Args& a, Types& out) {
   const TensorType *t = a.tensor(0), *mask = a.tensor(1), *source = a.tensor(2);
   if (!t || !mask || !source || mask->dtype != DType::B8 || t->dtype != source->dtype) return false;

@@ -232,19 +232,6 @@ class Narrower {
     return true;
   }
 
-  static void take_iteration(Block& block, Expr var, Expr place) {
-    for (size_t i = 0; i < block.size(); ++i) {
-      auto* f = std::get_if<For>(&block[i].v);
-      if (!f) continue;
-      if (f->var != var) {
-        take_iteration(f->body, var, place);
-        continue;
-      }
-      walk<Compute>(f->body, [&](Compute& c) { c.index = replace(c.index, {{var, place}}); });
-      return unwrap_loop(block, i);
-    }
-  }
-
   // A loop over tiles and the one inside of it, as one, where all that they do goes by their place
   // in the whole. One of vectors is not for several threads then.
   bool join_tiles(Block& block) {
@@ -328,24 +315,27 @@ class Narrower {
       if (i.lo >= i.hi) return false;
     }
     if (diagonal_)
-      take_iteration(k_.body, diagonal_->inner->var, diagonal_->outer->var + diagonal_->shift);
-    for (const auto& [var, interval] : box) shrink(k_.body, var, interval);
+      move_loop(k_.body, diagonal_->inner->var, diagonal_->outer->var + diagonal_->shift, 1);
+    for (const auto& [var, to] : box) {
+      const int64_t steps = to.hi - to.lo;
+      move_loop(k_.body, var, steps == 1 ? Expr(to.lo) : var + to.lo, steps);
+    }
     return true;
   }
 
-  static void shrink(Block& block, Expr var, Interval to) {
+  // The loop of this variable goes so many steps, and is at `place` then; of one step nothing is
+  // left but what it does.
+  static void move_loop(Block& block, Expr var, Expr place, int64_t steps) {
     for (size_t i = 0; i < block.size(); ++i) {
       auto* f = std::get_if<For>(&block[i].v);
       if (!f) continue;
       if (f->var != var) {
-        shrink(f->body, var, to);
+        move_loop(f->body, var, place, steps);
         continue;
       }
-      bool single = to.hi - to.lo == 1;
-      Expr place = single ? Expr(to.lo) : var + to.lo;
       walk<Compute>(f->body, [&](Compute& c) { c.index = replace(c.index, {{var, place}}); });
-      f->size = to.hi - to.lo;
-      if (single) return unwrap_loop(block, i);
+      f->size = steps;
+      if (steps == 1) return unwrap_loop(block, i);
     }
   }
 
