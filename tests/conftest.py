@@ -6,6 +6,8 @@ import os
 import sys
 from types import SimpleNamespace
 
+import pytest
+
 # Which way a small graph goes is no matter of the machine, but where that is what is tested.
 os.environ.setdefault("OXYFUEL_MEASURED_WAYS", "off")
 
@@ -24,3 +26,13 @@ def seed_without_stacks(torch):
     one is there later and cannot be seeded: 3 ms a call under pytest."""
     for accelerator in (torch.cuda, torch.mtia, torch.xpu):
         accelerator.traceback = SimpleNamespace(format_stack=list)
+
+
+@pytest.fixture
+def nothing_said_of_sizes():
+    """As in a program that leaves `capture_dynamic_output_shape_ops` alone. A patch of it that has
+    ended leaves it said."""
+    from torch._dynamo import config
+    from torch.utils._config_module import _UNSET_SENTINEL
+
+    config._config["capture_dynamic_output_shape_ops"].user_override.set(_UNSET_SENTINEL)

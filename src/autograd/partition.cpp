@@ -342,6 +342,7 @@ Partition partition(const Graph& recorded, const PartitionOptions& options) {
     formulas[recorded.order()[i].index] = true;
   Graph joint = recorded;
   divide_products(joint, formulas);
+  passes::predicate_trained_masks(joint, formulas);
   if (options.machine) passes::expand_trained_attention(joint, formulas, *options.machine);
   if (options.policy == Policy::MinCut) {
     normalize_again(joint);

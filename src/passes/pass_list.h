@@ -67,6 +67,16 @@ bool split_complex(ir::Graph& g);
 // layout if it writes a tensor of its own by a loop; otherwise the call stays whole.
 bool decompose(ir::Graph& g);
 
+// What is read where a mask holds (x[m], masked_select), computed element by element, and folded or
+// written back there, is computed everywhere, and the mask selects what counts: loops, which fuse,
+// in the place of the list of places, which takes longer than the arithmetic. Only where nothing
+// but the number of the selected elements is left of the selection.
+// Stands in front of decompose, which takes apart what writes where a mask holds. `trained`: the
+// same in a joint graph, in front of the partition, which would keep the places. `formulas`: by
+// node, whether autograd has called it; empty where that is not known.
+bool predicate_masks(ir::Graph& g);
+bool predicate_trained_masks(ir::Graph& joint, std::vector<bool>& formulas);
+
 // Convolutions that sum few products (of each channel by itself, or single pixels of few channels)
 // as shifted multiplications and sums, which fuse with what stands around them. f32 and f64, of
 // rows; not in a graph whose convolutions want channels-last.

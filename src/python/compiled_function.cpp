@@ -171,6 +171,16 @@ struct Hit {
   }
 };
 
+// A check of a graph does not hold in this call. Where sizes of data are often what they were not
+// taken for (empty, one), graphs around them serve better.
+void note_unmet(CompiledFunction* self, const Artefact& a) {
+  constexpr size_t kMostUnmet = 4;
+  if (!self->shapes.unasked_sizes || ++self->shapes.unmet < kMostUnmet ||
+      !self->shapes.give_up_unasked_sizes())
+    return;
+  std::erase_if(self->entries, [&](const auto& e) { return e.get() == &a; });
+}
+
 PyObject* run_artefact(const Call& c, Artefact& a, Hit& hit, BoundArguments& bound) {
   Fetched& fetched = hit.fetched;
   auto eager = [&] {
@@ -192,6 +202,7 @@ PyObject* run_artefact(const Call& c, Artefact& a, Hit& hit, BoundArguments& bou
     ran = a.run(fetched.objects(), outputs, why);
   }
   if (!ran) {
+    if (why.kind == "relied") note_unmet(c.self, a);
     auto result = owned(eager());
     if (result && !why.kind.empty()) say(c.self, why.kind.c_str(), why.why);
     return result.release().ptr();
@@ -267,6 +278,7 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
+        if (may_be_for_sizes(b.id) && give_up_unasked_sizes(b)) continue;
         const bool by_data = b.id == BreakId::undecided || b.id == BreakId::data_dependent;
         if (by_data && capture->sizes.met_argument &&
             !std::exchange(self->shapes.reads_arguments, true)) {
@@ -297,6 +309,18 @@ struct Captures {
     }
     self->shapes.refused = false;
     return false;
+  }
+
+  // Whether a size that depends on data may be why.
+  static bool may_be_for_sizes(BreakId id) {
+    return id == BreakId::undecided || id == BreakId::data_dependent_size ||
+           id == BreakId::torch_call;
+  }
+
+  bool give_up_unasked_sizes(const Break& b) {
+    if (!self->shapes.give_up_unasked_sizes()) return false;
+    say(self, "static", b.what(), b.stack);
+    return true;
   }
 
   void begin_anew() {
@@ -655,9 +679,11 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
   self->shapes.static_module_ints = chosen_setting("allow_unspec_int_on_nn_module") == false;
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
+  const auto chosen_sizes = chosen_setting("capture_dynamic_output_shape_ops");
+  self->shapes.unasked_sizes = !self->fullgraph && !chosen_sizes;
   self->shapes.of_data = {
       self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
-      self->fullgraph || dynamo_setting("capture_dynamic_output_shape_ops", false), true};
+      self->fullgraph || chosen_sizes.value_or(!self->shapes.sizes_refused), true};
   auto failed = [&] {
     raised = {self->suppressed ? "suppressed" : "failed", *self->failure};
     return nullptr;

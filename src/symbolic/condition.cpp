@@ -170,6 +170,11 @@ Condition map_differences(const Condition& c, const std::function<Expr(Expr)>& f
   return out;
 }
 
+bool contains(const Condition& c, Expr part) {
+  return contains(c.difference, part) ||
+         std::ranges::any_of(c.parts, [&](const Condition& p) { return contains(p, part); });
+}
+
 Condition substitute(const Condition& c, const std::function<Expr(Expr)>& f) {
   return map_differences(c, [&](Expr d) { return substitute(d, f); });
 }

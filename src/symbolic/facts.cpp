@@ -559,6 +559,11 @@ KnowFacts::KnowFacts(const ShapeFacts& facts)
     : facts_(facts), before_(std::exchange(facts.pool().impl().decider, this)) {}
 KnowFacts::~KnowFacts() { facts_.pool().impl().decider = before_; }
 
+std::vector<ShapeFacts::Fact> KnowFacts::checked_now(ExprPool& pool) {
+  const auto* now = dynamic_cast<const KnowFacts*>(pool.impl().decider);
+  return now ? now->facts_.checked_facts() : std::vector<ShapeFacts::Fact>();
+}
+
 std::optional<int64_t> KnowFacts::value(Expr e) { return said_value(facts_, e); }
 
 }  // namespace oxy::sym

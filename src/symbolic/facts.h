@@ -40,6 +40,7 @@ inline Condition not_equal(Expr a, Expr b) { return negate(equal(a, b)); }
 
 // Whether it is an equation with one of the symbols, or has one in it.
 bool equates(const Condition& c, std::span<const Expr> symbols);
+bool contains(const Condition& c, Expr part);
 
 // The sides of a comparison, left - right, without negative terms.
 std::pair<Expr, Expr> sides(Expr difference);
@@ -205,6 +206,9 @@ class KnowFacts final : public Decider {
   ~KnowFacts();
   KnowFacts(const KnowFacts&) = delete;
   KnowFacts& operator=(const KnowFacts&) = delete;
+
+  // What calls check of the facts that a pool knows now.
+  static std::vector<ShapeFacts::Fact> checked_now(ExprPool& pool);
 
   std::optional<bool> equal(Expr a, Expr b) override { return facts_.known(sym::equal(a, b)); }
   std::optional<bool> less(Expr a, Expr b) override { return facts_.known(sym::less(a, b)); }

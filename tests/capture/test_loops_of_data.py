@@ -8,7 +8,16 @@ import torch
 
 import oxyfuel
 
-pytestmark = [pytest.mark.usefixtures("strict"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.usefixtures("strict", "breaking"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture
+def breaking():
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False):
+        yield
 
 
 def experts(x, w, hits):
@@ -181,3 +190,9 @@ def test_one_hot_is_a_graph():
         with pytest.raises(RuntimeError) as eagers:
             f(bad, 3)
         assert str(ours.value) == str(eagers.value)
+
+
+def test_without_a_setting_there_is_one_graph(nothing_said_of_sizes):
+    calls = [(torch.randn(9, 4), torch.randint(0, k, (9,)), (0, 1, 2, 3)) for k in (1, 2, 3, 4)]
+    agree(experts, *calls, breaks=0)
+    assert oxyfuel.stats()["graphs"] == 1

@@ -49,10 +49,14 @@ struct DynamicShapes {
   bool static_module_ints = false;
   bool marked = false;   // a tensor with marks was met
   bool refused = false;  // a capture with symbols could not be had
-  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed.
+  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed. Sizes
+  // of data also where nobody has set anything, as long as that serves.
   bridge::OfData of_data;
-  bool met_data = false;      // a size or number depends on data
-  bool data_refused = false;  // a capture with such symbols could not be had
+  bool unasked_sizes = false;  // of_data.sizes is by itself
+  bool sizes_refused = false;  // and does not serve
+  size_t unmet = 0;            // calls that eager ran, since a size of data was another kind
+  bool met_data = false;       // a size or number depends on data
+  bool data_refused = false;   // a capture with such symbols could not be had
   // Code decides by a number in an argument: such numbers are read in front of the graph.
   bool reads_arguments = false;
 
@@ -67,6 +71,13 @@ struct DynamicShapes {
   bool has_data() const { return takes_data() && met_data; }
   // A capture with symbols could not be had: those of data go first.
   void give_up() { (has_data() ? data_refused : refused) = true; }
+  // Whether there were sizes of data that nobody has asked for: there are none from here on.
+  bool give_up_unasked_sizes() {
+    if (!has_data() || !unasked_sizes || sizes_refused) return false;
+    sizes_refused = true;
+    met_data = of_data.sizes = false;
+    return true;
+  }
 };
 
 // Of a capture that is to start again with symbols, also those of data, or without.
