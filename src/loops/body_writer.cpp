@@ -218,7 +218,8 @@ std::optional<uint32_t> BodyWriter::fold_function(const Inst& inst) {
 // A comparison of index expressions that the ranges of the variables decide.
 std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
   const Inst &x = body_[inst.args[0]], &y = body_[inst.args[1]];
-  if (x.op == LoopOp::Const && y.op == LoopOp::Const && ir::is_floating(x.dtype)) {
+  const bool equates = inst.op == LoopOp::Eq || inst.op == LoopOp::Ne;
+  if (x.op == LoopOp::Const && y.op == LoopOp::Const && ir::is_floating(x.dtype) && !equates) {
     const double p = x.number, q = y.number;
     return emit_const(inst.op == LoopOp::Lt   ? p < q
                       : inst.op == LoopOp::Le ? p <= q
@@ -235,6 +236,11 @@ std::optional<uint32_t> BodyWriter::fold_comparison(const Inst& inst) {
   };
   auto a = expr(inst.args[0]), b = expr(inst.args[1]);
   if (!a || !b) return std::nullopt;
+  if (equates) {
+    const std::optional<bool> equal = sym::known_equal(*a, *b);
+    if (!equal) return std::nullopt;
+    return emit_const(*equal == (inst.op == LoopOp::Eq), DType::B8);
+  }
   bool swap =
       inst.op == LoopOp::Ge || inst.op == LoopOp::Lt;  // a >= b is not (a < b); a > b is b < a
   std::optional<bool> less = swap ? sym::known_less(*a, *b) : sym::known_less(*b, *a);
@@ -249,7 +255,9 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
 }
 
 std::optional<uint32_t> BodyWriter::apply_identity(const Inst& inst) {
-  if (inst.op >= LoopOp::Lt && inst.op <= LoopOp::Ge) return fold_comparison(inst);
+  if (inst.op == LoopOp::Eq || inst.op == LoopOp::Ne ||
+      (inst.op >= LoopOp::Lt && inst.op <= LoopOp::Ge))
+    return fold_comparison(inst);
   if (inst.op == LoopOp::Cast) return fold_cast(inst);
   if (inst.op == LoopOp::Where) {
     if (inst.args[1] == inst.args[2] || is_const(inst.args[0], 1)) return inst.args[1];

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "passes/rewrite.h"
 
@@ -50,6 +51,78 @@ std::optional<Arg> same_sizes(const Graph& g, const Node& n) {
 // All of the first operand is overwritten by the second.
 std::optional<Arg> overwritten(const Graph& g, const Node& n) {
   return when(keeps_sizes(g, n, n.arg(1)), n.arg(1));
+}
+
+// The same value, or the same view of it.
+bool same_part(const Graph& g, const Arg& a, const Arg& b) {
+  if (a == b) return true;
+  if (!a.is_value() || !b.is_value()) return false;
+  const Node &x = g.def(a.value()), &y = g.def(b.value());
+  return is_view(x) && x.target == y.target && x.args.size() == y.args.size() &&
+         x.outputs.size() == 1 && same_part(g, x.arg(0), y.arg(0)) &&
+         std::equal(x.args.begin() + 1, x.args.end(), y.args.begin() + 1);
+}
+
+// Where what is written is what is there: an operator in place (x[3] += 1) writes its result, and
+// the assignment that Python makes of it writes that again.
+std::optional<Arg> written_back(const Graph& g, const Node& n) {
+  const std::string_view view =
+      n.target == "aten.select_scatter.default" ? "aten.select.int" : "aten.slice.Tensor";
+  if (!n.arg(1).is_value()) return std::nullopt;
+  const Node& read = g.def(n.arg(1).value());
+  if (read.target != view || !same_part(g, read.arg(0), n.arg(0))) return std::nullopt;
+  const size_t count = std::max(n.args.size(), read.args.size() + 1);
+  for (size_t i = 2; i < count; ++i)
+    if (n.arg(i) != read.arg(i - 1)) return std::nullopt;
+  return n.arg(0);
+}
+
+// The places of a dimension that select, slice and their scatters name, of a known size: from `begin`
+// in steps, in front of `end`.
+struct Places {
+  int64_t dim = 0, begin = 0, end = 0, step = 1;
+};
+std::optional<Places> places(const Graph& g, const Node& n, bool selects, size_t first) {
+  const TensorType& t = g.tensor_type(n.arg(0).value());
+  const auto dim = n.arg(first).is_none() ? std::optional<int64_t>(0) : integer(n.arg(first));
+  const auto begin = n.arg(first + 1).is_none() && !selects ? 0 : integer(n.arg(first + 1));
+  if (!dim || !begin || *dim < 0 || *begin < 0) return std::nullopt;
+  if (selects) return Places{*dim, *begin, *begin + 1, 1};
+  const Expr size = t.sizes[static_cast<size_t>(*dim)];
+  const auto step =
+      n.arg(first + 3).is_none() ? std::optional<int64_t>(1) : integer(n.arg(first + 3));
+  const auto end = n.arg(first + 2).is_none() ? INT64_MAX : integer(n.arg(first + 2));
+  if (!step || !end || *end < 0 || (*end == INT64_MAX && !size.is_const())) return std::nullopt;
+  return Places{*dim, *begin, size.is_const() ? std::min(*end, size.value()) : *end, *step};
+}
+
+// A view of what was written into an input, beside the parts that were, is one of the input. Of
+// other tensors it would keep what was there before the writes.
+bool read_around_writes(const Graph& g, Node& n) {
+  const bool selects = n.target == "aten.select.int";
+  if ((!selects && n.target != "aten.slice.Tensor") || !n.arg(0).is_value()) return false;
+  const auto read = places(g, n, selects, 1);
+  ir::ValueId from = n.arg(0).value();
+  while (read && g.def(from).kind != ir::NodeKind::Input) {
+    const Node& write = g.def(from);
+    const bool one = write.target == "aten.select_scatter.default";
+    if (!one && write.target != "aten.slice_scatter.default") return false;
+    const ir::ValueId into = write.arg(0).value();
+    const auto written = places(g, write, one, 2);
+    const bool apart = written && read->dim == written->dim &&
+                       (read->end <= written->begin || written->end <= read->begin ||
+                        (read->begin - written->begin) % std::gcd(read->step, written->step) != 0);
+    if (!apart || !same_place(g.value(into).type, g.value(from).type)) return false;
+    from = into;
+  }
+  if (!read || n.arg(0) == Arg(from)) return false;
+  n.args[0] = from;
+  return true;
+}
+
+std::optional<Arg> overwritten_or_back(const Graph& g, const Node& n) {
+  const auto all = overwritten(g, n);
+  return all ? all : written_back(g, n);
 }
 
 std::optional<Arg> permute(const Graph&, const Node& n) {
@@ -142,8 +215,9 @@ constexpr Row kRows[] = {
     {"aten.reshape.default", same_sizes},
     {"aten.resize.default", same_sizes},
     {"aten.resize_as.default", same_sizes},
+    {"aten.select_scatter.default", written_back},
     {"aten.slice.Tensor", same_sizes},
-    {"aten.slice_scatter.default", overwritten},
+    {"aten.slice_scatter.default", overwritten_or_back},
     {"aten.split.Tensor", same_sizes},
     {"aten.split_with_sizes.default", same_sizes},
     {"aten.squeeze.default", same_sizes},
@@ -171,13 +245,17 @@ std::optional<Arg> stand_in(const Graph& g, const Node& n) {
 
 bool remove_noops(ir::Graph& g) {
   Replacements replacements(g);
+  bool changed = false;
   for (ir::NodeId id : g.order()) {
     ir::Node& n = g.node(id);
     if (n.dead) continue;
+    for (Arg& a : n.args)
+      a = ir::map_values(a, [&](ir::ValueId v) { return replacements.resolve(v); });
+    changed |= read_around_writes(g, n);
     std::optional<Arg> a = stand_in(g, n);
     if (a && a->is_value()) replacements.replace_node(n, a->value());
   }
-  return replacements.apply();
+  return replacements.apply() || changed;
 }
 
 }  // namespace oxy::passes

@@ -1,10 +1,13 @@
 // Shrinks loops to where a store changes something, and divides a kernel by that.
 #include <algorithm>
 #include <map>
+#include <set>
+#include <unordered_set>
 
 #include "schedule/cost.h"
 #include "schedule/kernel_access.h"
 #include "schedule/nest.h"
+#include "support/tuning.h"
 
 namespace oxy::schedule {
 namespace {
@@ -71,8 +74,6 @@ void unwrap_loop(Block& block, size_t at) {
                std::make_move_iterator(body.end()));
 }
 
-constexpr size_t kMostParts = 8;  // that a kernel is divided into
-
 // lo <= variable < hi
 struct Interval {
   int64_t lo = INT64_MIN, hi = INT64_MAX;
@@ -101,40 +102,63 @@ class Narrower {
     return old ? out : std::vector<uint32_t>();
   }
 
-  // The loops go where this one holds, whatever else does.
-  bool run_where(uint32_t condition) {
+  // The loops go where this one holds, whatever else does, but where one of `others` alone says
+  // where they need not begin or end. False: not known; nothing is left where the body is empty.
+  bool run_where(uint32_t condition, std::span<const uint32_t> others) {
     for (;;) {
       look();
       Box box;
-      if (gather(condition, box)) return shrink(box) && !is_serial_now();
+      if (gather(condition, box)) {
+        if (!shrink(box)) return false;
+        break;
+      }
       if (!join_tiles(k_.body)) return false;
     }
+    for (const uint32_t other : others) leave_out(other);
+    fold_comparisons();
+    narrow();
+    divide_again();
+    return true;
   }
 
-  // Where the store of this kernel goes.
-  std::optional<Places> stored() {
+  // Stores of what is there go; says whether there were any.
+  bool drop_idle_stores() {
     look();
-    return stores_.size() == 1 ? places_of(stores_[0]->index, loops_) : std::nullopt;
+    std::unordered_set<const Compute*> gone;
+    for (const Compute* store : stores_)
+      if (is_there(*store, store->args[0], {})) gone.insert(store);
+    if (gone.empty()) return false;
+    erase_computes(k_.body, [&](const Compute& c) { return gone.contains(&c); });
+    Sweeper(k_).run(k_.body);
+    return true;
   }
 
-  bool run() {
+  // `changed`: there were more stores.
+  bool run(bool changed) {
+    changed |= narrow();
+    if (changed) divide_again();
+    return changed;
+  }
+
+ private:
+  bool narrow() {
     bool changed = false;
     for (;;) {
       look();
-      std::optional<uint32_t> inside = condition();
+      const std::optional<uint32_t> inside = condition();
+      if (!inside) return changed;
       Box box;
-      if (!inside) return changed && !is_serial_now();
       if (!gather(*inside, box)) {
         if (join_tiles(k_.body)) continue;
-        return changed && !is_serial_now();
+        return changed;
       }
-      if (!shrink(box)) return changed && !is_serial_now();
+      if (!shrink(box)) return changed;
       assume(*inside);
+      fold_comparisons();
       changed = true;
     }
   }
 
- private:
   void look() {
     defined_.assign(k_.value_count, nullptr);
     stores_.clear();
@@ -164,6 +188,45 @@ class Narrower {
       return c->buffer == old_ && c->index == store.index;
     auto other = choice(value);
     return other && other->first == condition && is_old(store, other->second, condition);
+  }
+
+  // The old value, whatever is chosen. `held`: conditions that hold.
+  bool is_there(const Compute& store, uint32_t value, std::vector<uint32_t> held) const {
+    const Compute* c = defined_[value];
+    if (!c) return false;
+    if (c->op == LoopOp::Load)
+      return c->buffer == old_ && is_zero(c->index - store.index, held) &&
+             (c->args.empty() || holds(c->args[0], held) || is_there(store, c->args[1], held));
+    if (c->op != LoopOp::Where || !is_there(store, c->args[2], held)) return false;
+    held.push_back(c->args[0]);
+    return is_there(store, c->args[1], std::move(held));
+  }
+
+  bool holds(uint32_t condition, std::span<const uint32_t> held) const {
+    const Compute* c = defined_[condition];
+    return std::ranges::find(held, condition) != held.end() ||
+           (c && c->op == LoopOp::And && holds(c->args[0], held) && holds(c->args[1], held));
+  }
+
+  // Whether a difference is 0 where these hold: it is a multiple of another that is.
+  bool is_zero(Expr difference, std::span<const uint32_t> held) const {
+    if (difference.is_const()) return difference.is_const(0);
+    return std::ranges::any_of(held, [&](uint32_t v) {
+      const Compute* c = defined_[v];
+      if (c && c->op == LoopOp::And) return is_zero(difference, c->args);
+      if (!c || c->op != LoopOp::Eq) return false;
+      const auto a = number(c->args[0]), b = number(c->args[1]);
+      if (!a || !b) return false;
+      return std::ranges::any_of(loops_, [&](const For* f) {
+        const auto zero = sym::linear_in(*a - *b, f->var),
+                   other = sym::linear_in(difference, f->var);
+        if (!zero || !other || !zero->first.is_const() || !other->first.is_const() ||
+            zero->first.is_const(0) || other->first.value() % zero->first.value() != 0)
+          return false;
+        const int64_t times = other->first.value() / zero->first.value();
+        return (difference - (*a - *b) * times).is_const(0);
+      });
+    });
   }
 
   // What must hold where the stored values are not the old ones.
@@ -242,15 +305,17 @@ class Narrower {
       if (std::ranges::count_if(outer->body, is_loop) != 1) continue;
       const auto at = std::ranges::find_if(outer->body, is_loop);
       For inner = std::get<For>(at->v);
-      const std::optional<std::pair<int64_t, Expr>> tile = tile_of(*outer, inner);
+      const auto tile = outer->annotations.empty() && inner.annotations.empty()
+                            ? tile_of(*outer, inner)
+                            : std::nullopt;
       if (!tile) continue;
       bool joint = true;
       walk<Compute>(outer->body, [&](const Compute& c) {
         joint &= walks_as_one(c.index, outer->var, inner.var, tile->first);
       });
       if (!joint) continue;
-      if (inner.kind == ForKind::Vector) joined_vector_ = inner.var, most_joined_ = tile->first;
       const Expr old = outer->var;
+      if (inner.kind == ForKind::Vector) joined_ = Joined{inner.var, old, tile->first, outer->kind};
       outer->kind = inner.kind == ForKind::Vector ? ForKind::Vector : outer->kind;
       outer->var = inner.var;
       outer->size = tile->second;
@@ -264,33 +329,19 @@ class Narrower {
   }
   static bool is_loop(const Stmt& s) { return std::holds_alternative<For>(s.v); }
 
-  // The size of a tile and of all of them.
-  static std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner) {
-    const bool kinds = outer.kind == ForKind::Parallel || outer.kind == ForKind::Serial;
-    const bool inner_kinds = inner.kind == ForKind::Serial || inner.kind == ForKind::Vector;
-    if (!kinds || !inner_kinds || !outer.annotations.empty() || !inner.annotations.empty() ||
-        !outer.size.is_const())
-      return std::nullopt;
-    if (inner.size.is_const())
-      return std::pair(inner.size.value(), Expr(inner.size.value() * outer.size.value()));
-    if (inner.size.kind() != sym::Kind::Min) return std::nullopt;
-    for (const Expr rest : inner.size.operands()) {
-      const auto along = sym::linear_in(rest, outer.var);
-      if (!along || !along->first.is_const() || along->first.value() >= 0) continue;
-      const int64_t tile = -along->first.value();
-      if (along->second.is_const() && inner.size == sym::min(tile, rest))
-        return std::pair(tile, along->second);
-    }
-    return std::nullopt;
-  }
-
-  // Whether vectors that several threads went through are one loop, and not a short one.
-  bool is_serial_now() const {
-    bool serial = false;
-    walk<For>(k_.body, [&](const For& f) {
-      serial |= joined_vector_ && f.var == *joined_vector_ && count_of(f.size) > most_joined_;
+  // Vectors that several threads went through are tiles again, where they are more than one.
+  void divide_again() {
+    if (!joined_) return;
+    walk<For>(k_.body, [&](For& f) {
+      if (f.var != joined_->var || count_of(f.size) <= joined_->tile) return;
+      const Expr begin = joined_->tile * joined_->outer;
+      For inner{
+          ForKind::Vector, f.var, sym::min(joined_->tile, f.size - begin), {}, std::move(f.body)};
+      walk<Compute>(inner.body,
+                    [&](Compute& c) { c.index = replace(c.index, {{f.var, f.var + begin}}); });
+      f = For{joined_->kind, joined_->outer, sym::ceildiv(f.size, joined_->tile), {}, {}};
+      f.body.push_back(Stmt{std::move(inner)});
     });
-    return serial;
   }
 
   // variable op at
@@ -321,6 +372,101 @@ class Narrower {
       move_loop(k_.body, var, steps == 1 ? Expr(to.lo) : var + to.lo, steps);
     }
     return true;
+  }
+
+  // The loops do not go where a bound of one of them holds at its begin or end.
+  void leave_out(uint32_t condition) {
+    look();
+    Box box;
+    if (!gather(condition, box) || diagonal_ || box.size() != 1) return;
+    const auto [var, at] = *box.begin();
+    const auto loop = std::ranges::find(loops_, var, [](const For* f) { return f->var; });
+    if (!(*loop)->size.is_const() || !(*loop)->annotations.empty()) return;
+    const int64_t size = (*loop)->size.value();
+    if (at.lo <= 0 && 0 < at.hi && at.hi < size)
+      move_loop(k_.body, var, var + at.hi, size - at.hi);
+    else if (at.hi >= size && 0 < at.lo && at.lo < size)
+      move_loop(k_.body, var, var, at.lo);
+  }
+
+  // The least and the largest value of a sum of loop variables.
+  std::optional<Interval> range_of(Expr e, const Path& path) const {
+    Interval out{0, 0};
+    for (const For* f : path) {
+      const auto along = sym::linear_in(e, f->var);
+      if (along && along->first.is_const(0)) continue;
+      if (!along || !along->first.is_const() || !f->size.is_const()) return std::nullopt;
+      const int64_t reach = along->first.value() * (f->size.value() - 1);
+      (reach < 0 ? out.lo : out.hi) += reach;
+      e = along->second;
+    }
+    if (!e.is_const()) return std::nullopt;
+    return Interval{out.lo + e.value(), out.hi + e.value()};
+  }
+
+  // What a comparison comes to at all iterations.
+  std::optional<bool> compared(const Compute& c, const Path& path) const {
+    if (c.args.size() != 2) return std::nullopt;
+    const auto a = number(c.args[0]), b = number(c.args[1]);
+    const auto gap = a && b ? range_of(*a - *b, path) : std::nullopt;  // both ends included
+    if (!gap) return std::nullopt;
+    const auto when = [](bool holds, bool fails) {
+      return holds ? std::optional(true) : fails ? std::optional(false) : std::nullopt;
+    };
+    const bool zero = gap->lo == 0 && gap->hi == 0, apart = gap->lo > 0 || gap->hi < 0;
+    switch (c.op) {
+      case LoopOp::Eq:
+        return when(zero, apart);
+      case LoopOp::Ne:
+        return when(apart, zero);
+      case LoopOp::Lt:
+        return when(gap->hi < 0, gap->lo >= 0);
+      case LoopOp::Le:
+        return when(gap->hi <= 0, gap->lo > 0);
+      case LoopOp::Gt:
+        return when(gap->lo > 0, gap->hi <= 0);
+      case LoopOp::Ge:
+        return when(gap->lo >= 0, gap->hi < 0);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  // Comparisons that are so at all iterations, and what is chosen by them.
+  void fold_comparisons() {
+    look();
+    std::map<uint32_t, bool> known;
+    std::map<uint32_t, uint32_t> same;
+    const auto is = [&](uint32_t v, bool b) {
+      const auto it = known.find(v);
+      return it != known.end() && it->second == b;
+    };
+    std::vector<std::pair<Compute*, Path>> all;
+    for_each_compute(k_, [&](const Compute& c, const Path& path) {
+      all.emplace_back(const_cast<Compute*>(&c), path);
+    });
+    for (auto& [c, path] : all) {
+      for (uint32_t& a : c->args)
+        if (const auto it = same.find(a); it != same.end()) a = it->second;
+      if (const auto holds = compared(*c, path)) {
+        known[c->value] = *holds;
+      } else if (c->dtype == DType::B8 && (c->op == LoopOp::And || c->op == LoopOp::Or)) {
+        const bool decides = c->op == LoopOp::Or;
+        if (is(c->args[0], decides) || is(c->args[1], decides))
+          known[c->value] = decides;
+        else if (is(c->args[0], !decides) || is(c->args[1], !decides))
+          same[c->value] = c->args[is(c->args[0], !decides) ? 1 : 0];
+      } else if (c->op == LoopOp::Where || (c->op == LoopOp::Load && c->args.size() == 2)) {
+        const bool loads = c->op == LoopOp::Load;
+        if (is(c->args[0], false))
+          same[c->value] = c->args[loads ? 1 : 2];
+        else if (is(c->args[0], true) && !loads)
+          same[c->value] = c->args[1];
+        else if (is(c->args[0], true))
+          c->args.clear();
+      }
+    }
+    Sweeper(k_).run(k_.body);
   }
 
   // The loop of this variable goes so many steps, and is at `place` then; of one step nothing is
@@ -364,8 +510,13 @@ class Narrower {
   std::vector<const Compute*> stores_;
   Path loops_;
   std::optional<Diagonal> diagonal_;
-  std::optional<Expr> joined_vector_;
-  int64_t most_joined_ = 0;
+  // A loop of vectors that was one over tiles and one of `tile` iterations.
+  struct Joined {
+    Expr var, outer;
+    int64_t tile = 0;
+    ForKind kind = ForKind::Parallel;
+  };
+  std::optional<Joined> joined_;
   std::vector<const Compute*> defined_;
 };
 
@@ -407,17 +558,6 @@ void drop_idle_loops(Block& block) {
     drop_idle_loops(f->body);
     if (!uses(f->body, f->var) && f->size.is_const() && !f->size.is_const(0)) unwrap_loop(block, i);
   }
-}
-
-bool stores_in_one_loop(const Kernel& k, uint32_t written) {
-  std::optional<Path> loops;
-  bool same = true;
-  for_each_compute(k, [&](const Compute& c, const Path& path) {
-    if (c.op != LoopOp::Store || c.buffer != written) return;
-    same &= !loops || *loops == path;
-    loops = path;
-  });
-  return loops && same;
 }
 
 }  // namespace
@@ -469,36 +609,82 @@ std::optional<Kernel> without_stores(const Kernel& k, uint32_t written) {
 
 namespace {
 
-// Parts for conditions of which never two hold, none of which reads what one before it has written.
-std::vector<Kernel> parts_where(const Kernel& whole, uint32_t old) {
-  Kernel copy = whole;
-  const std::vector<uint32_t> conditions = Narrower(copy, old).conditions();
-  if (conditions.size() < 2 || conditions.size() > kMostParts) return {};
+// A kernel for each loop that stores.
+std::vector<Kernel> by_loop(const Kernel& k) {
+  std::vector<Path> loops;
+  for_each_compute(k, [&](const Compute& c, const Path& path) {
+    if (c.op == LoopOp::Store && std::ranges::find(loops, path) == loops.end())
+      loops.push_back(path);
+  });
+  if (loops.size() == 1) return {k};
   std::vector<Kernel> out;
-  std::vector<std::optional<Places>> stored;
-  for (const uint32_t condition : conditions) {
-    Kernel part = whole;
-    if (!Narrower(part, old).run_where(condition)) return {};
-    const auto place = Narrower(part, old).stored();
-    bool apart = true;
-    for (const auto& other : stored) apart &= never_meet(place, other);
-    for_each_compute(part, [&](const Compute& c, const Path& path) {
-      if (c.op != LoopOp::Load || c.buffer != old) return;
-      const auto read = places_of(c.index, path);
-      for (const auto& other : stored) apart &= never_meet(read, other);
+  for (const Path& wanted : loops) {
+    std::unordered_set<const Compute*> kept;
+    for_each_compute(k, [&](const Compute& c, const Path& path) {
+      if (path == wanted) kept.insert(&c);
     });
-    if (!apart) return {};
-    stored.push_back(place);
-    out.push_back(std::move(part));
+    size_t at = 0;
+    std::set<size_t> places;
+    walk<Compute>(k.body, [&](const Compute& c) {
+      if (kept.contains(&c)) places.insert(at);
+      ++at;
+    });
+    at = 0;
+    Kernel one = k;
+    std::unordered_set<const Compute*> other;
+    walk<Compute>(one.body, [&](const Compute& c) {
+      if (c.op == LoopOp::Store && !places.contains(at)) other.insert(&c);
+      ++at;
+    });
+    erase_computes(one.body, [&](const Compute& c) { return other.contains(&c); });
+    Sweeper(one).run(one.body);
+    out.push_back(std::move(one));
   }
   return out;
+}
+
+// Parts for conditions, each of which stores its last value wherever its condition holds. The last
+// condition decides, where several hold.
+bool add_parts(const Kernel& whole, uint32_t old, std::vector<Kernel>& parts) {
+  Kernel copy = whole;
+  const std::vector<uint32_t> conditions = Narrower(copy, old).conditions();
+  if (conditions.size() < 2 || conditions.size() > tuning::most_changed_parts) return false;
+  for (size_t i = 0; i < conditions.size(); ++i) {
+    parts.push_back(whole);
+    const std::span others = std::span(conditions).first(i);
+    if (!Narrower(parts.back(), old).run_where(conditions[i], others)) return false;
+  }
+  return true;
+}
+
+// In an order in which none reads what one before it has written; nothing where there is none.
+std::vector<Kernel> in_order(std::vector<Kernel> parts, uint32_t old) {
+  const auto are_apart = [&] {
+    std::vector<std::optional<Places>> stored;
+    for (Kernel& part : parts) {
+      bool apart = true;
+      for_each_compute(part, [&](const Compute& c, const Path& path) {
+        if (c.op != LoopOp::Load || c.buffer != old) return;
+        const auto read = places_of(c.index, path);
+        for (const auto& other : stored) apart &= never_meet(read, other);
+      });
+      if (!apart) return false;
+      for_each_compute(part, [&](const Compute& c, const Path& path) {
+        if (c.op == LoopOp::Store) stored.push_back(places_of(c.index, path));
+      });
+    }
+    return true;
+  };
+  if (parts.size() < 2 || are_apart()) return parts;
+  std::ranges::reverse(parts);
+  return are_apart() ? parts : std::vector<Kernel>();
 }
 
 }  // namespace
 
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
   if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local) || has_check(k) ||
-      !stores_in_one_loop(k, written) || k.buffers[written].kind != KernelBuffer::Kind::Write ||
+      k.buffers[written].kind != KernelBuffer::Kind::Write ||
       k.buffers[old].kind != KernelBuffer::Kind::Read)
     return std::nullopt;
   bool others = false, adds = false, folds = false;
@@ -513,12 +699,18 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
     folds |= !std::holds_alternative<For>(s.v) && !std::holds_alternative<Compute>(s.v);
   });
   if (folds) return std::nullopt;
+  const bool fewer = Narrower(part, old).drop_idle_stores();
   ChangedPart out;
-  Kernel one = part;
-  if (Narrower(one, old).run())
-    out.parts.push_back(std::move(one));
-  else
-    out.parts = parts_where(part, old);
+  const std::vector<Kernel> loops = by_loop(part);
+  for (const Kernel& loop : loops) {
+    Kernel one = loop;
+    if (Narrower(one, old).run(fewer))
+      out.parts.push_back(std::move(one));
+    else if (!add_parts(loop, old, out.parts))
+      return std::nullopt;
+    if (out.parts.size() > tuning::most_changed_parts) return std::nullopt;
+  }
+  out.parts = in_order(std::move(out.parts), old);
   if (out.parts.empty()) return std::nullopt;
   for (Kernel& p : out.parts) {
     tidy(p);

@@ -2,6 +2,7 @@
 #include "schedule/kernel_access.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <unordered_set>
 
@@ -140,30 +141,99 @@ int store_count(const Kernel& k, uint32_t entry) {
   return count;
 }
 
+std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner) {
+  const bool kinds = outer.kind == ForKind::Parallel || outer.kind == ForKind::Serial;
+  const bool inner_kinds = inner.kind == ForKind::Serial || inner.kind == ForKind::Vector;
+  if (!kinds || !inner_kinds || !outer.size.is_const()) return std::nullopt;
+  if (inner.size.is_const())
+    return std::pair(inner.size.value(), Expr(inner.size.value() * outer.size.value()));
+  if (inner.size.kind() != sym::Kind::Min) return std::nullopt;
+  for (const Expr rest : inner.size.operands()) {
+    const auto along = sym::linear_in(rest, outer.var);
+    if (!along || !along->first.is_const() || along->first.value() >= 0) continue;
+    const int64_t tile = -along->first.value();
+    if (along->second.is_const() && inner.size == sym::min(tile, rest))
+      return std::pair(tile, along->second);
+  }
+  return std::nullopt;
+}
+
 std::optional<Places> places_of(Expr index, const Path& path) {
   Places out;
-  for (const For* f : path) {
+  for (size_t i = 0; i < path.size(); ++i) {
+    const For* f = path[i];
     const auto along = sym::linear_in(index, f->var);
     if (!along || !along->first.is_const()) return std::nullopt;
     index = along->second;
     if (along->first.is_const(0)) continue;
-    if (!f->size.is_const()) return std::nullopt;
-    const int64_t step = along->first.value(), reach = step * (f->size.value() - 1);
-    out.step = std::gcd(out.step, step);
-    out.low += std::min<int64_t>(reach, 0);
-    out.high += std::max<int64_t>(reach, 0);
+    int64_t step = along->first.value();
+    Expr size = f->size;
+    // Tiles whose last one is shorter, and what is in them, are one loop.
+    for (size_t inner = i + 1; inner < path.size(); ++inner) {
+      const auto tile = path[inner]->size.is_const() ? std::nullopt : tile_of(*f, *path[inner]);
+      const auto within = tile ? sym::linear_in(index, path[inner]->var) : std::nullopt;
+      if (!within || !within->first.is_const() || step != tile->first * within->first.value())
+        continue;
+      step = within->first.value();
+      size = tile->second;
+      index = within->second;
+      break;
+    }
+    if (!size.is_const()) return std::nullopt;
+    const int64_t count = size.value();
+    if (step < 0) out.first += step * (count - 1);
+    out.terms.push_back({std::abs(step), count});
   }
   if (!index.is_const()) return std::nullopt;
-  out.first = index.value();
-  out.low += out.first;
-  out.high += out.first;
+  out.first += index.value();
   return out;
 }
 
+namespace {
+
+int64_t floor_of(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }  // b > 0
+
+// Whether sums of multiples of strides, so many to so many of each, can be a number. Strides of
+// tensors leave one or two multiples of the largest to try, as the smaller ones reach no further.
+class Reaches {
+ public:
+  Reaches(const Places& a, const Places& b) {
+    for (const Places::Term& t : a.terms) steps_[t.stride].second += t.count - 1;
+    for (const Places::Term& t : b.terms) steps_[t.stride].first -= t.count - 1;
+  }
+
+  bool run(int64_t number) { return run(number, steps_.rbegin()); }
+
+ private:
+  using Steps = std::map<int64_t, std::pair<int64_t, int64_t>>;  // by stride: the fewest, the most
+
+  // Also true where there is too much to try.
+  bool run(int64_t number, Steps::const_reverse_iterator from) {
+    if (from == steps_.rend()) return number == 0;
+    int64_t least = 0, most = 0, divisor = from->first;
+    for (auto it = std::next(from); it != steps_.rend(); ++it) {
+      least += it->first * it->second.first;
+      most += it->first * it->second.second;
+      divisor = std::gcd(divisor, it->first);
+    }
+    if (number % divisor != 0) return false;
+    const auto [stride, range] = *from;
+    int64_t first = std::max(range.first, floor_of(number - most + stride - 1, stride));
+    const int64_t last = std::min(range.second, floor_of(number - least, stride));
+    for (; first <= last; ++first)
+      if (++tried_ > kMostTried || run(number - first * stride, std::next(from))) return true;
+    return false;
+  }
+
+  static constexpr int kMostTried = 256;
+  Steps steps_;
+  int tried_ = 0;
+};
+
+}  // namespace
+
 bool never_meet(const std::optional<Places>& a, const std::optional<Places>& b) {
-  if (!a || !b) return false;
-  const int64_t step = std::gcd(a->step, b->step);
-  return a->high < b->low || b->high < a->low || (step > 1 && (a->first - b->first) % step != 0);
+  return a && b && !Reaches(*a, *b).run(b->first - a->first);
 }
 
 bool may_overwrite(const Kernel& k, int32_t read, uint32_t written) {

@@ -27,12 +27,19 @@ KernelBuffer make_entry(const loops::Program& p, BufferId b, KernelBuffer::Kind 
 // How many Store statements write the entry; StoreAdd counts as many.
 int store_count(const Kernel& k, uint32_t entry);
 
-// The places of an index that is linear in the loops around it, all of constant size: from `first`
-// in steps of `step`, all of them from `low` to `high`.
+// The places of an index that is linear in the loops around it, all of constant size: `first` and a
+// multiple of each stride.
 struct Places {
-  int64_t first = 0, step = 0, low = 0, high = 0;
+  int64_t first = 0;
+  struct Term {
+    int64_t stride = 0, count = 0;  // 0, stride ... (count - 1) * stride
+  };
+  std::vector<Term> terms;
 };
 std::optional<Places> places_of(Expr index, const Path& path);
+// Of a loop over tiles and one inside of it, as long as a tile or what is left: the size of a tile,
+// and of all of them.
+std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner);
 // No place is in both.
 bool never_meet(const std::optional<Places>& a, const std::optional<Places>& b);
 
