@@ -657,27 +657,33 @@ bool add_parts(const Kernel& whole, uint32_t old, std::vector<Kernel>& parts) {
   return true;
 }
 
-// In an order in which none reads what one before it has written; nothing where there is none.
-std::vector<Kernel> in_order(std::vector<Kernel> parts, uint32_t old) {
-  const auto are_apart = [&] {
-    std::vector<std::optional<Places>> stored;
-    for (Kernel& part : parts) {
-      bool apart = true;
-      for_each_compute(part, [&](const Compute& c, const Path& path) {
-        if (c.op != LoopOp::Load || c.buffer != old) return;
-        const auto read = places_of(c.index, path);
-        for (const auto& other : stored) apart &= never_meet(read, other);
-      });
-      if (!apart) return false;
-      for_each_compute(part, [&](const Compute& c, const Path& path) {
-        if (c.op == LoopOp::Store) stored.push_back(places_of(c.index, path));
-      });
-    }
-    return true;
-  };
-  if (parts.size() < 2 || are_apart()) return parts;
-  std::ranges::reverse(parts);
-  return are_apart() ? parts : std::vector<Kernel>();
+// Which parts read what one in front of them has written.
+std::vector<bool> readers_of_written(const std::vector<Kernel>& parts, uint32_t old) {
+  std::vector<std::optional<Places>> stored;
+  std::vector<bool> out;
+  for (const Kernel& part : parts) {
+    bool apart = true;
+    for_each_compute(part, [&](const Compute& c, const Path& path) {
+      if (c.op != LoopOp::Load || c.buffer != old) return;
+      const auto read = places_of(c.index, path);
+      for (const auto& other : stored) apart &= never_meet(read, other);
+    });
+    out.push_back(!apart);
+    for_each_compute(part, [&](const Compute& c, const Path& path) {
+      if (c.op == LoopOp::Store) stored.push_back(places_of(c.index, path));
+    });
+  }
+  return out;
+}
+
+// In the order in which the fewest do.
+void order(ChangedPart& changed, uint32_t old) {
+  changed.reads_written = readers_of_written(changed.parts, old);
+  std::vector<Kernel> reversed(changed.parts.rbegin(), changed.parts.rend());
+  std::vector<bool> readers = readers_of_written(reversed, old);
+  if (std::ranges::count(readers, true) >= std::ranges::count(changed.reads_written, true)) return;
+  changed.parts = std::move(reversed);
+  changed.reads_written = std::move(readers);
 }
 
 }  // namespace
@@ -710,13 +716,73 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
       return std::nullopt;
     if (out.parts.size() > tuning::most_changed_parts) return std::nullopt;
   }
-  out.parts = in_order(std::move(out.parts), old);
   if (out.parts.empty()) return std::nullopt;
+  order(out, old);
   for (Kernel& p : out.parts) {
     tidy(p);
     if (others || out.parts.size() > 1) p.name = cat(k.name, "_part");
   }
   if (others) out.rest = without_stores(k, written);
+  return out;
+}
+
+namespace {
+
+// Loads in front of the store what it stores.
+bool load_stored(Block& block, uint32_t written, const Compute& load) {
+  for (size_t i = 0; i < block.size(); ++i) {
+    if (auto* f = std::get_if<For>(&block[i].v)) {
+      if (load_stored(f->body, written, load)) return true;
+      continue;
+    }
+    auto* c = std::get_if<Compute>(&block[i].v);
+    if (!c || c->op != LoopOp::Store || c->buffer != written) continue;
+    c->args = {load.value};
+    block.insert(block.begin() + static_cast<std::ptrdiff_t>(i), Stmt{load});
+    return true;
+  }
+  return false;
+}
+
+std::pair<Expr, std::optional<Places>> place_of_store(const Kernel& k, uint32_t written) {
+  std::pair<Expr, std::optional<Places>> out;
+  for_each_compute(k, [&](const Compute& c, const Path& path) {
+    if (c.op == LoopOp::Store && c.buffer == written) out = {c.index, places_of(c.index, path)};
+  });
+  return out;
+}
+
+}  // namespace
+
+std::optional<int64_t> extent_of_store(const Kernel& k, uint32_t written) {
+  const auto places = place_of_store(k, written).second;
+  if (!places || store_count(k, written) != 1) return std::nullopt;
+  int64_t extent = 1;
+  for (const Places::Term& t : places->terms) extent += t.stride * (t.count - 1);
+  return extent;
+}
+
+std::pair<Kernel, Kernel> stage(const Kernel& k, uint32_t written, const KernelBuffer& buffer) {
+  const auto [index, places] = place_of_store(k, written);
+  const Expr place = index - places->first;
+  std::pair<Kernel, Kernel> out{k, k};
+  auto& [compute, copy] = out;
+  compute.buffers[written] = buffer;
+  compute.buffers[written].kind = KernelBuffer::Kind::Write;
+  walk<Compute>(compute.body, [&](Compute& c) {
+    if (c.op == LoopOp::Store && c.buffer == written) c.index = place, c.annotations = {};
+  });
+  const Compute load{.value = copy.value_count++,
+                     .op = LoopOp::Load,
+                     .dtype = buffer.dtype,
+                     .buffer = static_cast<uint32_t>(copy.buffers.size()),
+                     .index = place};
+  copy.buffers.push_back(buffer);
+  load_stored(copy.body, written, load);
+  Sweeper(copy).run(copy.body);
+  copy.name += "_write";
+  tidy(compute);
+  tidy(copy);
   return out;
 }
 

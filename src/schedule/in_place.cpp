@@ -124,20 +124,47 @@ class InPlace {
       store_last(k.body, static_cast<uint32_t>(written));
     if (old >= 0) {
       auto cut = changed_part(k, static_cast<uint32_t>(old), static_cast<uint32_t>(written));
-      const auto fits = [&](const Kernel& part) {
-        return may_overwrite(part, entry_of(part, input),
-                             static_cast<uint32_t>(entry_of(part, value)));
-      };
-      if (cut && std::ranges::all_of(cut->parts, fits) &&
-          (cut->parts.size() == 1 || is_last(at[0], input))) {
-        std::vector<Kernel> halves;
-        if (cut->rest) halves.push_back(*std::move(cut->rest));
-        std::ranges::move(cut->parts, std::back_inserter(halves));
-        return divide(at[0], std::move(halves), input);
-      }
+      if (cut && (cut->parts.size() == 1 || is_last(at[0], input)))
+        if (auto kernels = in_order(*std::move(cut), input, value))
+          return divide(at[0], *std::move(kernels), input);
     }
     if (has_check(k) || !may_overwrite(k, old, static_cast<uint32_t>(written))) return false;
     return sink(at[0], input);
+  }
+
+  // The kernels of a change in the order in which they run. A part that reads what others, or other
+  // iterations of its own, have written computes its values in front of them all. Nothing where no
+  // one knows how.
+  std::optional<std::vector<Kernel>> in_order(ChangedPart cut, BufferId input, BufferId value) {
+    std::vector<Kernel> first, then;
+    if (cut.rest) first.push_back(*std::move(cut.rest));
+    for (size_t i = 0; i < cut.parts.size(); ++i) {
+      Kernel& part = cut.parts[i];
+      const auto written = static_cast<uint32_t>(entry_of(part, value));
+      if (!cut.reads_written[i] && may_overwrite(part, entry_of(part, input), written)) {
+        then.push_back(std::move(part));
+        continue;
+      }
+      auto two = staged(part, written);
+      if (!two) return std::nullopt;
+      first.push_back(std::move(two->first));
+      then.push_back(std::move(two->second));
+    }
+    std::ranges::move(then, std::back_inserter(first));
+    return first;
+  }
+
+  // A kernel that stores to a buffer of its own, and one that copies from there.
+  std::optional<std::pair<Kernel, Kernel>> staged(const Kernel& part, uint32_t written) {
+    const auto extent = extent_of_store(part, written);
+    if (!extent) return std::nullopt;
+    Buffer made{.name = cat("staged", s_.program.buffers.size())};
+    made.type.dtype = part.buffers[written].dtype;
+    made.type.device = buffer(part.buffers[written].buffer).type.device;
+    made.type.sizes = {*extent};
+    made.type.strides = {1};
+    const BufferId b = s_.program.buffers.add(std::move(made));
+    return stage(part, written, make_entry(s_.program, b, KernelBuffer::Kind::Read));
   }
 
   // Kernels that read the value and may raise: what they check, which is not the value, is checked

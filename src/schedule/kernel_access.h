@@ -60,15 +60,23 @@ void tidy(Kernel& k);
 // Kernels that write all of a buffer although they change only a part of it: a slice assignment,
 // functionalised, is "the new slice inside, the old value elsewhere".
 struct ChangedPart {
-  // Store nothing but the changed elements of `written`, each its own: in this order.
+  // Store nothing but the changed elements of `written`, each its own: in this order, but for what
+  // some read, which others have written by then.
   std::vector<Kernel> parts;
-  std::optional<Kernel> rest;  // what else the kernel stores; runs first
+  std::vector<bool> reads_written;  // by part
+  std::optional<Kernel> rest;       // what else the kernel stores; runs first
 };
 
 // Cuts the kernel, where what it stores to `written` is the element of `old` at the same place but
 // for a few boxes of elements. Run after `rest`, and with `written` in the memory of `old`, the
 // parts have the same effect.
 std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written);
+
+// How many elements lie from the first to the last one that the kernel's only store to `written`
+// writes; nothing where that is not known.
+std::optional<int64_t> extent_of_store(const Kernel& k, uint32_t written);
+// The kernel with that store to another buffer, of so many elements, and one that copies from there.
+std::pair<Kernel, Kernel> stage(const Kernel& k, uint32_t written, const KernelBuffer& buffer);
 
 // What a kernel checks and nothing else: run before it, the kernel needs no checks of its own.
 // Nothing where it has none.
