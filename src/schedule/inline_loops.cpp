@@ -39,19 +39,27 @@ struct Candidate {
 
 // One load of a producer's buffer: what the consumer does with the index.
 struct IndexUse {
-  bool plain = true;      // each index is an axis or 0
-  bool hoistable = true;  // the axes used come before those that are not
+  bool plain = true;  // each index is an axis or 0
+  // The axes used come before those that are not, and name no element of the producer, which has
+  // `own`, several times: loaded places and windows do.
+  bool hoistable = true;
 };
 
-IndexUse index_use_of(const Loop& consumer, const Inst& load) {
+IndexUse index_use_of(const Loop& consumer, const Inst& load, int64_t own) {
   IndexUse a;
   std::vector<Expr> used;
   for (Expr e : load.index) {
     a.plain &= has_axis(consumer.axes, e) || e.is_const(0);
     sym::collect_symbols(e, used);
   }
-  a.hoistable = std::ranges::is_partitioned(
-      consumer.axes, [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); });
+  const auto is_used = [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); };
+  std::vector<Axis> axes = consumer.axes;
+  std::erase_if(axes, [&](const Axis& x) { return !is_used(x); });
+  const bool loaded = std::ranges::any_of(consumer.body, [&](const Inst& i) {
+    return i.op == LoopOp::Symbol && std::ranges::find(used, i.index[0]) != used.end();
+  });
+  a.hoistable = std::ranges::is_partitioned(consumer.axes, is_used) && !loaded &&
+                2 * iterations(axes) <= 3 * own;
   return a;
 }
 
@@ -149,7 +157,7 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
     for (const Inst& i : loop(r)->body) {
       if (i.op != LoopOp::Load || memory_of(program_, i.buffer) != buffer) continue;
       if (i.buffer != buffer) return false;  // through a view's own index space
-      IndexUse a = index_use_of(*loop(r), i);
+      IndexUse a = index_use_of(*loop(r), i, iterations(loop(s)->axes));
       plain &= a.plain && reader.repeats == 1;
       c.along_rows &= reader.along_rows && !i.index.empty() && !loop(r)->axes.empty() &&
                       i.index.back() == loop(r)->axes.back().var;
