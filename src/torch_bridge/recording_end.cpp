@@ -375,7 +375,11 @@ const char* why_unwritable(const Recording& r, size_t input) {
 ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::ValueId v) {
   const ir::TensorType has = graph.tensor_type(v);
   if (same_layout(has, wanted)) return v;
-  if (has.sizes != wanted.sizes || has.dtype != wanted.dtype)
+  // Sizes that vary may be equal by what is known of them.
+  const auto alike = [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
+    return std::ranges::equal(a, b, [](Expr x, Expr y) { return sym::known_equal(x, y) == true; });
+  };
+  if (!alike(has.sizes, wanted.sizes) || has.dtype != wanted.dtype)
     throw Unsupported("a result that changed its shape");
   ir::TensorType type = wanted;
   type.offset = 0;

@@ -351,7 +351,8 @@ constexpr Piece kMathPieces[] = {
   return @sin_reduced(r, turn ^ sign);
 }
 )"},
-    // cos x = sin(x + pi / 2): n is the nearest half-integer.
+    // cos x = sin(x + pi / 2): n is the nearest half-integer. Of the smallest x, where 1 - cos x is
+    // all that matters to some, it is 1 and not an ulp less.
     {"cos", "f32", 0, 0, R"(OXY_INLINE $T @@($T x, void* far) {
   $T size = @abs(x);
   auto usual = size < @splat(30000.0f);
@@ -365,7 +366,7 @@ constexpr Piece kMathPieces[] = {
   r = @fma(n, @splat(8.74227766e-08f), r);
   r = @fma(n, @splat(3.43024902e-15f), r);
   $u32 turn = __builtin_bit_cast($u32, t) << 31;
-  return @sin_reduced(r, turn);
+  return size < @splat(0.00024414062f) ? @splat(1.0f) : @sin_reduced(r, turn);
 }
 )"},
 

@@ -329,7 +329,7 @@ class Graphs : public Part {
   struct DataGiven {  // by an assignment to `data`, the first one
     py::object tensor;
     c10::Storage memory;  // that it came with
-    int64_t offset;
+    sym::Expr offset = 0;
     Place place;
   };
   std::vector<DataGiven> data_given_;

@@ -67,6 +67,16 @@ static py::object with_numbers_inside(const py::object& o, int depth) {
 
 py::object with_numbers(const py::object& o) { return with_numbers_inside(o, 0); }
 
+// What an optimizer keeps for a parameter, of its sizes; where it stands in a capture is no name for
+// the next one.
+static bool is_kept_for_tensor(const SourceTable& sources, SourceId source) {
+  for (; source.valid(); source = sources[source].base)
+    if (sources[source].kind == SourceKind::DictItem && sources[source].key &&
+        THPVariable_Check(sources[source].key.ptr()))
+      return true;
+  return false;
+}
+
 std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId source) {
   if (policy_ == nullptr || policy_->off()) return {};
   std::set<int64_t> dims = marked_dims(tensor, "_dynamo_dynamic_indices");
@@ -85,7 +95,8 @@ std::vector<bridge::DynamicDim> Sizes::dims_of(py::handle tensor, SourceId sourc
   std::set<int64_t> alike;  // of several of a size, mostly one varies: those have symbols apart
   if (auto it = policy_->changed.find(name); it != policy_->changed.end()) {
     dims.insert(it->second.begin(), it->second.end());
-  } else if (!policy_->known.contains(name) && !state) {
+  } else if (!policy_->known.contains(name) && !state &&
+             !is_kept_for_tensor(heap().sources, source)) {
     std::map<int64_t, int64_t> first;  // dimension of a size
     for (int64_t d = 0; d < rank; d++) {
       const int64_t size = THPVariable_Unpack(tensor.ptr()).size(d);

@@ -19,12 +19,16 @@ void Calls::set_data(py::handle tensor, py::handle value) {
   if (!value || !heap().is_tensor(value) || graphs().inner() != nullptr || is_transformed())
     refuse();
   const at::Tensor &t = THPVariable_Unpack(tensor.ptr()), &v = THPVariable_Unpack(value.ptr());
-  if (bridge::is_symbolic(t) || bridge::is_symbolic(v) || t.sizes() != v.sizes() ||
-      t.strides() != v.strides() || t.dtype() != v.dtype() || t.is_conj() != v.is_conj() ||
-      t.is_neg() != v.is_neg())
+  const auto alike = [](c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
+    return std::ranges::equal(a, b, [](const c10::SymInt& x, const c10::SymInt& y) {
+      return sym::known_equal(bridge::expr_of(x), bridge::expr_of(y)) == true;
+    });
+  };
+  if (!alike(t.sym_sizes(), v.sym_sizes()) || !alike(t.sym_strides(), v.sym_strides()) ||
+      t.dtype() != v.dtype() || t.is_conj() != v.is_conj() || t.is_neg() != v.is_neg())
     refuse();
   // What it has been before, as behind `t.data -= 1`.
-  if (v.is_alias_of(t) && v.storage_offset() == t.storage_offset()) return;
+  if (v.is_alias_of(t) && alike({v.sym_storage_offset()}, {t.sym_storage_offset()})) return;
   if (t.is_inference() || v.is_inference() || t.is_view()) refuse();
   if (k->source.valid() && (!k->original || THPVariable_Unpack(k->original.ptr()).is_view()))
     refuse();
@@ -36,7 +40,8 @@ void Graphs::give_data(const py::object& tensor, const py::object& value) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   const auto is_its = [&](const DataGiven& d) { return d.tensor.is(tensor); };
   if (std::ranges::none_of(data_given_, is_its)) {
-    data_given_.push_back({tensor, t.storage(), t.storage_offset(), frames().here()});
+    data_given_.push_back(
+        {tensor, t.storage(), bridge::expr_of(t.sym_storage_offset()), frames().here()});
     recorder_->keep_memory(t);
   }
   static const py::object& function =
@@ -68,7 +73,8 @@ void Graphs::keep_data() {
     if (!heap().tracked(d.tensor)->source.valid()) continue;
     if (counts && is_written_elsewhere(t, d.memory))
       calls().call_behind(own_function("oxyfuel.gradients", "count_write"), {d.tensor});
-    if (t.storage().is_alias_of(d.memory) && t.storage_offset() == d.offset) continue;
+    if (t.storage().is_alias_of(d.memory) && bridge::expr_of(t.sym_storage_offset()) == d.offset)
+      continue;
     const py::object data = calls().tensor_attr(d.tensor, py::str("data"));
     calls().call_behind(own_function("oxyfuel.gradients", "set_data"), {d.tensor, data});
   }
