@@ -125,11 +125,35 @@ bool ShapeFacts::decide(const Condition& condition, std::optional<bool> unbacked
   if (hinted) {
     c = without_extrema(c);
     if (auto k = known(c)) return *k;
+    if (!closed_ && decide_quotients(c)) return decide(condition, unbacked);
   }
   if (closed_) throw Unsupported(cat("a question about sizes after the recording: ", print(c)));
   const bool value = !hinted && unbacked ? *unbacked : evaluate(c, hint);
   add(value ? c : negate(c), {{}, where_ ? where_() : std::string(), op_});
   return value;
+}
+
+// Where a number of elements is to be a multiple of others, quotients of sizes that have no remainder
+// in this call have none: of a picture cut into windows, which is put together again. Says whether
+// there is a new fact.
+bool ShapeFacts::decide_quotients(const Condition& c) {
+  if (c.kind != Form::Equal || !evaluate(c, hint)) return false;
+  std::vector<Expr> parts{c.difference};
+  std::vector<Condition> whole;
+  bool divides = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Expr e = parts[i];
+    if (e.is_const() || e.kind() == Kind::Symbol) continue;
+    for (const Expr part : e.operands()) parts.push_back(part);
+    if (e.kind() != Kind::FloorDiv) continue;
+    divides |= !e.operands()[1].is_const();
+    if (e.operands()[1].is_const()) whole.push_back(equal(mod(e.operands()[0], e.operands()[1]), 0));
+  }
+  bool added = false;
+  for (const Condition& w : whole)
+    if (divides && !known(w) && origin_of(w) == Origin::Hinted && evaluate(w, hint))
+      added |= decide(w);
+  return added;
 }
 
 bool ShapeFacts::decide_for_code(const Condition& condition, std::string_view text) {

@@ -150,6 +150,7 @@ class ShapeFacts {
   Expr with_congruences(Expr e) const;
   Expr apply_congruences(Expr e) const;
   Condition without_extrema(const Condition& c);
+  bool decide_quotients(const Condition& c);
   Expr decided_extrema(Expr e);
   std::optional<bool> known_comparison(const Condition& c) const;
   bool known_at_most(Expr difference) const;

@@ -141,9 +141,11 @@ std::string index_text(Expr e, const Names& name) {
     case Kind::Mul:
       return joined(e, " * ", name);
     case Kind::FloorDiv:
-      return quotient(e, name, "/", "floor_quotient");
-    case Kind::Mod:
-      return quotient(e, name, "%", "floor_remainder");
+    case Kind::Mod: {
+      if (std::string known = name(e); !known.empty()) return known;
+      const bool divides = e.kind() == Kind::FloorDiv;
+      return quotient(e, name, divides ? "/" : "%", divides ? "floor_quotient" : "floor_remainder");
+    }
     case Kind::Min:
       return choice(e, name, "<");
     case Kind::Max:

@@ -219,7 +219,9 @@ void KernelWriter::write_signature_buffers() {
       names_[kernel_.parameters[i]] = cat("size", i);
       out_.line("const i64 size", i, " = sizes[", i, "];");
     }
-    out_.line("if (begin >= end) return 0;");  // sizes may be 0, by which nothing is divided
+    out_.line("if (begin >= end) return 0;");
+    schedule::walk<Compute>(kernel_.body, [&](const Compute& c) { write_quotients(c.index); });
+    schedule::walk<For>(kernel_.body, [&](const For& f) { write_quotients(f.size); });
   }
   for (const schedule::KernelBuffer& b : kernel_.buffers) {
     const std::string type = memory_type(b.dtype);
@@ -233,6 +235,24 @@ void KernelWriter::write_signature_buffers() {
     out_.line(constness, type, "* const ", name, " = (", constness, type, "*)buffers[", position++,
               "];");
   }
+}
+
+// Quotients of sizes are the same at each iteration, but no compiler may divide where the loop does
+// not: the divisor may be 0, and there are no iterations then.
+void KernelWriter::write_quotients(Expr e) {
+  if (e.is_const() || e.kind() == sym::Kind::Symbol || names_.contains(e)) return;
+  for (const Expr part : e.operands()) write_quotients(part);
+  if (e.kind() != sym::Kind::FloorDiv && e.kind() != sym::Kind::Mod) return;
+  std::vector<Expr> symbols;
+  sym::collect_symbols(e, symbols);
+  const auto& sizes = kernel_.parameters;
+  if (!std::ranges::all_of(symbols, [&](Expr s) { return std::ranges::count(sizes, s) > 0; }))
+    return;
+  const Expr divisor = e.operands()[1];
+  const std::string text = index(e), name = cat("quotient", quotients_++);
+  out_.line("const i64 ", name, " = ",
+            divisor.is_const() ? text : cat(index(divisor), " ? ", text, " : 0"), ';');
+  names_[e] = name;
 }
 
 // Iterations of the nested Parallel loops, flattened row-major; the outer indices step when an
@@ -650,6 +670,7 @@ std::string KernelWriter::new_loop_var() { return numbered('i', next_loop_++); }
 std::string KernelWriter::index(Expr e) const {
   return index_text(e, [&](Expr s) {
     const auto it = names_.find(s);
+    if (it == names_.end() && s.kind() != sym::Kind::Symbol) return std::string();
     OXY_CHECK(it != names_.end(), "symbol ", s.name(), " has no value in kernel ", kernel_.name);
     return it->second;
   });

@@ -167,6 +167,7 @@ class KernelWriter {
 
   // kernel_writer.cpp
   void write_signature_buffers();
+  void write_quotients(Expr e);
   void write_parallel(const For& outer);
   void write_before(const For& outer, const std::vector<std::string>& inner);
   void write_block(const Block& block, const Scope& scope);
@@ -329,7 +330,9 @@ class KernelWriter {
   std::vector<Accumulator> accumulators_;
   int next_accumulator_ = 0;
   std::vector<std::string> buffers_;
-  std::unordered_map<Expr, std::string> names_;  // loop variables and uniform symbols
+  // Loop variables, uniform symbols, and quotients of sizes.
+  std::unordered_map<Expr, std::string> names_;
+  size_t quotients_ = 0;
   Expr iteration_;  // the innermost parallel loop's variable; a constant: there is none
   std::unordered_map<Expr, std::string>
       lane_names_;  // symbols that differ by lane: a vector of i64
