@@ -176,7 +176,14 @@ bool sums_few(const ir::Graph& g, const ops::ContractionNode& gemm) {
   };
   const Expr k = a.sizes.back();
   const int64_t small = tuning::gemm_small;
-  return is_at_most(k, tuning::gemm_few_products) ||
+  // Of a few rows, each product of a loop reads the right operand again, which the first-level
+  // cache does not hold.
+  const bool shared = a.dim() == 2 && b.strides.back().is_const(1) &&
+                      is_at_most(a.sizes[0], tuning::row_most_rows) &&
+                      a.sizes[0].value() >= tuning::gemm_few_rows && k.is_const() &&
+                      k.value() > tuning::gemm_few_products / 2 &&
+                      sym::range_of(b.numel()).lo >= tuning::gemm_shared_elements;
+  return (is_at_most(k, tuning::gemm_few_products) && !shared) ||
          (a.dim() == 3 && is_at_most(k, small) && is_at_most(a.sizes[1], small) &&
           is_at_most(b.sizes.back(), small));
 }

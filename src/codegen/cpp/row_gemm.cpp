@@ -69,8 +69,8 @@ class RowEmitter {
   // is read of A.
   void add(int rows) {
     cat_to(body_, "static void add", rows,
-           "(const f32* a, i64 a_row, const element* b, i64 b_k, f32* sums, i64 row, i64 columns) "
-           "{\n  i64 n = 0;\n  for (; n + ",
+           "(const f32* a, i64 a_row, const element* b, i64 b_k, f32* sums, i64 row, i64 columns, "
+           "b8 fresh) {\n  i64 n = 0;\n  for (; n + ",
            2 * lanes_, " <= columns; n += ", 2 * lanes_, ") {\n");
     step(rows, 2, "load", "");
     cat_to(body_, "  }\n  if (n + ", lanes_, " <= columns) {\n");
@@ -87,7 +87,8 @@ class RowEmitter {
           write(i, v, cat("x", i, v), cat("sums + ", i, " * row + n + ", v * lanes_));
     };
     each([&](int, int, const std::string& x, const std::string& at) {
-      cat_to(body_, "    ", vec_, " ", x, " = ", fn("load"), "(", at, ");\n");
+      cat_to(body_, "    ", vec_, " ", x, " = {};\n    if (!fresh) ", x, " = ", fn("load"), "(", at,
+             ");\n");
     });
     for (int j = 0; j < kDepth; j++) {
       for (int v = 0; v < vectors; v++)
@@ -106,23 +107,23 @@ class RowEmitter {
     });
   }
 
-  // add_rest: one row and value of k after the other.
+  // add_rest: fewer values of k, a row and a vector of columns after the other.
   void add_rest() {
-    cat_to(body_,
-           "static void add_rest(const f32* a, i64 a_row, i64 m, const element* b, i64 b_k, "
-           "i64 depth, f32* sums, i64 row, i64 columns) {\n"
-           "  for (i64 n = 0; n < columns; n += ",
-           lanes_,
-           ")\n    for (i64 k = 0; k < depth; ++k) {\n"
-           "      const i64 count = columns - n < ",
-           lanes_, " ? columns - n : ", lanes_,
-           ";\n"
-           "      const ",
-           vec_, " w = ", loaded("load_part", "b + k * b_k + n, count"),
-           ";\n"
-           "      for (i64 i = 0; i < m; ++i) {\n        f32* to = sums + i * row + n;\n        ",
-           fn("store"), "(to, ", fn("fma"), "(", fn("splat"), "(a[i * a_row + k]), w, ", fn("load"),
-           "(to)));\n      }\n    }\n}\n");
+    body_ +=
+        "static void add_rest(const f32* a, i64 a_row, i64 m, const element* b, i64 b_k, "
+        "i64 depth, f32* sums, i64 row, i64 columns) {\n  i64 n = 0;\n";
+    rest_of_rows(cat("for (; n + ", lanes_, " <= columns; n += ", lanes_, ')'), "load", "");
+    rest_of_rows("if (n < columns)", "load_part", ", columns - n");
+    body_ += "}\n";
+  }
+
+  void rest_of_rows(const std::string& head, const char* piece, const char* rest) {
+    cat_to(body_, "  ", head,
+           "\n    for (i64 i = 0; i < m; ++i) {\n      f32* to = sums + i * row + n;\n", "      ",
+           vec_, " x = ", fn("load"), "(to);\n",
+           "      for (i64 k = 0; k < depth; ++k)\n        x = ", fn("fma"), "(", fn("splat"),
+           "(a[i * a_row + k]), ", loaded(piece, cat("b + k * b_k + n", rest)), ", x);\n      ",
+           fn("store"), "(to, x);\n    }\n");
   }
 
   void kernel() {
@@ -147,10 +148,13 @@ class RowEmitter {
            lanes_, R"(;
     const element* a = (const element*)buffers[1] + s->a_offset + batch * s->a_batch;
     const element* b = (const element*)buffers[2] + s->b_offset + batch * s->b_batch + first;
-    for (i64 i = 0; i < s->m; ++i)
-      for (i64 n = 0; n < row; ++n)
-        sums[i * row + n] = s->bias && n < columns ? )",
-           widened("((const element*)buffers[4])[s->bias_offset + first + n]", 1), R"( : 0;
+    const b8 fresh = !s->bias && s->k >= )",
+           kDepth, R"(;
+    if (!fresh) __builtin_memset(sums, 0, (u64)(s->m * row) * 4);
+    for (i64 i = 0; i < s->m && s->bias; ++i)
+      for (i64 n = 0; n < columns; ++n)
+        sums[i * row + n] = )",
+           widened("((const element*)buffers[4])[s->bias_offset + first + n]", 1), R"(;
     for (i64 k = 0; k < s->k; k += )",
            kDepth, R"() {
       const i64 depth = s->k - k < )",
@@ -173,7 +177,7 @@ class RowEmitter {
 )");
     for (int r = 1; r <= tile_rows_; r++)
       cat_to(body_, "          case ", r, ": add", r,
-             "(rows, a_row, panel, s->b_k, to, row, columns); break;\n");
+             "(rows, a_row, panel, s->b_k, to, row, columns, fresh && k == 0); break;\n");
     cat_to(body_, R"(        }
         rows += r * a_row;
         to += r * row;
