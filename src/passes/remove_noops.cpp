@@ -77,8 +77,8 @@ std::optional<Arg> written_back(const Graph& g, const Node& n) {
   return n.arg(0);
 }
 
-// The places of a dimension that select, slice and their scatters name, of a known size: from `begin`
-// in steps, in front of `end`.
+// The places of a dimension that select, slice and their scatters name, of a known size: from
+// `begin` in steps, in front of `end`.
 struct Places {
   int64_t dim = 0, begin = 0, end = 0, step = 1;
 };

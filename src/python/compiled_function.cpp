@@ -681,9 +681,9 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
   const auto chosen_sizes = chosen_setting("capture_dynamic_output_shape_ops");
   self->shapes.unasked_sizes = !self->fullgraph && !chosen_sizes;
-  self->shapes.of_data = {
-      self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
-      self->fullgraph || chosen_sizes.value_or(!self->shapes.sizes_refused), true};
+  self->shapes.of_data = {self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
+                          self->fullgraph || chosen_sizes.value_or(!self->shapes.sizes_refused),
+                          true};
   auto failed = [&] {
     raised = {self->suppressed ? "suppressed" : "failed", *self->failure};
     return nullptr;

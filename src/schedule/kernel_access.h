@@ -75,7 +75,8 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
 // How many elements lie from the first to the last one that the kernel's only store to `written`
 // writes; nothing where that is not known.
 std::optional<int64_t> extent_of_store(const Kernel& k, uint32_t written);
-// The kernel with that store to another buffer, of so many elements, and one that copies from there.
+// The kernel with that store to another buffer, of so many elements, and one that copies from
+// there.
 std::pair<Kernel, Kernel> stage(const Kernel& k, uint32_t written, const KernelBuffer& buffer);
 
 // What a kernel checks and nothing else: run before it, the kernel needs no checks of its own.

@@ -133,9 +133,9 @@ bool ShapeFacts::decide(const Condition& condition, std::optional<bool> unbacked
   return value;
 }
 
-// Where a number of elements is to be a multiple of others, quotients of sizes that have no remainder
-// in this call have none: of a picture cut into windows, which is put together again. Says whether
-// there is a new fact.
+// Where a number of elements is to be a multiple of others, quotients of sizes that have no
+// remainder in this call have none: of a picture cut into windows, which is put together again.
+// Says whether there is a new fact.
 bool ShapeFacts::decide_quotients(const Condition& c) {
   if (c.kind != Form::Equal || !evaluate(c, hint)) return false;
   std::vector<Expr> parts{c.difference};
@@ -147,7 +147,8 @@ bool ShapeFacts::decide_quotients(const Condition& c) {
     for (const Expr part : e.operands()) parts.push_back(part);
     if (e.kind() != Kind::FloorDiv) continue;
     divides |= !e.operands()[1].is_const();
-    if (e.operands()[1].is_const()) whole.push_back(equal(mod(e.operands()[0], e.operands()[1]), 0));
+    if (e.operands()[1].is_const())
+      whole.push_back(equal(mod(e.operands()[0], e.operands()[1]), 0));
   }
   bool added = false;
   for (const Condition& w : whole)

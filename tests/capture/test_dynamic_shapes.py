@@ -790,3 +790,35 @@ def test_a_gradient_that_is_expanded_to_a_computed_size():
             for f, z in ((program, x), (compiled, y)):
                 sum((out * out).sum() for out in f(z)).backward()
             torch.testing.assert_close(y.grad, x.grad)
+
+
+def test_windows_that_are_put_together_again():
+    """A picture of whole windows is no other one than they were cut from."""
+
+    def reverse(windows, like):
+        rows, columns = like.shape[1:3]
+        tiles = windows.view(1, rows // 4, columns // 4, 4, 4, -1)
+        return tiles.permute(0, 1, 3, 2, 4, 5).reshape(1, rows, columns, -1)
+
+    compiled = oxyfuel.compile(reverse)
+    for rows, columns in ((2, 3), (3, 5), (8, 4), (6, 9)):
+        windows = torch.randn(rows * columns, 16, 4)
+        like = torch.empty(1, 4 * rows, 4 * columns)
+        same(compiled(windows, like), reverse(windows, like))
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["static_captures"]) == (2, 0)
+
+
+def test_writes_of_a_size_that_is_equal_by_facts():
+    def forward(a, e, w):
+        a[1] = 2.0
+        m = torch.zeros(len(a), dtype=torch.bool)
+        m[2:] = e[2:] != e[:-2]
+        return a + torch.where(m, torch.nn.functional.pad(a[:-2], (2, 0)), -1.0) + w[0, e]
+
+    compiled = oxyfuel.compile(forward)
+    for n in (5, 9, 33, 17):
+        args = [(torch.ones(n), torch.arange(n) % 7, torch.ones(6, 7)) for _ in range(2)]
+        same(compiled(*args[0]), forward(*args[1]))
+        same(args[0][0], args[1][0])
+    assert oxyfuel.stats()["static_captures"] == 0

@@ -155,3 +155,13 @@ def test_log_softmax_of_halves(dtype, dim):
         expected = torch.log_softmax(some, dim)
         found = compiled(lambda x: torch.log_softmax(x, dim))(some)
         assert (found != expected).float().mean() < 2e-3  # sums are associated otherwise
+
+
+def test_cos_of_the_smallest_numbers_is_one():
+    """Where 1 - cos x, or cos x - sin x / x, is divided by x, an ulp is all there is."""
+    x = torch.linspace(-1e-4, 1e-4, 4001)
+    assert torch.equal(oxyfuel.compile(torch.cos)(x), torch.ones_like(x))
+    x = (x / 10).requires_grad_()
+    (ours,) = torch.autograd.grad(oxyfuel.compile(torch.sinc)(x).sum(), x)
+    (theirs,) = torch.autograd.grad(torch.sinc(x).sum(), x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)

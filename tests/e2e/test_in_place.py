@@ -510,7 +510,54 @@ def overlapping(u):
     u[2:5] = u[0:3] * 2
 
 
+def framed(u):
+    u[0], u[-1] = 0, 0
+    u[:, 0] = u[:, -1] = 2
+
+
+def one_element(u):
+    u[3, 5] += 1
+    u[1, 2] = 4
+
+
+def rows_and_their_parts(u):
+    u[3] += 1
+    u[1] *= 2
+    u[4] -= u[3]
+    u[2, 1:4] /= 2
+
+
+def patch(u):
+    u[2:5, 1:4] *= 3
+
+
+def patches(u):
+    u[1:3, 1:5] = 1
+    u[2:5, 3:6] = 2
+    u[4, 4] = u[0, 0]
+
+
+def columns(u):
+    u[:, 1:3] = u[:, 3:5]
+    u[:, 5] += 1
+    u[:, 2] += 1
+
+
+def exchanged_columns(u):
+    left = u[:, 1].clone()
+    u[:, 1] = u[:, 4]
+    u[:, 4] = left
+
+
+def chained(u):
+    u[0] = u[1]
+    u[1] = u[2]
+    u[2] = u[3]
+
+
 EDGES = [edges, mirrored, all_around, one_after_the_other, exchanged, shifted, overlapping]
+EDGES += [framed, one_element, rows_and_their_parts, patch, patches, columns, exchanged_columns]
+EDGES += [chained]
 
 
 @pytest.mark.parametrize("shape", [(6, 7), (130, 70), (5, 600)], ids=str)
@@ -525,11 +572,12 @@ def test_edges(f, shape):
 
 
 def test_edges_are_all_that_moves():
-    for f in (edges, mirrored):
+    for f in (edges, mirrored, all_around, framed, exchanged, one_element, patch,
+              chained):  # fmt: skip
         oxyfuel.reset()
         u = torch.randn(512, 512)
         oxyfuel.compile(f)(u)
-        assert oxyfuel.stats()["moved_bytes"] < u.nbytes / 50
+        assert oxyfuel.stats()["moved_bytes"] < u.nbytes / 50, f.__name__
 
 
 def drawn_writes(seed):
@@ -569,3 +617,37 @@ def test_drawn_writes(seed):
     ours, theirs = u.clone(), u.clone()
     assert torch.equal(oxyfuel.compile(f)(ours), f(theirs))
     assert torch.equal(ours, theirs)
+
+
+def planes(x):
+    x[..., 0, :] = x[..., 1, :]
+    x[..., -1, :] = 0
+    x[:, 0].sub_(1).mul_(2)
+    x[1, 1, 2] = 5
+
+
+def patches_of_planes(x):
+    x[:, :, 2:5, 3:7] = 0
+    x[1, :, 1:3, 1:4] += 1
+
+
+def stacked(x):
+    x[0, :, 2:4] = x[1, :, 3:5] * 2
+    x[1, :, 2:4] = 7
+    x[0].add_(1)
+    x[1].add_(1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 3, 8, 9), (2, 3, 130, 100)], ids=str)
+@pytest.mark.parametrize("f", [planes, patches_of_planes, stacked])
+def test_parts_of_planes(f, shape, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        ours = torch.randint(-9, 9, shape).float()
+        theirs = ours.clone()
+        oxyfuel.compile(f)(ours), f(theirs)
+        assert torch.equal(ours, theirs)
+    finally:
+        torch.set_num_threads(before)

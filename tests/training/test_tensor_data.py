@@ -300,3 +300,22 @@ def test_second_derivatives_behind_an_assignment():
     torch.testing.assert_close(g, torch.autograd.grad(read_behind(x, p).sum(), p)[0])
     with pytest.raises(RuntimeError, match="double backward .an assignment to data"):
         g.sum().backward()
+
+
+def test_sizes_that_vary():
+    """As adversarial training writes it."""
+
+    def attack(x):
+        delta = torch.zeros_like(x).requires_grad_(True)
+        for _ in range(2):
+            (x * delta).sin().sum().backward()
+            delta.data = (delta + 0.1 * delta.grad.sign()).clamp(-0.5, 0.5)
+            delta.grad.zero_()
+        return delta.detach() + x
+
+    compiled = oxyfuel.compile(attack)
+    for n in (12, 13, 14, 15):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x), attack(x))
+    stats = oxyfuel.stats()
+    assert (stats["graphs"], stats["static_captures"]) == (2, 0)

@@ -466,3 +466,35 @@ def test_second_gradients_that_are_zeros(name):
     torch.testing.assert_close(run(oxyfuel.compile(step)), run(step))
     stats = oxyfuel.stats()
     assert stats["graph_breaks"] == stats["unsupported"] == stats["fallbacks"] == 0
+
+
+def test_batches_of_any_size_as_wide_as_a_layer():
+    """What an optimizer keeps has its parameter's sizes, whatever those of a batch were."""
+
+    def step_of(seed):
+        torch.manual_seed(seed)
+        judge, maker = torch.nn.Linear(16, 1), torch.nn.Linear(8, 16)
+        of_judge = torch.optim.Adam(judge.parameters(), 1e-3)
+        of_maker = torch.optim.Adam(maker.parameters(), 1e-3)
+
+        def step(x):
+            made = maker(torch.randn(x.shape[0], 8))
+            of_judge.zero_grad()
+            (judge(made.detach()).mean() - judge(x).mean()).backward()
+            of_judge.step()
+            of_maker.zero_grad()
+            (-judge(made).mean()).backward()
+            of_maker.step()
+
+        return step, [*judge.parameters(), *maker.parameters()]
+
+    (ours, our_state), (theirs, their_state) = step_of(0), step_of(0)
+    compiled = oxyfuel.compile(ours)
+    for n in (16, 16, 16, 6, 7, 8, 9):
+        x = torch.randn(n, 16, generator=torch.Generator().manual_seed(n))
+        for step in (compiled, theirs):
+            torch.manual_seed(n)
+            step(x)
+    for a, b in zip(our_state, their_state, strict=True):
+        torch.testing.assert_close(a, b)
+    assert oxyfuel.stats()["static_captures"] == 0 and oxyfuel.stats()["graphs"] <= 3

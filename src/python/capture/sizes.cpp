@@ -67,8 +67,8 @@ static py::object with_numbers_inside(const py::object& o, int depth) {
 
 py::object with_numbers(const py::object& o) { return with_numbers_inside(o, 0); }
 
-// What an optimizer keeps for a parameter, of its sizes; where it stands in a capture is no name for
-// the next one.
+// What an optimizer keeps for a parameter, of its sizes; where it stands in a capture is no name
+// for the next one.
 static bool is_kept_for_tensor(const SourceTable& sources, SourceId source) {
   for (; source.valid(); source = sources[source].base)
     if (sources[source].kind == SourceKind::DictItem && sources[source].key &&
