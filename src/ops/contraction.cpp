@@ -560,6 +560,14 @@ Provider provider_of_transposes(const ir::Graph& g, const ir::Node& n, const Pro
   return who == Provider::Own || who == Provider::Loops ? who : Provider::Aten;
 }
 
+// ATen convolves one small image by itself (ConvParams::use_mkldnn), by patches as they lie.
+static bool is_native_convolution(const ContractionTypes& types) {
+  const std::vector<Expr>&x = types.a->sizes, &weight = types.b->sizes;
+  const bool large = sym::range_of(weight[2]).lo > 3 && sym::range_of(weight[3]).lo > 3;
+  return x[0].is_const(1) && !large && has_hint(types.a->numel()) &&
+         sym::hint(types.a->numel()) <= tuning::conv_native_elements;
+}
+
 bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers& available) {
   const auto node = contraction_of(g, n);
   if (!node || node->what.kind != Kind::Convolution) return false;
@@ -568,7 +576,7 @@ bool wants_channels_last(const ir::Graph& g, const ir::Node& n, const Providers&
   const std::vector<Expr>& weight = types.b->sizes;
   const bool narrow = sym::range_of(weight[0]).hi <= available.lanes;
   const bool pixels = weight[2].is_const(1) && weight[3].is_const(1);
-  if (narrow && pixels && types.a->is_row_major()) return false;
+  if (narrow && types.a->is_row_major() && (pixels || is_native_convolution(types))) return false;
   TensorType a = *types.a, c = *types.c;
   a.strides = channels_last_strides(a.sizes), c.strides = channels_last_strides(c.sizes);
   types.a = &a, types.c = &c;
