@@ -243,6 +243,15 @@ std::string OperatorText::kind_of_number(LoopOp op, const Operand& x) {
   return compare(LoopOp::Eq, {call("abs", x.dtype, x.text), x.dtype}, {infinity, x.dtype});
 }
 
+// A number in the lanes that are not in use, by which no function leaves its usual way: what was
+// divided by nothing there would.
+std::string OperatorText::used(const std::string& x, DType dtype) {
+  if (active_.empty() || active_ == cat(lanes_)) return x;
+  const DType place = dtype == DType::F64 ? DType::I64 : DType::I32;
+  return cat("(", fn("iota", place), "() < ", splat(active_, place), " ? ", x, " : ",
+             splat(float_literal(1, dtype), dtype), ')');
+}
+
 std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand>& args) {
   const std::string& x = args[0].text;
   if (const std::string_view piece = text_in(kRounding, op); !piece.empty())
@@ -256,7 +265,7 @@ std::string OperatorText::math(LoopOp op, DType dtype, const std::vector<Operand
   if (is_inlined(op, dtype) && prelude_.target().vector_bytes > 0) {
     const bool far =
         dtype == DType::F64 || schedule::is_any(op, LoopOp::Sin, LoopOp::Cos, LoopOp::Tan);
-    return call(ops::name(op), dtype, far ? cat(x, ", ", table_entry(op, dtype)) : x);
+    return call(ops::name(op), dtype, far ? cat(used(x, dtype), ", ", table_entry(op, dtype)) : x);
   }
   if (op == LoopOp::Erfinv) {
     const std::string rest = cat('(', one, " - ", x, ") * (", one, " + ", x, ')');

@@ -45,6 +45,7 @@ class OperatorText {
   std::string kind_of_number(ops::LoopOp op, const Operand& x);
   std::string iterated(ops::LoopOp op, ir::DType dtype, const std::vector<Operand>& args);
   std::string math(ops::LoopOp op, ir::DType dtype, const std::vector<Operand>& args);
+  std::string used(const std::string& x, ir::DType dtype);
   std::string convert(const std::string& x, ir::DType from, ir::DType to);
   std::string bitcast(const Operand& x, ir::DType to);
   std::string truth(const Operand& x);
