@@ -1,7 +1,6 @@
 // Shrinks loops to where a store changes something, and divides a kernel by that.
 #include <algorithm>
 #include <map>
-#include <set>
 #include <unordered_set>
 
 #include "schedule/cost.h"
@@ -441,31 +440,28 @@ class Narrower {
       const auto it = known.find(v);
       return it != known.end() && it->second == b;
     };
-    std::vector<std::pair<Compute*, Path>> all;
     for_each_compute(k_, [&](const Compute& c, const Path& path) {
-      all.emplace_back(const_cast<Compute*>(&c), path);
+      if (const auto holds = compared(c, path)) known[c.value] = *holds;
     });
-    for (auto& [c, path] : all) {
-      for (uint32_t& a : c->args)
+    walk<Compute>(k_.body, [&](Compute& c) {
+      for (uint32_t& a : c.args)
         if (const auto it = same.find(a); it != same.end()) a = it->second;
-      if (const auto holds = compared(*c, path)) {
-        known[c->value] = *holds;
-      } else if (c->dtype == DType::B8 && (c->op == LoopOp::And || c->op == LoopOp::Or)) {
-        const bool decides = c->op == LoopOp::Or;
-        if (is(c->args[0], decides) || is(c->args[1], decides))
-          known[c->value] = decides;
-        else if (is(c->args[0], !decides) || is(c->args[1], !decides))
-          same[c->value] = c->args[is(c->args[0], !decides) ? 1 : 0];
-      } else if (c->op == LoopOp::Where || (c->op == LoopOp::Load && c->args.size() == 2)) {
-        const bool loads = c->op == LoopOp::Load;
-        if (is(c->args[0], false))
-          same[c->value] = c->args[loads ? 1 : 2];
-        else if (is(c->args[0], true) && !loads)
-          same[c->value] = c->args[1];
-        else if (is(c->args[0], true))
-          c->args.clear();
+      if (c.dtype == DType::B8 && (c.op == LoopOp::And || c.op == LoopOp::Or)) {
+        const bool decides = c.op == LoopOp::Or;
+        if (is(c.args[0], decides) || is(c.args[1], decides))
+          known[c.value] = decides;
+        else if (is(c.args[0], !decides) || is(c.args[1], !decides))
+          same[c.value] = c.args[is(c.args[0], !decides) ? 1 : 0];
+      } else if (c.op == LoopOp::Where || (c.op == LoopOp::Load && c.args.size() == 2)) {
+        const bool loads = c.op == LoopOp::Load;
+        if (is(c.args[0], false))
+          same[c.value] = c.args[loads ? 1 : 2];
+        else if (is(c.args[0], true) && !loads)
+          same[c.value] = c.args[1];
+        else if (is(c.args[0], true))
+          c.args.clear();
       }
-    }
+    });
     Sweeper(k_).run(k_.body);
   }
 
@@ -611,34 +607,25 @@ namespace {
 
 // A kernel for each loop that stores.
 std::vector<Kernel> by_loop(const Kernel& k) {
-  std::vector<Path> loops;
+  std::vector<std::pair<Path, std::vector<size_t>>> loops;  // and the numbers of their stores
+  size_t stores = 0;
   for_each_compute(k, [&](const Compute& c, const Path& path) {
-    if (c.op == LoopOp::Store && std::ranges::find(loops, path) == loops.end())
-      loops.push_back(path);
+    if (c.op != LoopOp::Store) return;
+    auto it = std::ranges::find(loops, path, &std::pair<Path, std::vector<size_t>>::first);
+    if (it == loops.end()) it = loops.insert(it, {path, {}});
+    it->second.push_back(stores++);
   });
   if (loops.size() == 1) return {k};
   std::vector<Kernel> out;
-  for (const Path& wanted : loops) {
-    std::unordered_set<const Compute*> kept;
-    for_each_compute(k, [&](const Compute& c, const Path& path) {
-      if (path == wanted) kept.insert(&c);
+  for (const auto& [path, kept] : loops) {
+    Kernel& one = out.emplace_back(k);
+    std::unordered_set<const Compute*> gone;
+    size_t number = 0;
+    for_each_compute(one, [&](const Compute& c, const Path&) {
+      if (c.op == LoopOp::Store && std::ranges::count(kept, number++) == 0) gone.insert(&c);
     });
-    size_t at = 0;
-    std::set<size_t> places;
-    walk<Compute>(k.body, [&](const Compute& c) {
-      if (kept.contains(&c)) places.insert(at);
-      ++at;
-    });
-    at = 0;
-    Kernel one = k;
-    std::unordered_set<const Compute*> other;
-    walk<Compute>(one.body, [&](const Compute& c) {
-      if (c.op == LoopOp::Store && !places.contains(at)) other.insert(&c);
-      ++at;
-    });
-    erase_computes(one.body, [&](const Compute& c) { return other.contains(&c); });
+    erase_computes(one.body, [&](const Compute& c) { return gone.contains(&c); });
     Sweeper(one).run(one.body);
-    out.push_back(std::move(one));
   }
   return out;
 }
