@@ -255,9 +255,7 @@ std::optional<uint32_t> BodyWriter::simplify(const Inst& inst) {
 }
 
 std::optional<uint32_t> BodyWriter::apply_identity(const Inst& inst) {
-  if (inst.op == LoopOp::Eq || inst.op == LoopOp::Ne ||
-      (inst.op >= LoopOp::Lt && inst.op <= LoopOp::Ge))
-    return fold_comparison(inst);
+  if (inst.op >= LoopOp::Eq && inst.op <= LoopOp::Ge) return fold_comparison(inst);
   if (inst.op == LoopOp::Cast) return fold_cast(inst);
   if (inst.op == LoopOp::Where) {
     if (inst.args[1] == inst.args[2] || is_const(inst.args[0], 1)) return inst.args[1];

@@ -341,21 +341,13 @@ bool ProgramBuilder::add_contraction(const ir::Node& n) {
   return true;
 }
 
-// Row-major at all sizes, by what is known of them.
-static bool is_row_major(const ir::TensorType& t) {
-  Expr pitch = 1;
-  for (size_t d = t.sizes.size(); d-- > 0; pitch = pitch * t.sizes[d])
-    if (!t.sizes[d].is_const(1) && sym::known_equal(t.strides[d], pitch) != true) return false;
-  return true;
-}
-
 // The flat offset of the view's elements in its source, where it is linear in the view's indices.
 std::optional<Buffer> ProgramBuilder::strided_alias(ir::ValueId v) {
   const ir::TensorType& type = graph_.tensor_type(v);
   // Other sizes of a line, which quotients of sizes that vary may hide.
   if (const ir::Node& n = graph_.def(v); n.target == "aten.view.default") {
     const ir::TensorType& from = graph_.tensor_type(n.arg(0).value());
-    if (from.dtype == type.dtype && is_row_major(from) && is_row_major(type)) {
+    if (from.dtype == type.dtype && from.is_contiguous() && type.is_contiguous()) {
       const BufferId whole = in_memory(n.arg(0).value()), base = memory_of(program_, whole);
       Buffer line{.kind = Buffer::Kind::View, .type = type, .base = base, .value = v};
       line.type.offset = whole == base ? Expr(0) : program_.buffers[whole].type.offset;

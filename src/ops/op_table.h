@@ -29,10 +29,10 @@ enum Trait : uint32_t {
   Creation = 1 << 7,  // fills a new tensor without reading one (full, arange, zeros_like)
   Commutative = 1 << 8,
   DataDependent = 1 << 9,  // the result's shape depends on data (nonzero)
-  // Pointwise, but what an element becomes depends on where it stands, or on how many there are.
-  Positional = 1 << 12,
   Scan = 1 << 10,  // the reduction rule names a dimension along which every partial result is kept
   RuntimeNumber = 1 << 11,  // a Scalar argument may be a tensor of no dimensions with the number
+  // Pointwise, but what an element becomes depends on where it stands, or on how many there are.
+  Positional = 1 << 12,
 };
 
 // Nodes that make numbers: an expression of sizes as a value, which has no row; what reads the

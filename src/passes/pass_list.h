@@ -71,8 +71,8 @@ bool decompose(ir::Graph& g);
 // written back there, is computed everywhere, and the mask selects what counts: loops, which fuse,
 // in the place of the list of places, which takes longer than the arithmetic. Only where nothing
 // but the number of the selected elements is left of the selection.
-// Stands in front of decompose, which takes apart what writes where a mask holds. `trained`: the
-// same in a joint graph, in front of the partition, which would keep the places. `formulas`: by
+// Stands in front of decompose, which takes apart what writes where a mask holds. Of a joint
+// graph in front of the partition, which would keep the places. `formulas`: by
 // node, whether autograd has called it; empty where that is not known.
 bool predicate_masks(ir::Graph& g);
 bool predicate_trained_masks(ir::Graph& joint, std::vector<bool>& formulas);

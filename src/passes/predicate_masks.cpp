@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "ir/specialize.h"
-#include "ops/args.h"
+#include "ops/losses.h"
 #include "passes/pass_list.h"
 #include "passes/rewrite.h"
 #include "support/tuning.h"
@@ -68,21 +68,24 @@ constexpr Loss kLossGradients[] = {{"aten.mse_loss_backward.default", 3},
                                    {"aten.smooth_l1_loss_backward.default", 3},
                                    {"aten.huber_loss_backward.default", 3},
                                    {"aten.binary_cross_entropy_backward.default", 4}};
-enum LossReduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 
-std::optional<int64_t> reduction_of(const Loss& loss, const Node& n) {
-  return n.arg(loss.reduction).is_none() ? kMean : integer(n.arg(loss.reduction));
+std::optional<int64_t> reduction_of(const Loss& loss, const Graph& g, const Node& n) {
+  return ops::reduction_of(ops::Args(g, n), loss.reduction);
+}
+
+void reduce_by(std::vector<Arg>& args, const Loss& loss, ops::LossReduction reduction) {
+  if (args.size() <= loss.reduction) args.resize(loss.reduction + 1);
+  args[loss.reduction] = int64_t{reduction};
 }
 
 bool decompose_loss(const Loss& loss, ops::Rewriter& r, const Node& n, std::vector<ValueId>& out) {
-  const auto reduction = reduction_of(loss, n);
+  const auto reduction = reduction_of(loss, r.graph(), n);
   std::vector<Arg> args = n.args;
-  if (args.size() <= loss.reduction) args.resize(loss.reduction + 1);
-  args[loss.reduction] = int64_t{kNone};
+  reduce_by(args, loss, ops::EachLoss);
   const ValueId each = r.call(n.target, std::move(args));
   const ValueId sum = r.call("aten.sum.default", {each});
-  if (reduction == kMean) out.push_back(r.div(sum, Arg(r.type(each).numel())));
-  if (reduction == kSum) out.push_back(sum);
+  if (reduction == ops::MeanLoss) out.push_back(r.div(sum, Arg(r.type(each).numel())));
+  if (reduction == ops::SumLoss) out.push_back(sum);
   return !out.empty();
 }
 
@@ -183,7 +186,7 @@ class Selection {
     if (info->has(ops::Creation)) return fill(r, n);
     const auto* loss = std::ranges::find(kLosses, n.target, &Loss::op);
     const bool is_loss = loss != std::end(kLosses);
-    if (info->has(ops::Pointwise) || (is_loss && reduction_of(*loss, n) == kNone))
+    if (info->has(ops::Pointwise) || (is_loss && reduction_of(*loss, graph_, n) == ops::EachLoss))
       return compute(r, n, *info);
     if (std::ranges::count(kFoldings, n.target, &Folding::op) > 0) return fold(r, n);
     if (is_loss) return take_apart(n, [&](auto& out) { return decompose_loss(*loss, r, n, out); });
@@ -352,13 +355,12 @@ class Selection {
   bool make_sum(ops::Rewriter& r, const Node& n, std::vector<Arg>& args) const {
     const auto* loss = std::ranges::find(kLossGradients, n.target, &Loss::op);
     if (loss == std::end(kLossGradients)) return false;
-    const auto reduction = reduction_of(*loss, n);
-    if (reduction != kMean) return reduction.has_value();
+    const auto reduction = reduction_of(*loss, graph_, n);
+    if (reduction != ops::MeanLoss) return reduction.has_value();
     const ir::TensorType& gradient = graph_.tensor_type(args[0].value());
     if (!gradient.sizes.empty() || ir::is_reduced_float(gradient.dtype)) return false;
     args[0] = r.div(now(args[0].value()), Arg(graph_.tensor_type(n.outputs[0]).numel()));
-    if (args.size() <= loss->reduction) args.resize(loss->reduction + 1);
-    args[loss->reduction] = int64_t{kSum};
+    reduce_by(args, *loss, ops::SumLoss);
     return true;
   }
 

@@ -409,26 +409,7 @@ class Narrower {
     const auto a = number(c.args[0]), b = number(c.args[1]);
     const auto gap = a && b ? range_of(*a - *b, path) : std::nullopt;  // both ends included
     if (!gap) return std::nullopt;
-    const auto when = [](bool holds, bool fails) {
-      return holds ? std::optional(true) : fails ? std::optional(false) : std::nullopt;
-    };
-    const bool zero = gap->lo == 0 && gap->hi == 0, apart = gap->lo > 0 || gap->hi < 0;
-    switch (c.op) {
-      case LoopOp::Eq:
-        return when(zero, apart);
-      case LoopOp::Ne:
-        return when(apart, zero);
-      case LoopOp::Lt:
-        return when(gap->hi < 0, gap->lo >= 0);
-      case LoopOp::Le:
-        return when(gap->hi <= 0, gap->lo > 0);
-      case LoopOp::Gt:
-        return when(gap->lo > 0, gap->hi <= 0);
-      case LoopOp::Ge:
-        return when(gap->lo >= 0, gap->hi < 0);
-      default:
-        return std::nullopt;
-    }
+    return schedule::compared(c.op, gap->lo, gap->hi);
   }
 
   // Comparisons that are so at all iterations, and what is chosen by them.

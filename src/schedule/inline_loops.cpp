@@ -55,9 +55,8 @@ IndexUse index_use_of(const Loop& consumer, const Inst& load, int64_t own) {
   const auto is_used = [&](const Axis& x) { return std::ranges::find(used, x.var) != used.end(); };
   std::vector<Axis> axes = consumer.axes;
   std::erase_if(axes, [&](const Axis& x) { return !is_used(x); });
-  const bool loaded = std::ranges::any_of(consumer.body, [&](const Inst& i) {
-    return i.op == LoopOp::Symbol && std::ranges::find(used, i.index[0]) != used.end();
-  });
+  const bool loaded = std::ranges::any_of(
+      used, [&](Expr s) { return !has_axis(consumer.axes, s) && !loops::is_size(s); });
   a.hoistable = std::ranges::is_partitioned(consumer.axes, is_used) && !loaded &&
                 2 * iterations(axes) <= 3 * own;
   return a;

@@ -141,6 +141,29 @@ int store_count(const Kernel& k, uint32_t entry) {
   return count;
 }
 
+std::optional<bool> compared(LoopOp op, int64_t least, int64_t most) {
+  const auto when = [](bool holds, bool fails) {
+    return holds ? std::optional(true) : fails ? std::optional(false) : std::nullopt;
+  };
+  const bool zero = least == 0 && most == 0, apart = least > 0 || most < 0;
+  switch (op) {
+    case LoopOp::Eq:
+      return when(zero, apart);
+    case LoopOp::Ne:
+      return when(apart, zero);
+    case LoopOp::Lt:
+      return when(most < 0, least >= 0);
+    case LoopOp::Le:
+      return when(most <= 0, least > 0);
+    case LoopOp::Gt:
+      return when(least > 0, most <= 0);
+    case LoopOp::Ge:
+      return when(least >= 0, most < 0);
+    default:
+      return std::nullopt;
+  }
+}
+
 std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner) {
   const bool kinds = outer.kind == ForKind::Parallel || outer.kind == ForKind::Serial;
   const bool inner_kinds = inner.kind == ForKind::Serial || inner.kind == ForKind::Vector;

@@ -37,6 +37,8 @@ struct Places {
   std::vector<Term> terms;
 };
 std::optional<Places> places_of(Expr index, const Path& path);
+// What a comparison comes to where the difference of its operands lies between these, included.
+std::optional<bool> compared(LoopOp op, int64_t least, int64_t most);
 // Of a loop over tiles and one inside of it, as long as a tile or what is left: the size of a tile,
 // and of all of them.
 std::optional<std::pair<int64_t, Expr>> tile_of(const For& outer, const For& inner);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ops/rewriter.h"
+#include "ops/shapes.h"
 #include "support/check.h"
 #include "torch_bridge/op_recorder.h"
 #include "torch_bridge/view_replay.h"
@@ -376,10 +377,7 @@ ir::ValueId laid_out_as(ir::Graph& graph, const ir::TensorType& wanted, ir::Valu
   const ir::TensorType has = graph.tensor_type(v);
   if (same_layout(has, wanted)) return v;
   // Sizes that vary may be equal by what is known of them.
-  const auto alike = [](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-    return std::ranges::equal(a, b, [](Expr x, Expr y) { return sym::known_equal(x, y) == true; });
-  };
-  if (!alike(has.sizes, wanted.sizes) || has.dtype != wanted.dtype)
+  if (!ops::known_same(has.sizes, wanted.sizes) || has.dtype != wanted.dtype)
     throw Unsupported("a result that changed its shape");
   ir::TensorType type = wanted;
   type.offset = 0;

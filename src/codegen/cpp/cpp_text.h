@@ -56,9 +56,10 @@ std::string numbered(char letter, size_t number);
 std::string scalar_typedefs();
 
 // An index expression, with the names that loop variables and symbols have in the text: arithmetic
-// on i64. Sums and products are in the order of their texts, so that equal kernels of
-// layers whose expressions were made in another order print equally.
-std::string index_text(sym::Expr e, const std::function<std::string(sym::Expr symbol)>& name);
+// on i64. A quotient or remainder has a name too where that is not empty. Sums and products are in
+// the order of their texts, so that equal kernels of layers whose expressions were made in another
+// order print equally.
+std::string index_text(sym::Expr e, const std::function<std::string(sym::Expr part)>& name);
 
 // Where an op's function stands in the math table of a kernel (math.def).
 // The row for f32 or f64 operands; nothing where the table has none.

@@ -668,12 +668,14 @@ void KernelWriter::write_compute(const Compute& c, const Scope& scope) {
 std::string KernelWriter::new_loop_var() { return numbered('i', next_loop_++); }
 
 std::string KernelWriter::index(Expr e) const {
-  return index_text(e, [&](Expr s) {
-    const auto it = names_.find(s);
-    if (it == names_.end() && s.kind() != sym::Kind::Symbol) return std::string();
-    OXY_CHECK(it != names_.end(), "symbol ", s.name(), " has no value in kernel ", kernel_.name);
-    return it->second;
-  });
+  return index_text(e, [&](Expr part) { return name_of(part); });
+}
+
+std::string KernelWriter::name_of(Expr part) const {
+  const auto it = names_.find(part);
+  if (it == names_.end() && part.kind() != sym::Kind::Symbol) return "";
+  OXY_CHECK(it != names_.end(), "symbol ", part.name(), " has no value in kernel ", kernel_.name);
+  return it->second;
 }
 
 const KernelWriter::Value& KernelWriter::define(uint32_t id, DType dtype, bool vector) {

@@ -195,6 +195,8 @@ class KernelWriter {
   int lanes_of_kernel() const;
   void find_padded_locals();
   std::string new_loop_var();
+  // Of a symbol, or a quotient that has been divided; empty for another quotient.
+  std::string name_of(Expr part) const;
   std::string index(Expr e) const;
 
   // memory_statements.cpp

@@ -42,8 +42,7 @@ std::string KernelWriter::lane_index(Expr e, const Scope& scope) const {
   return index_text(e, [&](Expr s) {
     if (s == scope.var) return cat('(', scope.first, " + l)");
     if (const auto it = lane_names_.find(s); it != lane_names_.end()) return cat(it->second, "[l]");
-    const auto it = names_.find(s);
-    return it == names_.end() && s.kind() != sym::Kind::Symbol ? std::string() : names_.at(s);
+    return name_of(s);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "schedule/cost.h"
 #include "schedule/cpu/annotations.h"
 #include "schedule/cpu/pass_list.h"
+#include "schedule/kernel_access.h"
 
 namespace oxy::schedule {
 
@@ -97,23 +98,8 @@ class LoopSplitter {
     if (a == integers_.end() || b == integers_.end() || !a->second.is_const() ||
         !b->second.is_const())
       return std::nullopt;
-    const int64_t x = a->second.value(), y = b->second.value();
-    switch (c.op) {
-      case LoopOp::Eq:
-        return x == y;
-      case LoopOp::Ne:
-        return x != y;
-      case LoopOp::Lt:
-        return x < y;
-      case LoopOp::Le:
-        return x <= y;
-      case LoopOp::Gt:
-        return x > y;
-      case LoopOp::Ge:
-        return x >= y;
-      default:
-        return std::nullopt;
-    }
+    const int64_t gap = a->second.value() - b->second.value();
+    return schedule::compared(c.op, gap, gap);
   }
 
   // Remainders that go back to 0 at most once in the loop, as those of a roll, in sums and
