@@ -1,6 +1,6 @@
-// Gradients of pooling and of upsampling by repetition: each element sums the gradients of the
-// windows that read it, in ATen's order, which is that of the windows. A pooling's sum is rounded
-// at each step, as ATen adds in the gradient's own precision.
+// Gradients of pooling, of upsampling by repetition and of im2col: each element sums the gradients
+// of the windows that read it, in ATen's order, which is that of the windows, of col2im that of the
+// kernel's elements. Sums are rounded at each step where ATen adds in the gradient's own precision.
 #include <algorithm>
 
 #include "ops/families.h"
@@ -262,6 +262,74 @@ Scalar avg_pool_backward(Element& e) {
     sum = e.add(sum, e.where(*there, part, zero));
   };
   for_each_reading(e, all_readings(e, all, true), 0, e.index, std::nullopt, add);
+  return sum;
+}
+
+// ---- col2im: self, output_size, kernel_size, dilation, padding, stride ----
+
+// The rows and columns of the image and its blocks.
+std::optional<std::vector<Sliding>> blocks(const Args& a) {
+  Sizes image;
+  std::vector<int64_t> kernel, dilation, padding, stride;
+  if (!a.exprs(1, image) || image.size() != 2 || !list_of_dims(a, 2, 2, {}, kernel) ||
+      !list_of_dims(a, 3, 2, {}, dilation) || !list_of_dims(a, 4, 2, {}, padding) ||
+      !list_of_dims(a, 5, 2, {}, stride))
+    return std::nullopt;
+  std::vector<Sliding> out;
+  for (size_t k = 0; k < 2; ++k) {
+    Sliding s{image[k], 1, kernel[k], stride[k], padding[k], dilation[k]};
+    if (s.kernel <= 0 || s.dilation <= 0 || s.stride <= 0 || s.padding < 0) return std::nullopt;
+    const Expr room = s.in + Expr(2 * s.padding - s.reach());
+    if (sym::known_less(room, 0).value_or(true)) return std::nullopt;
+    s.out = sym::floordiv(room, s.stride) + Expr(1);
+    out.push_back(s);
+  }
+  return out;
+}
+
+bool shape_col2im(const Args& a, Types& out) {
+  const TensorType* t = a.tensor(0);
+  const auto all = blocks(a);
+  if (!t || !all || !ir::is_floating(t->dtype) || (t->dim() != 2 && t->dim() != 3)) return false;
+  const int64_t taps = (*all)[0].kernel * (*all)[1].kernel;
+  const Expr columns = t->sizes[t->sizes.size() - 2];
+  if (!sym::divisible(columns, taps) ||
+      !known_same({t->sizes.back()}, {(*all)[0].out * (*all)[1].out}))
+    return false;
+  Sizes sizes(t->sizes.begin(), t->sizes.end() - 2);
+  sizes.insert(sizes.end(), {sym::floordiv(columns, taps), (*all)[0].in, (*all)[1].in});
+  return give(out, fresh(*t, std::move(sizes)));
+}
+
+bool applies_col2im(const ir::Graph& g, const ir::Node& n) {
+  const auto all = blocks(Args(g, n));
+  return applies_computable(g, n) && all && are_few(*all);
+}
+
+Scalar col2im(Element& e) {
+  const auto all = *blocks(e.args);
+  const size_t first = e.index.size() - 2;
+  auto readings = all_readings(e, all, true);
+  for (auto& dim : readings) std::ranges::reverse(dim);
+  const Scalar zero = e.c(0, e.result());
+  Scalar sum = zero;
+  const auto add = [&](const Index& windows, std::optional<Scalar> there) {
+    Expr column = e.index[first - 1], place = 0;
+    for (size_t k = 0; k < 2; ++k) {
+      const Sliding& s = all[k];
+      const Expr window = windows[first + k];
+      const Expr inside = e.index[first + k] + Expr(s.padding) - window * Expr(s.stride);
+      column = column * Expr(s.kernel) + sym::floordiv(inside, s.dilation);
+      place = place * s.out + window;
+      if (s.dilation == 1) continue;
+      const Scalar rest = e.b.index(sym::mod(inside, s.dilation));
+      there = e.both(there, e.op(LoopOp::Eq, rest, e.b.index(0)));
+    }
+    Index at(e.index.begin(), e.index.begin() + first - 1);
+    at.insert(at.end(), {column, place});
+    sum = e.add(sum, e.load(0, at, there, zero));
+  };
+  for_each_reading(e, readings, 0, e.index, std::nullopt, add);
   return sum;
 }
 

@@ -278,6 +278,16 @@ at::Tensor unfold(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim,
   return view;
 }
 
+// torch's inverse asks for sizes as numbers.
+std::vector<at::Tensor> unbind(c10::DispatchKeySet keys, const at::Tensor& self, int64_t dim) {
+  std::vector<at::Tensor> pieces = at::_ops::unbind_int::redispatch(keys & kBelow, self, dim);
+  for (size_t i = 0; i < pieces.size(); ++i)
+    set_inverse(pieces[i], [=](ViewMeta&, const at::Tensor& base, const at::Tensor& written) {
+      return at::select_scatter(base, written, dim, static_cast<int64_t>(i));
+    });
+  return pieces;
+}
+
 // Eager's unsafe_split is a split that autograd does not know of: its results share memory with
 // what was split.
 template <class Unsafe, class Plain, class Size>
@@ -812,6 +822,7 @@ void register_kernels() {
     library->impl("as_strided", TORCH_FN(as_strided));
     library->impl("expand", TORCH_FN(expand));
     library->impl("unfold", TORCH_FN(unfold));
+    library->impl("unbind.int", TORCH_FN(unbind));
     library->impl("resize_", TORCH_FN(resize_));
     library->impl("tensor_split.tensor_indices_or_sections", TORCH_FN(tensor_split));
     library->impl(

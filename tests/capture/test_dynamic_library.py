@@ -165,6 +165,14 @@ PROGRAMS = {
     "windows": (lambda: windows, lambda n: (R(1, 2 * n, 2 * n + 4, 3),)),
     "reflected": (lambda: lambda x: F.pad(x, (2, 1), mode="reflect"), lambda n: (R(1, 3, n),)),
     "unfolded": (lambda: lambda x: F.unfold(x, 3, padding=1), lambda n: (R(1, 3, n, n),)),
+    "folded": (
+        lambda: lambda x: F.fold(F.unfold(x, 3, padding=1, stride=2), x.shape[2:], 3, 1, 1, 2),
+        lambda n: (R(1, 3, n, n + 1),),
+    ),
+    "unbound": (
+        lambda: lambda x: [x := x + 1, *(p.mul_(i) for i, p in enumerate(x.unbind(1)))],
+        lambda n: (R(n, 3, n + 1),),
+    ),
     "shuffled": (lambda: lambda x: F.pixel_shuffle(x, 2), lambda n: (R(1, 4, n, n + 1),)),
     "topk": (lambda: lambda x: x.topk(3, 0), lambda n: (R(n, 4),)),
     "sorted": (lambda: lambda x: x.sort(0), lambda n: (R(n, 4),)),

@@ -210,6 +210,12 @@ def rearrange_cases() -> None:
     for x in (randn(2, 3, 6, 7), randn(3, 6, 7), randn(2, 3, 7, 6, dtype=BF16).transpose(2, 3)):
         case("im2col.default", x, [3, 2], [1, 1], [1, 0], [1, 2])
         case("im2col.default", x, [2, 2], [2, 1], [1, 1], [2, 1])
+    for dtype in (F32, F64, BF16, F16):
+        x = randn(2, 18, 24, dtype=dtype)
+        case("col2im.default", x, [4, 6], [3, 3], [1, 1], [1, 1], [1, 1])
+        case("col2im.default", x[0], [13, 8], [3, 2], [2, 1], [1, 0], [2, 2])
+        case("col2im.default", x.mT.contiguous().mT, [6, 12], [1, 3], [1, 1], [0, 0], [1, 3])
+        case("col2im.default", x[:, :, :6], [3, 8], [2, 3], [1, 2], [0, 1], [1, 2])
     for scale in (2, 3, 5):
         for exact in ("upsample_nearest", "_upsample_nearest_exact"):
             case(f"{exact}1d.default", randn(2, 3, 7), [7 * scale])
