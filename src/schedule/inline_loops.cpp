@@ -144,7 +144,7 @@ void Inliner::describe(uint32_t s) {
 bool Inliner::gather_readers(uint32_t s, Candidate& c) {
   BufferId buffer = memory_of(program_, store_of(*loop(s)).buffer);
   int repeats = 0;
-  bool plain = true;
+  bool plain = true, across_rows = false, any_along = false;
   for (uint32_t r : uses_.readers[buffer.index]) {
     const Candidate& reader = candidates_[r];
     for (uint32_t root : reader.roots) {
@@ -158,15 +158,18 @@ bool Inliner::gather_readers(uint32_t s, Candidate& c) {
       if (i.buffer != buffer) return false;  // through a view's own index space
       IndexUse a = index_use_of(*loop(r), i, iterations(loop(s)->axes));
       plain &= a.plain && reader.repeats == 1;
-      c.along_rows &= reader.along_rows && !i.index.empty() && !loop(r)->axes.empty() &&
-                      i.index.back() == loop(r)->axes.back().var;
+      const bool along = reader.along_rows && !i.index.empty() && !loop(r)->axes.empty() &&
+                         i.index.back() == loop(r)->axes.back().var;
+      (along ? any_along : across_rows) = true;
       c.hoistable &= a.hoistable && (!reader.inlined || reader.hoistable);
       c.masked |= !i.args.empty() || (reader.inlined && reader.masked);
       repeats += reader.repeats;
     }
   }
   c.reads = repeats;
-  c.repeats = plain ? 1 : std::max(repeats, 1);
+  c.along_rows = !across_rows;
+  const int transposed = any_along && across_rows ? 2 : 1;  // x + x.T
+  c.repeats = plain ? transposed : std::max(repeats, 1);
   c.body += loop(s)->body.size() * c.repeats;
   return !c.roots.empty();
 }
@@ -212,7 +215,10 @@ bool Inliner::worth_inlining(uint32_t s, const Candidate& c) const {
   int bearable = c.iterations <= own * 2 ? tuning::inline_twice : tuning::inline_cheap;
   if (broadcast && !c.hoistable && c.cost > bearable) return false;
   // A sum of products, such as one of several pieces of a whole, is computed under a mask too.
-  if (broadcast && c.masked && c.all_loads > 2 * tuning::gemm_few_products) return false;
+  const bool many_products = c.all_loads > 2 * tuning::gemm_few_products;
+  if (broadcast && c.masked && many_products) return false;
+  // Nor again at the transposed place, for which it loads columns.
+  if (c.repeats > 1 && !c.along_rows && many_products) return false;
   // Laid out once, rows are read as vectors each time.
   if (c.along_rows && c.reads * (c.iterations / tuning::inline_transposed) >= own &&
       transposes(program_, *loop(s), store_of(*loop(s))))

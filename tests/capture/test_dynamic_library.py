@@ -165,6 +165,17 @@ PROGRAMS = {
     "windows": (lambda: windows, lambda n: (R(1, 2 * n, 2 * n + 4, 3),)),
     "reflected": (lambda: lambda x: F.pad(x, (2, 1), mode="reflect"), lambda n: (R(1, 3, n),)),
     "unfolded": (lambda: lambda x: F.unfold(x, 3, padding=1), lambda n: (R(1, 3, n, n),)),
+    "scattered": (
+        lambda: (
+            lambda x, to: (
+                torch.zeros(9, x.shape[1]).index_add_(0, to, x),
+                x.new_zeros(7, x.shape[1]).scatter_reduce_(
+                    0, to[:, None].expand_as(x), x, "mean", include_self=False
+                ),
+            )
+        ),
+        lambda n: (R(n, 2 * n + 5), ints(0, 7, (n,))),
+    ),
     "folded": (
         lambda: lambda x: F.fold(F.unfold(x, 3, padding=1, stride=2), x.shape[2:], 3, 1, 1, 2),
         lambda n: (R(1, 3, n, n + 1),),

@@ -293,6 +293,15 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
     return;
   }
   if (a.kind == Access::Kind::Gather && write_run(c, scope, mask.name, other)) return;
+  const std::string any_lane = prelude_.fn("any", "i32", scope.lanes);
+  if (a.kind == Access::Kind::Uniform && !in_tile(c, scope)) {
+    const std::string loaded = vector_load(c, a, scope);
+    const Value& v = define(c, true);
+    out_.line(type, ' ', v.name, " = ", other, ';');
+    out_.line("if (", any_lane, '(', in_use(mask.name, scope), ")) ", v.name, " = ",
+              operators(scope).select(mask.name, loaded, v.name, c.dtype), ';');
+    return;
+  }
   const bool second = a.kind == Access::Kind::Strided && a.stride == "2";
   std::string some;  // the lanes of the mask at once
   if (in_tile(c, scope)) {
@@ -314,13 +323,13 @@ void KernelWriter::write_masked_load(const Compute& c, const Scope& scope) {
   const std::string loaded = vector_load(c, a, scope);
   const std::string memory = cat(buffer(c.buffer), '[', per_lane, ']');
   const std::string element = c.dtype == DType::B8 ? cat(memory, " ? -1 : 0") : memory;
-  const std::string all = cat('!', prelude_.fn("any", "i32", scope.lanes), "(~", mask.name, ')');
+  const std::string all = cat('!', any_lane, "(~", mask.name, ')');
   const Value& v = define(c, true);
   out_.line(type, ' ', v.name, " = ", other, ';');
   out_.open("if (", all, ") ");
   out_.line(v.name, " = ", loaded, ';');
   out_.close();
-  const std::string any = cat(prelude_.fn("any", "i32", scope.lanes), '(', mask.name, ')');
+  const std::string any = cat(any_lane, '(', mask.name, ')');
   if (const std::string some_lanes = gathered(c, scope, mask.name); !some_lanes.empty()) {
     out_.line("else if (", any, ") ", v.name, " = ",
               operators(scope).select(mask.name, some_lanes, v.name, c.dtype), ';');

@@ -1,6 +1,7 @@
 // Proves which axes never meet, and writes the loops around the others.
 #include <algorithm>
 
+#include "schedule/cost.h"
 #include "schedule/cpu/nest_writer.h"
 #include "support/tuning.h"
 
@@ -11,53 +12,55 @@ namespace {
 // A variable of the place: its coefficient, and by how much it moves the place at most.
 struct Term {
   Expr var;
-  int64_t step = 0;
-  int64_t reach = 0;
+  Expr step;
+  std::optional<Expr> reach;  // nothing of a loaded index whose bound is a symbol
 };
 
-// The place as a sum of terms with positive steps; nothing where it is something else, or where
-// steps and sizes are symbols: which digits never meet is a matter of numbers. Iterations are
-// walked in order then.
-std::optional<std::vector<Term>> terms_of(Expr place) {
+// The place as a sum of terms with positive steps; nothing where it is something else.
+std::optional<std::vector<Term>> terms_of(Expr place, const std::vector<Axis>& axes) {
   std::vector<Term> terms;
   Expr rest = place;
   for (Expr s : symbols_of(place)) {
-    auto split = sym::linear_in(rest, s);
+    if (loops::is_size(s)) continue;
+    const auto split = sym::linear_in(rest, s);
+    if (!split || !std::ranges::all_of(symbols_of(split->first), loops::is_size) ||
+        sym::known_less(split->first, 0) != false)
+      return std::nullopt;
+    const size_t at = place_of(axes, s);
     const sym::Range range = sym::range_of(s);
-    if (!split || !split->first.is_const() || split->first.value() < 0) return std::nullopt;
-    if (range.lo < 0 || range.hi == INT64_MAX) return std::nullopt;
+    if (range.lo < 0) return std::nullopt;
     rest = split->second;
-    if (split->first.is_const(0) || range.hi == 0) continue;
-    terms.push_back({s, split->first.value(), split->first.value() * range.hi});
+    Term& t = terms.emplace_back(s, split->first);
+    if (at < axes.size())
+      t.reach = t.step * (axes[at].size - Expr(1));
+    else if (range.hi != INT64_MAX)
+      t.reach = t.step * Expr(range.hi);
   }
-  return rest.is_const() ? std::optional(std::move(terms)) : std::nullopt;
+  return terms;
 }
 
 // Whether iterations with different values of the variable never meet: it is a digit of the place,
 // since the smaller terms together do not reach its step and the larger ones step over all of its
 // values.
-bool is_digit(const std::vector<Term>& terms, Expr var) {
-  const auto own = std::ranges::find(terms, var, &Term::var);
+bool is_digit(const std::vector<Term>& terms, const Axis& axis) {
+  const auto own = std::ranges::find(terms, axis.var, &Term::var);
   if (own == terms.end()) return false;
-  int64_t below = 0;
+  Expr below = 0;
   for (const Term& t : terms) {
-    if (&t == &*own) continue;
-    if (t.step < own->step)
-      below += t.reach;
-    else if (t.step % (own->reach + own->step) != 0)
-      return false;
+    if (&t == &*own || sym::known_equal(sym::mod(t.step, own->step * axis.size), 0) == true)
+      continue;
+    if (!t.reach) return false;
+    below += *t.reach;
   }
-  return below < own->step;
+  return sym::known_less(below, own->step) == true;
 }
 
 class ScatterKernel : NestWriter {
  public:
   ScatterKernel(const loops::Program& p, const Nest& n, std::string name)
       : NestWriter(p, n, std::move(name)), update_(find_inst(n, LoopOp::StoreAdd)) {
-    const auto terms = terms_of(update_->index[0]);
-    for (const Axis& a : n.axes) {
-      (terms && is_digit(*terms, a.var) ? free_ : ordered_).push_back(a);
-    }
+    const auto terms = terms_of(update_->index[0], n.axes);
+    for (const Axis& a : n.axes) (terms && is_digit(*terms, a) ? free_ : ordered_).push_back(a);
   }
 
   Kernel run() {
@@ -70,13 +73,12 @@ class ScatterKernel : NestWriter {
   Block iterations() {
     const auto lane = std::ranges::find_if(free_, [&](const Axis& a) {
       auto step = coefficient(update_->index[0], a.var);
-      return step && step->is_const(1) && a.size.is_const() &&
-             a.size.value() >= tuning::scatter_fewest_lanes;
+      return step && step->is_const(1) && count_of(a.size) >= tuning::scatter_fewest_lanes;
     });
     if (lane == free_.end()) return wrap(ForKind::Serial, ordered_, statements({}));
     const Axis whole = *lane;
     const int64_t block = block_of(whole);
-    if (whole.size.value() <= block) {
+    if (count_of(whole.size) <= block) {
       free_.erase(lane);
       return wrap(ForKind::Serial, ordered_, wrap(ForKind::Vector, {whole}, statements({})));
     }
@@ -90,13 +92,12 @@ class ScatterKernel : NestWriter {
   int64_t block_of(const Axis& lane) const {
     int64_t others = 1;
     for (const Axis& a : free_) {
-      if (a.var != lane.var)
-        others *= a.size.is_const() ? a.size.value() : tuning::scatter_wanted_blocks;
+      if (a.var != lane.var) others *= count_of(a.size);
     }
     if (others >= tuning::scatter_wanted_blocks)
-      return std::max(tuning::scatter_widest, lane.size.value());
+      return std::max(tuning::scatter_widest, count_of(lane.size));
     const int64_t narrow = tuning::scatter_narrow / ir::byte_size(update_->dtype);
-    const int64_t share = lane.size.value() / tuning::scatter_wanted_blocks;
+    const int64_t share = count_of(lane.size) / tuning::scatter_wanted_blocks;
     return std::clamp(share / narrow * narrow, narrow, tuning::scatter_widest);
   }
 
