@@ -30,9 +30,10 @@ def seed_without_stacks(torch):
 
 @pytest.fixture
 def nothing_said_of_sizes():
-    """As in a program that leaves `capture_dynamic_output_shape_ops` alone. A patch of it that has
-    ended leaves it said."""
+    """As in a program that leaves `capture_dynamic_output_shape_ops` and `capture_scalar_outputs`
+    alone. A patch of one that has ended leaves it said."""
     from torch._dynamo import config
     from torch.utils._config_module import _UNSET_SENTINEL
 
-    config._config["capture_dynamic_output_shape_ops"].user_override.set(_UNSET_SENTINEL)
+    for name in ("capture_dynamic_output_shape_ops", "capture_scalar_outputs"):
+        config._config[name].user_override.set(_UNSET_SENTINEL)

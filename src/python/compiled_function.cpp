@@ -172,12 +172,13 @@ struct Hit {
 };
 
 // A check of a graph does not hold in this call. Where sizes of data are often what they were not
-// taken for (empty, one), graphs around them serve better.
+// taken for (empty, one), and numbers not finite, graphs around them serve better.
 void note_unmet(CompiledFunction* self, const Artefact& a) {
   constexpr size_t kMostUnmet = 4;
-  if (!self->shapes.unasked_sizes || ++self->shapes.unmet < kMostUnmet ||
-      !self->shapes.give_up_unasked_sizes())
-    return;
+  if (++self->shapes.unmet < kMostUnmet) return;
+  const bool numbers = self->shapes.give_up_unasked(true),
+             sizes = self->shapes.give_up_unasked(false);
+  if (!numbers && !sizes) return;
   std::erase_if(self->entries, [&](const auto& e) { return e.get() == &a; });
 }
 
@@ -278,7 +279,7 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
-        if (may_be_for_sizes(b.id) && give_up_unasked_sizes(b)) continue;
+        if (may_be_for_data(b.id) && give_up_unasked(b, capture->sizes.met_number)) continue;
         const bool by_data = b.id == BreakId::undecided || b.id == BreakId::data_dependent;
         if (by_data && capture->sizes.met_argument &&
             !std::exchange(self->shapes.reads_arguments, true)) {
@@ -311,14 +312,14 @@ struct Captures {
     return false;
   }
 
-  // Whether a size that depends on data may be why.
-  static bool may_be_for_sizes(BreakId id) {
-    return id == BreakId::undecided || id == BreakId::data_dependent_size ||
-           id == BreakId::torch_call;
+  // Whether a size or number that depends on data may be why.
+  static bool may_be_for_data(BreakId id) {
+    return id == BreakId::undecided || id == BreakId::data_dependent ||
+           id == BreakId::data_dependent_size || id == BreakId::torch_call;
   }
 
-  bool give_up_unasked_sizes(const Break& b) {
-    if (!self->shapes.give_up_unasked_sizes()) return false;
+  bool give_up_unasked(const Break& b, bool numbers) {
+    if (!self->shapes.give_up_unasked(numbers)) return false;
     say(self, "static", b.what(), b.stack);
     return true;
   }
@@ -679,11 +680,13 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
   self->shapes.static_state = chosen_setting("force_parameter_static_shapes");
   self->shapes.static_module_ints = chosen_setting("allow_unspec_int_on_nn_module") == false;
   self->shapes.duck = setting_of("torch.fx.experimental._config", "use_duck_shape", true);
+  const auto chosen_numbers = chosen_setting("capture_scalar_outputs");
   const auto chosen_sizes = chosen_setting("capture_dynamic_output_shape_ops");
-  self->shapes.unasked_sizes = !self->fullgraph && !chosen_sizes;
-  self->shapes.of_data = {self->fullgraph || dynamo_setting("capture_scalar_outputs", false),
-                          self->fullgraph || chosen_sizes.value_or(!self->shapes.sizes_refused),
-                          true};
+  const bridge::OfData& of_no_use = self->shapes.of_no_use;
+  self->shapes.unasked = {!self->fullgraph && !chosen_numbers && !of_no_use.numbers,
+                          !self->fullgraph && !chosen_sizes && !of_no_use.sizes};
+  self->shapes.of_data = {self->fullgraph || chosen_numbers.value_or(!of_no_use.numbers),
+                          self->fullgraph || chosen_sizes.value_or(!of_no_use.sizes), true};
   auto failed = [&] {
     raised = {self->suppressed ? "suppressed" : "failed", *self->failure};
     return nullptr;

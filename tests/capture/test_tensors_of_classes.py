@@ -1,4 +1,4 @@
-"""torch.FloatTensor and its like, of the items of a list and of sizes."""
+"""torch.Tensor, torch.FloatTensor and its like, of the items of a list and of sizes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ PROGRAMS = {
     "indices": lambda x: x[torch.LongTensor([1, 0])],
     "a_size": lambda x: x + torch.IntTensor([x.shape[0]])[0],
     "sizes": lambda x: x + torch.FloatTensor(x.shape[0], 4).zero_(),
+    "of_the_default_dtype": lambda x: torch.Tensor([1, 2.5, 3, 4]).to(x.device).unsqueeze(0) + x,
+    "default_sizes": lambda x: torch.Tensor(x.shape).fill_(2) * torch.Tensor(x.shape[0], 4).zero_(),
     "a_torch_size": lambda x: torch.DoubleTensor(x.shape).fill_(2),
     "like": lambda x: torch.DoubleTensor(x.size()).zero_() + x,
     "truths": lambda x: x.masked_fill(torch.BoolTensor([True, False, True, False]), 0),

@@ -86,7 +86,9 @@ PyObject* make_array(PyObject*, PyObject* args) {
         if (!back.empty())
           for (int64_t d = 0; d < tensor.dim(); d++)
             key.append(py::slice(py::none(), py::none(), py::int_(back.contains(d) ? -1 : 1)));
-        if (PyTuple_GET_ITEM(args, 1) != Py_True && key.empty()) return made.release().ptr();
+        // Its base is an array, as in code that knows of NumPy alone, no tensor.
+        if (PyTuple_GET_ITEM(args, 1) != Py_True && key.empty())
+          return made.attr("view")().release().ptr();
         return PyObject_GetItem(made.ptr(), py::tuple(key).ptr());
         END_HANDLE_TH_ERRORS
       },

@@ -503,10 +503,14 @@ void Numbers::read_arguments(TracedFrame& f) {
     case POP_JUMP_BACKWARD_IF_TRUE:
     case POP_JUMP_IF_FALSE:
     case POP_JUMP_IF_TRUE:
+      if (!is_of_data(f.stack.back())) return read_top(f.stack.size());
+      for (py::object& o : std::span(f.stack).first(f.stack.size() - 1)) o = carried(o);
+      return;  // which may be taken for granted
     case JUMP_IF_FALSE_OR_POP:
     case JUMP_IF_TRUE_OR_POP:
     case UNARY_NOT:
     case TO_BOOL:
+      if (i.op == TO_BOOL && takes_bool(code[f.next + 1].op)) return;
       refuse_truth(f.stack.back());
       return read_top(f.stack.size());
     case DICT_MERGE: {  // {**kwargs} for a call
@@ -533,6 +537,8 @@ void Numbers::read_arguments(TracedFrame& f) {
     }
     case BUILD_STRING:
       return;
+    case BUILD_SLICE:
+      return read_top(i.arg);
     case UNARY_NEGATIVE:
       return is_runtime_number(f.stack.back()) || is_symbolic_float(f.stack.back()) ? void()
                                                                                     : read_top(1);

@@ -165,12 +165,15 @@ bool decided(Capture& c, TracedFrame& f, const Instruction& i, bool jumps) {
   const py::object o = pop(f);
   const bool of_tensor = c.heap.is_tensor(o) && !c.numbers.truth_of_state(o) &&
                          !c.numbers.use_number(o) && !c.sizes.number_in_argument(o);
-  if ((of_tensor || is_symbolic_bool(o)) && f.assumed < kMostAssumed) {
+  const bool of_data = c.numbers.is_of_data(o);
+  if ((of_tensor || of_data || is_symbolic_bool(o)) && f.assumed < kMostAssumed) {
     const bool there = leads_to_raise(f, static_cast<size_t>(i.target));
     const bool checks = is_of_constraints(f);
     const bool truth = checks || (there ? !jumps : jumps);
     auto assume = [&] {
-      return of_tensor ? c.numbers.assume_truth(o, truth) : c.sizes.assume(o, truth);
+      return of_data     ? c.numbers.assume_number(o, truth)
+             : of_tensor ? c.numbers.assume_truth(o, truth)
+                         : c.sizes.assume(o, truth);
     };
     if ((checks || there != leads_to_raise(f, f.next)) && assume()) {
       f.assumed++;

@@ -82,7 +82,9 @@ class Numbers : public Part, private FloatOwner {
   py::object guarded_answer(const py::object& function, const Arguments& parts);
   std::optional<py::object> compare_sizes(const py::object& a, const py::object& b, int operation);
   py::object taken(const py::object& written);
-  // Whether the next instruction calls item() or float() for what lands on the stack.
+  // What torch.equal and torch.allclose say, deferred; nothing for other functions.
+  Done comparison_of_data(std::string_view name, const Arguments& args, const Keywords& kwargs);
+  // Whether the next instruction calls item(), float() or one of those for what lands on the stack.
   bool asks_for_item(const TracedFrame& frame) const;
   // The float or truth in a tensor of one element, which a call knows behind the graph; where it
   // meets tensors, the graph has it. Null where it cannot be had.
@@ -111,6 +113,8 @@ class Numbers : public Part, private FloatOwner {
   // Takes the truth of a tensor for granted: each call checks it, and runs in eager where it is not
   // so. Says whether it could.
   bool assume_truth(const py::object& tensor, bool truth);
+  bool assume_number(const py::object& o, bool truth);  // of a float or truth of data
+  void refuse_truth(const py::object& o) const;         // breaks where it is one
   // Of something that may be written to.
   static void forget_numbers(py::handle o);
   void set_constant_number(py::handle tensor, const ConstantNumber& number);
@@ -156,6 +160,8 @@ class Numbers : public Part, private FloatOwner {
   SourceId first_source(const py::object& deferred) const;
 
  private:
+  py::object text_part(const py::object& o, bool number);
+  py::object text_of_tensors(const py::object& function, Arguments parts, bool numbers);
   py::object guarded_float(const py::object& symbolic) override;
   py::object compared(const py::object& a, const py::object& b, int operation) override;
   const Deferred* find(const py::object& o) const;
@@ -175,7 +181,6 @@ class Numbers : public Part, private FloatOwner {
   bool is_graph_number(const py::object& o) const;
   std::string data_text(const py::object& o) const;
   [[noreturn]] static void refuse_branch(const std::string& question);
-  void refuse_truth(const py::object& o) const;
   bool builds_result(const TracedFrame& frame) const;
   py::object graph_number(const py::object& o);
   py::object tensor_of_data(const py::object& o, NumberDtype dtype, bool plain);

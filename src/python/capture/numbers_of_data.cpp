@@ -21,14 +21,33 @@ size_t parts_of_container(uint8_t op, uint32_t arg) {
 
 bool Numbers::asks_for_item(const TracedFrame& f) const {
   const Instruction& i = f.bytecode->instructions[f.next];
-  if ((i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) || f.kwnames) return false;
+  if (i.op != CALL && i.op != CALL_METHOD && i.op != CALL_FUNCTION) return false;
   const auto [callable, self] = next_callee(f, i.arg);
   if (callable.is(type_object(&PyFloat_Type)) || callable.is(type_object(&PyBool_Type)))
-    return i.arg == 1 && (heap().is_tensor(f.stack.back()) || is_array(f.stack.back()));
-  if (i.arg != 0 || self || !PyCFunction_Check(callable.ptr())) return false;
-  const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
+    return !f.kwnames && i.arg == 1 &&
+           (heap().is_tensor(f.stack.back()) || is_array(f.stack.back()));
+  if (!PyCFunction_Check(callable.ptr())) return false;
   const auto* method = reinterpret_cast<PyCFunctionObject*>(callable.ptr())->m_ml;
+  if (has_word("equal allclose", method->ml_name)) return true;
+  if (f.kwnames || i.arg != 0 || self) return false;
+  const py::object of = borrow(PyCFunction_GET_SELF(callable.ptr()));
   return of && heap().is_tensor(of) && std::string_view(method->ml_name) == "item";
+}
+
+Done Numbers::comparison_of_data(std::string_view name, const Arguments& args,
+                                 const Keywords& kwargs) {
+  const bool equal = name == "torch.equal" && args.size() == 2 && kwargs.empty();
+  if (!item_asked || !(equal || name == "torch.allclose") || args.size() < 2) return std::nullopt;
+  for (const py::object& o : std::span(args).first(2))
+    if (!heap().is_tensor(o) || bridge::is_symbolic(THPVariable_Unpack(o.ptr())))
+      return std::nullopt;
+  const auto sizes_of = [&](size_t i) { return THPVariable_Unpack(args[i].ptr()).sizes(); };
+  if (equal && sizes_of(0) != sizes_of(1)) return py::bool_(false);
+  const py::object same = equal ? objects().compare(args[0], args[1], Py_EQ)
+                                : calls().call(member_of<"torch", "isclose">(), args, kwargs);
+  if (!heap().is_tensor(same)) return std::nullopt;
+  const py::object answer = number_of_graph(calls().call_method(same, "all", {}, {}), true);
+  return answer ? Done(answer) : std::nullopt;
 }
 
 // A copy of the tensor, which nothing writes to, holds it.
@@ -44,7 +63,7 @@ py::object Numbers::number_of_graph(const py::object& tensor, bool truths) {
   if (graphs().inner() != nullptr || bridge::is_symbolic(t) || t.numel() != 1 ||
       !(truth ? truths : at::isFloatingType(t.scalar_type())))
     return {};
-  numbers_of_data_ = true;
+  numbers_of_data_ = sizes().met_number = true;
   py::object copy = calls().call_method(tensor, "detach", {}, {});
   if (t.dim() != 0) copy = calls().call_method(copy, "reshape", {py::tuple()}, {});
   const py::object& dtype = truth ? member_of<"torch", "bool">() : member_of<"torch", "float64">();
@@ -68,6 +87,22 @@ bool Numbers::assume_truth(const py::object& tensor, bool truth) {
   const py::object read = graphs().record(ir::NodeKind::CallMethod, "item", {}, {number}, {});
   const py::object holds = objects().compare(read, py::int_(truth ? 1 : 0), Py_EQ);
   return PyBool_Check(holds.ptr()) ? holds.is(py::bool_(true)) : sizes().assume(holds);
+}
+
+bool Numbers::assume_number(const py::object& o, bool truth) {
+  const Deferred number = *find(o);
+  const std::string name = text(number.function.attr("__name__"));
+  const auto sign = std::ranges::find(kComparisons, name);
+  const bool item = PyBool_Check(number.real.ptr()) && heap().is_tensor(number.parts[0]);
+  py::object answer;
+  if (item || is_graph_number(o))
+    answer = graph_number(o);
+  else if (sign != kComparisons.end() && std::ranges::all_of(number.parts, [&](const auto& part) {
+             return is_graph_number(part);
+           }))
+    answer = objects().compare(graph_number(number.parts[0]), graph_number(number.parts[1]),
+                               static_cast<int>(sign - kComparisons.begin()));
+  return answer && heap().is_tensor(answer) && assume_truth(answer, truth);
 }
 
 constexpr const char* kSigns[] = {" < ", " <= ", " == ", " != ", " > ", " >= "};  // by Py_LT ...

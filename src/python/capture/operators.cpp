@@ -275,8 +275,11 @@ bool Objects::truth(py::handle o) {
     if (const py::object given = sizes().number_in_argument(borrow(o))) return truth(given);
     throw Break(BreakId::data_dependent, "the truth of a tensor");
   }
+  if (numbers().is_of_data(borrow(o))) {
+    numbers().refuse_truth(borrow(o));
+    numbers().read(borrow(o));  // which breaks
+  }
   if (is_constant(p) || is_symbolic(o)) return of_c();
-  if (numbers().is_of_data(borrow(o))) numbers().read(borrow(o));  // which breaks
   const bool says_so = special_method(o, names().bool_) || special_method(o, names().len_);
   if (!says_so && (is_callable_constant(p) || PyTuple_Check(p))) return of_c();
   if (!says_so && heap().exists(o) && PyDict_Check(p))

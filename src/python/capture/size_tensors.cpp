@@ -25,8 +25,18 @@ bool has_option(const Keywords& kwargs, const char* name) {
 
 const py::object& int64() { return member_of<"torch", "int64">(); }
 
-// Of numbers, and of lists of such; null for all else. `floats`: there are floats among them.
+// A tensor without dimensions whose number torch takes without a warning.
+bool is_number_in_tensor(Capture& c, const py::object& o) {
+  if (!c.heap.is_tensor(o) || c.wrappers.has_function(o)) return false;
+  const at::Tensor& t = THPVariable_Unpack(o.ptr());
+  return t.dim() == 0 && !is_wrapped(t) && !t.requires_grad();
+}
+
+// Of numbers, of tensors of one with a dtype in the options, and of lists of such; null for all
+// else. `floats`: there are floats among them.
 py::object filled(Capture& c, const py::object& value, const Keywords& options, bool floats) {
+  if (is_number_in_tensor(c, value))
+    return c.calls.call_method(c.calls.call_method(value, "detach", {}, {}), "to", {}, options);
   if (is_whole(value) || is_real(value)) {
     Keywords named = options;
     py::object dtype;
@@ -72,17 +82,37 @@ size_t numbers_in(py::handle value) {
   return count;
 }
 
+// The dtype that torch gives a tensor of these numbers; nothing where none of them is in a tensor.
+std::optional<at::ScalarType> dtype_of(Capture& c, const py::object& value) {
+  if (is_number_in_tensor(c, value)) return THPVariable_Unpack(value.ptr()).scalar_type();
+  if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return std::nullopt;
+  std::optional<at::ScalarType> tensors, all;
+  for (py::handle item : c.heap.contents(value)) {
+    const py::object one = borrow(item);
+    const auto in_tensor = dtype_of(c, one);
+    if (in_tensor) tensors = in_tensor;
+    const auto own = in_tensor      ? *in_tensor
+                     : is_real(one) ? at::get_default_dtype_as_scalartype()
+                                    : at::kLong;
+    all = all ? at::promote_types(*all, own) : own;
+  }
+  return tensors ? all : std::nullopt;
+}
+
 // Whether torch makes a tensor of it, and `filled` can: lists that are alike. `floats` becomes
 // true where there are floats among the numbers.
 bool is_regular(Capture& c, const py::object& value, bool& floats) {
   floats = floats || is_real(value);
-  if (is_whole(value) || is_real(value)) return true;
+  const auto is_leaf = [&](const py::object& o) {
+    return is_whole(o) || is_real(o) || is_number_in_tensor(c, o);
+  };
+  if (is_leaf(value)) return true;
   if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return false;
   std::optional<size_t> length;
   for (py::handle item : c.heap.contents(value)) {
     const py::object one = borrow(item);
     if (!is_regular(c, one, floats)) return false;
-    const size_t has = is_whole(one) || is_real(one) ? 0 : py::len(c.heap.contents(one));
+    const size_t has = is_leaf(one) ? 0 : py::len(c.heap.contents(one));
     if (has != length.value_or(has)) return false;
     length = has;
   }
@@ -160,6 +190,22 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
                ? tensor_of_numbers(name, callable, {inside}, kwargs)
                : Done();
   }
+  if (makes && args.size() == 1 && takes_options(kwargs) && !heap().is_tensor(args[0]))
+    if (const auto dtype = dtype_of(capture_, args[0])) {
+      bool floats = false;
+      if (!is_regular(capture_, args[0], floats)) return std::nullopt;
+      Keywords options = kwargs;
+      for (const auto& [key, given] : kwargs)  // floats are no integers to torch
+        if (is_text(key.ptr(), "dtype") &&
+            (!THPDtype_Check(given.ptr()) ||
+             !at::canCast(*dtype, reinterpret_cast<THPDtype*>(given.ptr())->scalar_type)))
+          return std::nullopt;
+      if (!has_option(kwargs, "dtype"))
+        options.emplace_back(py::str("dtype"),
+                             borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(*dtype))));
+      const py::object made = filled(capture_, args[0], options, floats);
+      return made ? Done(made) : std::nullopt;
+    }
   if ((!sizes().symbolic() && !numbers().any_deferred()) || name.rfind('.') + 1 != kTorch.size() ||
       !any_argument(args, {}, mentions_symbolic_int))
     return std::nullopt;

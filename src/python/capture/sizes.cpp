@@ -134,8 +134,8 @@ py::object Sizes::number_in(const py::object& tensor) {
 }
 
 py::object Sizes::number_in_argument(const py::object& tensor) {
-  if (!of_data().numbers || policy_->off() || graphs().inner() != nullptr ||
-      !numbers().is_unwritten(tensor))
+  if (!of_data().numbers || policy_->unasked.numbers || policy_->off() ||
+      graphs().inner() != nullptr || !numbers().is_unwritten(tensor))
     return {};
   const auto dtype = THPVariable_Unpack(tensor.ptr()).scalar_type();
   if (!at::isIntegralType(dtype, false) && dtype != at::kDouble) return {};  // as TorchDynamo's
@@ -154,6 +154,7 @@ py::object Sizes::number_in_argument(const py::object& tensor) {
 py::object Sizes::recorded_item(const py::object& tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   if (graphs().inner() != nullptr || !at::isIntegralType(t.scalar_type(), false)) return {};
+  met_number = true;
   return graphs().record(ir::NodeKind::CallMethod, "item", {}, {tensor}, {});
 }
 

@@ -49,14 +49,14 @@ struct DynamicShapes {
   bool static_module_ints = false;
   bool marked = false;   // a tensor with marks was met
   bool refused = false;  // a capture with symbols could not be had
-  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed. Sizes
-  // of data also where nobody has set anything, as long as that serves.
+  // torch._dynamo.config.capture_scalar_outputs and the like; all where no break is allowed.
+  // Numbers and sizes of data also where nobody has set anything, as long as that serves.
   bridge::OfData of_data;
-  bool unasked_sizes = false;  // of_data.sizes is by itself
-  bool sizes_refused = false;  // and does not serve
-  size_t unmet = 0;            // calls that eager ran, since a size of data was another kind
-  bool met_data = false;       // a size or number depends on data
-  bool data_refused = false;   // a capture with such symbols could not be had
+  bridge::OfData unasked;     // what of it is by itself
+  bridge::OfData of_no_use;   // and does not serve
+  size_t unmet = 0;           // calls that eager ran, since something of data was another kind
+  bool met_data = false;      // a size or number depends on data
+  bool data_refused = false;  // a capture with such symbols could not be had
   // Code decides by a number in an argument: such numbers are read in front of the graph.
   bool reads_arguments = false;
 
@@ -71,11 +71,14 @@ struct DynamicShapes {
   bool has_data() const { return takes_data() && met_data; }
   // A capture with symbols could not be had: those of data go first.
   void give_up() { (has_data() ? data_refused : refused) = true; }
-  // Whether there were sizes of data that nobody has asked for: there are none from here on.
-  bool give_up_unasked_sizes() {
-    if (!has_data() || !unasked_sizes || sizes_refused) return false;
-    sizes_refused = true;
-    met_data = of_data.sizes = false;
+  // Whether there was something of data that nobody has asked for: there is none from here on.
+  // `numbers`: a capture has met numbers of data, which go first.
+  bool give_up_unasked(bool numbers) {
+    const auto kind =
+        numbers && unasked.numbers ? &bridge::OfData::numbers : &bridge::OfData::sizes;
+    if ((kind == &bridge::OfData::sizes && !has_data()) || !(unasked.*kind)) return false;
+    of_no_use.*kind = true;
+    met_data = unasked.*kind = of_data.*kind = false;
     return true;
   }
 };
@@ -134,6 +137,7 @@ class Sizes : public Part {
   // written, as of a call; null where that is not wanted: `met_argument` says that it could be.
   py::object number_in_argument(const py::object& tensor);
   bool met_argument = false;
+  bool met_number = false;  // a number of data has been had
   // tensor[key] where symbolic ints are among the indices, which torch's Tensor.__getitem__ does
   // not take: view[key], or the view itself where the key is null. Nothing where there are none.
   py::object with_index_tensors(const py::object& key);

@@ -42,7 +42,7 @@ Meant process_dataclass(Capture& c, py::handle callable, const Arguments& args,
   return c.classes.make_dataclass(callable, args, kwargs);
 }
 
-// torch.FloatTensor and the like, of sizes or of the items of a list.
+// torch.Tensor, torch.FloatTensor and the like, of sizes or of the items of a list.
 Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
   auto is_int = [](const py::object& o) {
     return PyLong_CheckExact(o.ptr()) || is_symbolic_int(o);
@@ -50,6 +50,8 @@ Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
   const bool of_items =
       args.size() == 1 && (PyList_CheckExact(args[0].ptr()) || PyTuple_Check(args[0].ptr()));
   if (!of_items && !std::ranges::all_of(args, is_int)) return nothing;
+  if (callable.is(member_of<"torch", "Tensor">()))
+    return c.calls.call(polyfill("tensor_of_default_class"), args);
   Arguments all{callable.attr("dtype")};
   all.insert(all.end(), args.begin(), args.end());
   return c.calls.call(polyfill("tensor_of_class"), std::move(all));

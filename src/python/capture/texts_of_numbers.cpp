@@ -86,9 +86,44 @@ py::object Numbers::deferred_text(const py::object& function, Arguments parts) {
   return defer(text, {}, function, std::move(parts));
 }
 
+// A copy of a tensor, of which a text is made behind the graph; null for all else, and where the
+// text tells how the tensor came to be. `number`: that of one without dimensions is its number's.
+py::object Numbers::text_part(const py::object& o, bool number) {
+  if (!sizes().of_data().numbers || graphs().inner() != nullptr || !heap().is_tensor(o) ||
+      wrappers().has_function(o) || Wrappers::is_derived(objects().type_of(o)))
+    return {};
+  const at::Tensor& t = THPVariable_Unpack(o.ptr());
+  if (is_wrapped(t) || bridge::is_symbolic(t) || (t.requires_grad() && !(number && t.dim() == 0)))
+    return {};
+  numbers_of_data_ = sizes().met_number = true;
+  return calls().call_method(calls().call_method(o, "detach", {}, {}), "clone", {}, {});
+}
+
+// What the function makes of the parts, where a tensor is among them; else null.
+py::object Numbers::text_of_tensors(const py::object& function, Arguments parts, bool numbers) {
+  bool any = false;
+  for (py::object& part : parts) {
+    if (const py::object copy = text_part(part, numbers)) {
+      any = true;
+      part = copy;
+    } else if (!is_constant(part.ptr()) && !is_of_data(part)) {
+      return {};
+    }
+  }
+  return any ? defer(py::str("tensor"), {}, function, std::move(parts)) : py::object();
+}
+
 // f"{o!r:spec}", of the conversion's letter.
 py::object Numbers::formatted(const py::object& o, char conversion, const py::object& spec) {
-  if (!varies_in_text(o) || !PyUnicode_CheckExact(spec.ptr())) return {};
+  if (!PyUnicode_CheckExact(spec.ptr())) return {};
+  if (heap().is_tensor(o)) {
+    auto builtin = [](const char* name) { return py::module_::import("builtins").attr(name); };
+    if (conversion == '\0') return text_of_tensors(builtin("format"), {o, spec}, true);
+    const char* name = conversion == 's' ? "str" : conversion == 'r' ? "repr" : "ascii";
+    const py::object text = text_of_tensors(builtin(name), {o}, false);
+    return text && py::len(spec) != 0 ? formatted(text, '\0', spec) : text;
+  }
+  if (!varies_in_text(o)) return {};
   py::object value = o;
   if (conversion == 's' && !is_deferred_text(o))
     value = deferred_text(type_object(&PyUnicode_Type), {o});
@@ -106,21 +141,26 @@ py::object Numbers::joined(const Arguments& parts) {
 }
 
 py::object Numbers::text_of_operator(uint32_t operation, const py::object& a, const py::object& b) {
+  if (is_rest(operation) && PyUnicode_CheckExact(a.ptr()) && heap().is_tensor(b))
+    return text_of_tensors(member_of<"operator", "mod">(), {a, b}, true);
   if (!is_rest(operation) || !makes_text(operation, a, b)) return {};
   return deferred_text(member_of<"operator", "mod">(), {a, b});
 }
 
 // str(n), repr(n), format(n, spec), "{}".format(n).
 py::object Numbers::text_of_call(const py::object& callable, const Arguments& args) {
+  const bool formats =
+      callable.is(member_of<"builtins", "format">()) || is_format_of_text(callable);
+  const bool is_str = callable.is(type_object(&PyUnicode_Type));
+  const bool writes = (is_str && args.size() == 1) || callable.is(member_of<"builtins", "repr">());
+  if ((formats || writes) &&
+      std::ranges::any_of(args, [this](const py::object& a) { return heap().is_tensor(a); }))
+    return text_of_tensors(callable, args, formats);
   if (args.empty() ||
       std::ranges::none_of(args, [this](const py::object& a) { return varies_in_text(a); }))
     return {};
-  const bool is_str = callable.is(type_object(&PyUnicode_Type));
   if (is_str && args.size() == 1 && is_deferred_text(args[0])) return typed(args[0]), args[0];
-  if ((is_str && args.size() == 1) || callable.is(member_of<"builtins", "repr">()) ||
-      callable.is(member_of<"builtins", "format">()) || is_format_of_text(callable))
-    return deferred_text(callable, args);
-  return {};
+  return formats || writes ? deferred_text(callable, args) : py::object();
 }
 
 // "{a.b[0]}".format(a=x): attributes and items of the arguments are taken as by the code, in

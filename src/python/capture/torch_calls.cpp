@@ -67,6 +67,10 @@ bool follows_tensors(std::string_view name, const Arguments& args, const Keyword
   constexpr size_t kPositional = 7;
   return args.size() > kPositional || std::ranges::any_of(kwargs, is_rate);
 }
+// One that raises by what its tensors hold.
+bool follows_checks(std::string_view name) {
+  return name == "torch.nn.functional.gaussian_nll_loss";
+}
 bool is_of_symbols(py::handle o) {
   return is_tensor_object(o.ptr()) && bridge::is_symbolic(THPVariable_Unpack(o.ptr()));
 }
@@ -413,6 +417,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   if (auto done = numbers().call_in_python(name, args, kwargs)) return done;
   if (follows_numbers(name, callable) && any_argument(args, kwargs, is_symbolic_float))
     return std::nullopt;
+  if (follows_checks(name)) return std::nullopt;
   if (follows_sizes(name) && any_argument(args, kwargs, mentions_symbolic_int)) return std::nullopt;
   if (follows_tensors(name, args, kwargs) && any_argument(args, kwargs, is_of_symbols))
     return std::nullopt;
@@ -453,6 +458,7 @@ std::optional<py::object> Calls::call_torch(py::handle callable, Arguments& args
   }
   if (auto made = tensor_of_numbers(name, callable, args, kwargs)) return made;
   if (auto classes = one_hot(name, args, kwargs)) return classes;
+  if (auto answer = numbers().comparison_of_data(name, args, kwargs)) return answer;
   // With those that have a function in Python in front: torch._VF.
   static constexpr std::array kFunctionsInC = {"torch._C._nn", "torch._C._fft", "torch._C._linalg",
                                                "torch._C._special",
@@ -605,6 +611,12 @@ py::object Calls::call_method(py::handle tensor, const std::string& name, const 
       if (const py::object number = numbers().number_of_data(borrow(tensor), false))
         found = numbers().whole_of_data(number, Rounding::ToZero).value_or(py::object());
     if (found) return found;
+  }
+  if (name == "equal" || name == "allclose") {
+    Arguments both = args;
+    both.insert(both.begin(), borrow(tensor));
+    if (auto answer = numbers().comparison_of_data(cat("torch.", name), both, kwargs))
+      return *answer;
   }
   if (traits & native::ReadsValue) throw Break(BreakId::data_dependent, "Tensor.", name);
   if (name == "numpy") {
