@@ -279,6 +279,10 @@ struct Captures {
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;
+        if (b.leaves_call) {
+          begin_anew();
+          continue;
+        }
         if (may_be_for_data(b.id) && give_up_unasked(b, capture->sizes.met_number)) continue;
         const bool by_data = b.id == BreakId::undecided || b.id == BreakId::data_dependent;
         if (by_data && capture->sizes.met_argument &&

@@ -70,20 +70,38 @@ bool is_in_folders(const std::string& file, std::initializer_list<const char*> o
   return false;
 }
 
-bool is_of_numpy(const std::string& file) {
-  return file.find("/site-packages/numpy/") != file.npos;
+// Of a package that is imported. Without calls of Python functions.
+bool is_of_package(const std::string& file, const char* package) {
+  if (file.find(cat('/', package, '/')) == file.npos) return false;
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), package);
+  PyObject* name = module && PyModule_Check(module) ? PyModule_GetFilenameObject(module) : nullptr;
+  if (name == nullptr) return PyErr_Clear(), false;
+  const auto of_package = owned(name).cast<std::string>();
+  return file.starts_with(of_package.substr(0, of_package.rfind('/') + 1));
 }
 
-// The standard library's folder has the packages of others in it. NumPy's own code works on real
-// arrays: captured code has other functions in its place. Bars of progress (in each run of torch's
-// interpreter of graphs) have nothing that a graph could hold.
+bool is_of_numpy(const std::string& file) { return is_of_package(file, "numpy"); }
+
+// Packages whose code has nothing that a graph could hold: TorchDynamo leaves most of them alone,
+// too (trace_rules.THIRDPARTY_SKIPLIST). NumPy's works on real arrays: captured code has other
+// functions in its place. Bars of progress are in each run of torch's interpreter of graphs.
+constexpr const char* kWithoutTensors[] = {
+    "numpy",    "scipy",      "sympy", "mpmath",  "pandas",     "sklearn", "skimage",
+    "networkx", "tabulate",   "tqdm",  "xarray",  "numba",      "joblib",  "matplotlib",
+    "PIL",      "hypothesis", "onnx",  "pyarrow", "tensorflow", "jax"};
+
+bool is_of_them(const std::string& file) {
+  return std::ranges::any_of(kWithoutTensors,
+                             [&](const char* package) { return is_of_package(file, package); });
+}
+
+// The standard library's folder has the packages of others in it.
 bool is_foreign(const std::string& file) {
   const auto& folders = foreign_folders();
   if (everything())
     return std::any_of(folders.begin() + 1, folders.end(),
                        [&](const std::string& folder) { return file.starts_with(folder); });
-  return file.starts_with("<") || is_of_numpy(file) ||
-         file.find("/site-packages/tqdm/") != file.npos || is_in_folders(file, {"/site-packages/"});
+  return file.starts_with("<") || is_of_them(file) || is_in_folders(file, {"/site-packages/"});
 }
 
 // A name may have characters in it that UTF-8 has no bytes for.
@@ -270,8 +288,7 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   if (table->has_made(function->func_code)) return false;
-  if (is_disabled_frame(function) || is_import(function) ||
-      (!left_whole().empty() && left_whole().contains(function->func_code))) {
+  if (is_disabled_frame(function) || is_import(function) || is_left_whole(function->func_code)) {
     const InnerFrames none(nullptr);
     result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
     return true;
@@ -293,6 +310,10 @@ void refuse_frame(PyFunctionObject* function) {
 void leave_whole(PyObject* code) {
   if (left_whole().insert(code).second) Py_INCREF(code);
 }
+
+bool is_left_whole(PyObject* code) { return !left_whole().empty() && left_whole().contains(code); }
+
+bool is_without_tensors(PyCodeObject* code) { return of_file<is_of_them>(code->co_filename); }
 
 bool is_library_code(PyCodeObject* code) { return of_file<is_library>(code->co_filename); }
 

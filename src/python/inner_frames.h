@@ -35,8 +35,12 @@ bool is_disabled(PyFunctionObject* function);
 // Code of the standard library, of torch and of Oxyfuel, or made by them.
 bool is_library_code(PyCodeObject* code);
 
+// Of a package whose functions work on no tensors (NumPy, pandas, SymPy ...).
+bool is_without_tensors(PyCodeObject* code);
+
 // Functions of this code run in eager, with all that they call.
 void leave_whole(PyObject* code);
+bool is_left_whole(PyObject* code);
 
 // While it lives, Python functions of the user's that this thread calls are compiled by way of the
 // table; none with a null table. TorchDynamo, where it is at work around it, sees none of the

@@ -1,4 +1,5 @@
 // A row for each op whose kernels choose other strides, and the rule for them.
+#include <ATen/Parallel.h>
 #include <ATen/core/functional.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/TypeProperties.h>
@@ -468,6 +469,15 @@ at::Tensor with_facts(const at::Tensor& t) {
 }
 
 }  // namespace
+
+void decide_library(Args args, sym::ShapeFacts& facts) {
+  constexpr int64_t kMany = 16;
+  const ir::TensorType x = type_of(args[1].toTensor()), w = type_of(args[2].toTensor());
+  const auto single = [&](size_t d) { return w.sizes[d].is_const(1); };
+  if (at::get_num_threads() == 1 && w.dim() == 4 && single(2) && single(3) &&
+      !x.sizes[0].is_const())
+    facts.decide(sym::at_most(kMany, x.sizes[0]));
+}
 
 std::vector<std::string> corrected_ops() {
   std::vector<std::string> out;

@@ -325,6 +325,8 @@ void OpRecorder::record(const c10::OperatorHandle& op, torch::jit::Stack& s) {
       std::ranges::any_of(tensors, [](const at::Tensor& t) { return t.is_complex(); });
   const bool is_loop =
       f.info && !of_complex && (f.info->element || f.info->reduction || f.info->scatter);
+  if (!predicted && r_.shapes && f.target == "aten.convolution_backward.default")
+    decide_library(given, *r_.shapes->facts());
   if (!predicted && shape_rules_ && r_.shapes && !f.dynamic_shape && !f.has(ops::View) &&
       !is_loop) {
     const std::vector<sym::Expr> sizes = sizes_by_rule(f, args);

@@ -1,6 +1,7 @@
 """What captured code reads of classes that were there before, at later calls too: `__dict__`,
 annotations, descriptors of metaclasses, checks of instances."""
 
+import collections
 import dataclasses
 import gc
 import types
@@ -130,8 +131,9 @@ def test_a_dict_of_a_class_that_captured_code_writes_to():
         assert torch.equal(ours[0], eagers[0]) and ours[1:] == eagers[1:]
 
 
-def test_a_proxy_that_was_there_before():
-    table = {"a": 1}
+@pytest.mark.parametrize("of", (dict, collections.OrderedDict))
+def test_a_proxy_that_was_there_before(of):
+    table = of(a=1)
     proxy = types.MappingProxyType(table)
     reads = (
         lambda x: ("b" in proxy, len(proxy), proxy.get("b"), proxy["a"]),

@@ -253,3 +253,26 @@ def test_part_of_the_gradients_of_what_is_saved_in_another_layout():
         for g, expected in zip(ours, torch.autograd.grad(y.sin().sum(), asked)):
             size = expected.abs().max() + 1e-2
             torch.testing.assert_close(g / size, expected / size, atol=1e-3, rtol=1e-3)
+
+
+def test_filters_of_single_pixels_of_images_that_the_graph_lays_out(monkeypatch):
+    """With one thread ATen takes another kernel for few images: a capture for either."""
+    monkeypatch.setenv("OXYFUEL_STRICT", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        layer = torch.nn.Conv2d(16, 8, 1)
+        fn = lambda x: layer(x.transpose(1, 2).reshape(x.shape[0], 16, 8, 8))
+        oxyfuel.reset()
+        compiled = oxyfuel.compile(fn)
+        for batch in (2, 3, 5, 7, 20, 30):
+            x = torch.randn(batch, 64, 16)
+            found, expected = (
+                [*torch.autograd.grad(f(x).sum(), layer.parameters())] for f in (compiled, fn)
+            )
+            for a, b in zip(found, expected, strict=True):
+                torch.testing.assert_close(a, b)
+                assert a.stride() == b.stride()
+        assert oxyfuel.stats()["graphs"] <= 3
+    finally:
+        torch.set_num_threads(threads)

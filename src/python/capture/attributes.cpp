@@ -399,7 +399,7 @@ py::object Objects::class_dict(py::handle proxy) {
   const Tracked* k = dict ? heap().tracked(dict) : nullptr;
   const SourceId place = heap().tracked(proxy)->source;
   if (k == nullptr || !k->source.valid()) {
-    if (!dict || !PyDict_CheckExact(dict.ptr())) return {};
+    if (!dict || !(PyDict_CheckExact(dict.ptr()) || PyODict_CheckExact(dict.ptr()))) return {};
     heap().guard(GuardKind::IdIs, place, proxy);
     return existing_dict(dict, heap().sources.pinned(dict, "the dict of a mappingproxy"));
   }

@@ -32,6 +32,9 @@ class Break : public std::runtime_error {
   bool of_torch = false;
   int loop = -1;
   bool weak = false;  // weak references are made
+  // The call of a package's function that it is in is left to eager from now on: the capture starts
+  // again.
+  bool leaves_call = false;
 };
 
 // Where captured code stood.

@@ -115,6 +115,7 @@ class Frames : public Part {
   void match_group(TracedFrame& frame);
   py::object left_of_group(const py::object& group, const py::list& raised);
   void place(Break& b) const;
+  void leave_package(Break& b) const;
   std::vector<size_t> places_to_stop() const;
   // Whether a handler of the frames may deal with what the instructions that run raise.
   bool is_in_try() const;

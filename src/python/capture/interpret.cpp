@@ -235,10 +235,22 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       enter_handler(frame, *range, at, left, value);
       if (kHasBlocks) frame.handled.back().caught_with = known_traceback(value);
     } catch (Break& b) {
-      if (b.stack.empty()) place(b);
+      if (b.stack.empty()) {
+        place(b);
+        leave_package(b);
+      }
       throw;
     }
   }
+}
+
+// Where code of pandas, SymPy and their like breaks, there is one break in front of its call.
+void Frames::leave_package(Break& b) const {
+  const auto found = std::find_if(frames_.begin() + 1, frames_.end(),
+                                  [](const TracedFrame* f) { return is_without_tensors(f->code); });
+  if (found == frames_.end()) return;
+  leave_whole(reinterpret_cast<PyObject*>((*found)->code));
+  b.leaves_call = true;
 }
 
 // One instruction. Where code written in C wants to call a function of the user's, it breaks.

@@ -1,0 +1,31 @@
+"""Functions of packages that work on no tensors: one break in front of the call, not one in each
+function that it runs."""
+
+import numpy as np
+import pytest
+import sympy
+import torch
+
+import oxyfuel
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def symbolic(x):
+    z = sympy.symbols("z")
+    return x * float(sympy.diff((z**2 - 1) ** 3, z, 3).subs(z, 1)) + 1
+
+
+def quadrature(x):
+    places, weights = np.polynomial.hermite.hermgauss(4)
+    return x * float(places.sum() + weights.sum())
+
+
+@pytest.mark.parametrize("fn", (symbolic, quadrature))
+def test_few_breaks(fn):
+    compiled = oxyfuel.compile(fn)
+    for _ in range(4):
+        x = torch.rand(3)
+        torch.testing.assert_close(compiled(x), fn(x))
+    stats = oxyfuel.stats()
+    assert stats["graph_breaks"] <= 6 and stats["recompiles"] == stats["fallbacks"] == 0
