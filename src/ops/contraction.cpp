@@ -601,6 +601,10 @@ bool library_wants_channels_last(const ir::Graph& g, const ir::Node& n, const Ma
     return !has_hint(pixels) || sym::hint(pixels) >= fewest;
   };
   const bool transposed = a.boolean(backward ? 7 : 6, true).value_or(true);
+  const auto is_wide = [&](size_t d) {
+    return sym::known_less(tuning::conv_widest_laid_out, w->sizes[d]) != false;
+  };
+  if (backward && (is_wide(2) || is_wide(3))) return false;
   if (x->dtype == DType::F32) {
     if (transposed) return !backward && m.avx512 && are_many(tuning::conv_laid_out_pixels);
     const bool each_channel = w->sizes[1].is_const(1) && same_size(w->sizes[0], x->sizes[1]) &&

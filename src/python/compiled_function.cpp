@@ -41,6 +41,8 @@ struct CompiledFunction {
   size_t limit = 0, break_at = 0;  // limit: 0 where none was given
   DynamicShapes shapes;
   bool limit_said = false, seen = false;  // seen: called before, in eager
+  // At the limit: calls in a row that no capture fitted, and how many more are not looked at.
+  size_t missed = 0, unlooked = 0;
   py::dict sizes_seen;                    // in that call, by source
   bool has_raised = false;                // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
@@ -176,9 +178,8 @@ struct Hit {
 void note_unmet(CompiledFunction* self, const Artefact& a) {
   constexpr size_t kMostUnmet = 4;
   if (++self->shapes.unmet < kMostUnmet) return;
-  const bool numbers = self->shapes.give_up_unasked(true),
-             sizes = self->shapes.give_up_unasked(false);
-  if (!numbers && !sizes) return;
+  const bool sizes = self->shapes.give_up_unasked(false);
+  if (!self->shapes.give_up_unasked(true) && !sizes) return;
   std::erase_if(self->entries, [&](const auto& e) { return e.get() == &a; });
 }
 
@@ -660,6 +661,9 @@ std::shared_ptr<Artefact> capture(CompiledFunction* self, const GlobalState& sta
       say(self, forbidden ? "forbidden limit" : "limit",
           cat(limit, " captures; other calls run in eager. The last guard that failed: ",
               self->entries.empty() ? "none" : at_limit(self, state, bound)));
+    constexpr size_t kMissesInARow = 32, kMostUnlooked = 64;
+    if (!forbidden && ++self->missed > kMissesInARow)
+      self->unlooked = std::min(self->missed - kMissesInARow, kMostUnlooked);
     return nullptr;
   }
   if (!self->entries.empty())
@@ -744,7 +748,12 @@ PyObject* call_checked(const Call& c) {
   const GlobalState state;
   const Stance stance = current_stance();
   if (stance == Stance::ForceEager) return eager();
+  if (self->unlooked > 0 && stance == Stance::Default) {
+    self->unlooked--;
+    return eager();
+  }
   std::shared_ptr<Artefact> entry = find(self, state, bound, hit);
+  if (entry) self->missed = 0;
   if (!entry) {
     if (is_finalizing() || is_symbolic()) return eager();
     if (stance == Stance::EagerOnRecompile || dynamo_setting("disable", false)) return eager();
@@ -842,6 +851,7 @@ PyObject* forget(PyObject* o, PyObject*) {
     self.failures = 0;
     self.sizes_seen = {};
     self.limit_said = self.seen = self.has_raised = self.suppressed = false;
+    self.missed = self.unlooked = 0;
     self.numbers_changed = self.draws_changed = 0;
     return Py_NewRef(Py_None);
   };
