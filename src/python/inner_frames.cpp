@@ -86,9 +86,9 @@ bool is_of_numpy(const std::string& file) { return is_of_package(file, "numpy");
 // too (trace_rules.THIRDPARTY_SKIPLIST). NumPy's works on real arrays: captured code has other
 // functions in its place. Bars of progress are in each run of torch's interpreter of graphs.
 constexpr const char* kWithoutTensors[] = {
-    "numpy",    "scipy",      "sympy", "mpmath",  "pandas",     "sklearn", "skimage",
-    "networkx", "tabulate",   "tqdm",  "xarray",  "numba",      "joblib",  "matplotlib",
-    "PIL",      "hypothesis", "onnx",  "pyarrow", "tensorflow", "jax"};
+    "numpy",      "scipy",    "sympy",      "mpmath", "pandas",  "sklearn",    "skimage",
+    "networkx",   "narwhals", "tabulate",   "tqdm",   "xarray",  "numba",      "joblib",
+    "matplotlib", "PIL",      "hypothesis", "onnx",   "pyarrow", "tensorflow", "jax"};
 
 bool is_of_them(const std::string& file) {
   return std::ranges::any_of(kWithoutTensors,
@@ -288,7 +288,8 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
   if (!table || is_finalizing()) return false;
   if (function->func_code == std::exchange(left_alone, nullptr)) return false;
   if (table->has_made(function->func_code)) return false;
-  if (is_disabled_frame(function) || is_import(function) || is_left_whole(function->func_code)) {
+  if (is_disabled_frame(function) || is_import(function) ||
+      (!left_whole().empty() && left_whole().contains(function->func_code))) {
     const InnerFrames none(nullptr);
     result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
     return true;
@@ -311,7 +312,16 @@ void leave_whole(PyObject* code) {
   if (left_whole().insert(code).second) Py_INCREF(code);
 }
 
-bool is_left_whole(PyObject* code) { return !left_whole().empty() && left_whole().contains(code); }
+static std::unordered_set<PyObject*>& left_calls() {
+  static auto& codes = *new std::unordered_set<PyObject*>();
+  return codes;
+}
+
+void leave_call(PyObject* code) {
+  if (left_calls().insert(code).second) Py_INCREF(code);
+}
+
+bool is_left_call(PyObject* code) { return left_calls().contains(code); }
 
 bool is_without_tensors(PyCodeObject* code) { return of_file<is_of_them>(code->co_filename); }
 

@@ -38,9 +38,12 @@ bool is_library_code(PyCodeObject* code);
 // Of a package whose functions work on no tensors (NumPy, pandas, SymPy ...).
 bool is_without_tensors(PyCodeObject* code);
 
+// Captures do not go into calls of functions of this code. What it calls is compiled as ever.
+void leave_call(PyObject* code);
+bool is_left_call(PyObject* code);
+
 // Functions of this code run in eager, with all that they call.
 void leave_whole(PyObject* code);
-bool is_left_whole(PyObject* code);
 
 // While it lives, Python functions of the user's that this thread calls are compiled by way of the
 // table; none with a null table. TorchDynamo, where it is at work around it, sees none of the

@@ -29,3 +29,19 @@ def test_few_breaks(fn):
         torch.testing.assert_close(compiled(x), fn(x))
     stats = oxyfuel.stats()
     assert stats["graph_breaks"] <= 6 and stats["recompiles"] == stats["fallbacks"] == 0
+
+
+def test_what_a_package_calls_back_is_compiled():
+    """numpy.vectorize calls a function of the user's."""
+
+    def number(v):
+        return float((torch.ones(3) * v).sum())
+
+    def fn(x):
+        return x + torch.from_numpy(np.vectorize(number)(np.arange(3.0)))
+
+    compiled = oxyfuel.compile(fn)
+    for _ in range(2):
+        x = torch.rand(3, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert oxyfuel.stats()["graphs"] >= 2

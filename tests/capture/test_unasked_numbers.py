@@ -142,6 +142,12 @@ def test_a_text_that_tells_the_history_is_a_break():
     assert oxyfuel.stats()["graph_breaks"] > 0
 
 
+def test_a_text_of_a_parameter():
+    p = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    fn = lambda x: (f"{p}", repr(p), x)
+    assert oxyfuel.compile(fn)(1) == fn(1)
+
+
 def test_an_array_has_an_array_for_its_base():
     found = oxyfuel.compile(lambda x: x.numpy() + 1)(values(3))
     assert type(found.base).__name__ == "ndarray"

@@ -632,7 +632,7 @@ py::object Calls::call_function(py::handle function, Arguments args, Keywords kw
   }
   if (is_disabled(f)) throw Break(BreakId::disabled, name_of(function));
   arrays().refuse_sampler(f, args, kwargs);
-  if (is_left_whole(f->func_code)) throw Break(BreakId::library_call, name_of(function));
+  if (is_left_call(f->func_code)) throw Break(BreakId::library_call, name_of(function));
   if (has_own_vectorcall(f))
     throw Break(BreakId::builtin_call, name_of(function), ", whose calls C code has taken over");
   const bool direct = std::exchange(frames().direct, false);

@@ -249,7 +249,7 @@ void Frames::leave_package(Break& b) const {
   const auto found = std::find_if(frames_.begin() + 1, frames_.end(),
                                   [](const TracedFrame* f) { return is_without_tensors(f->code); });
   if (found == frames_.end()) return;
-  leave_whole(reinterpret_cast<PyObject*>((*found)->code));
+  leave_call(reinterpret_cast<PyObject*>((*found)->code));
   b.leaves_call = true;
 }
 

@@ -90,7 +90,7 @@ py::object Numbers::deferred_text(const py::object& function, Arguments parts) {
 // text tells how the tensor came to be. `number`: that of one without dimensions is its number's.
 py::object Numbers::text_part(const py::object& o, bool number) {
   if (!sizes().of_data().numbers || graphs().inner() != nullptr || !heap().is_tensor(o) ||
-      wrappers().has_function(o) || Wrappers::is_derived(objects().type_of(o)))
+      wrappers().has_function(o) || !objects().type_of(o).is(member_of<"torch", "Tensor">()))
     return {};
   const at::Tensor& t = THPVariable_Unpack(o.ptr());
   if (is_wrapped(t) || bridge::is_symbolic(t) || (t.requires_grad() && !(number && t.dim() == 0)))
