@@ -43,8 +43,8 @@ struct CompiledFunction {
   bool limit_said = false, seen = false;  // seen: called before, in eager
   // At the limit: calls in a row that no capture fitted, and how many more are not looked at.
   size_t missed = 0, unlooked = 0;
-  py::dict sizes_seen;                    // in that call, by source
-  bool has_raised = false;                // captured code, at an earlier call
+  py::dict sizes_seen;         // in that call, by source
+  bool has_raised = false;     // captured code, at an earlier call
   size_t numbers_changed = 0;  // how often a capture did not serve because of a number in a tensor
   size_t draws_changed = 0;    // ... or a random one
   size_t failures = 0;         // captures that ended in an error of ours
