@@ -276,3 +276,16 @@ def test_filters_of_single_pixels_of_images_that_the_graph_lays_out(monkeypatch)
         assert oxyfuel.stats()["graphs"] <= 3
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("groups", (1, 2))
+def test_wide_filters(groups):
+    x = torch.randn(2, 16, 33, 40)
+    weight = torch.randn(6, 16 // groups, 3, 15)
+    f = lambda x, w: F.conv2d(x, w, padding=7, groups=groups)
+    oxyfuel.reset()
+    for ours, theirs in zip(
+        gradients(oxyfuel.compile(f), x, weight, None), gradients(f, x, weight, None), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=2e-3, rtol=1e-4)
+        assert ours.stride() == theirs.stride()
