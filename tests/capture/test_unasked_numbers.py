@@ -35,6 +35,7 @@ RESULTS = {
     "tensor": lambda x: torch.tensor([x[0] * 2, x.sum()]),
     "nested": lambda x: torch.tensor([[x[0], 0.0], [1, x[1]]], dtype=torch.float64),
     "promoted": lambda x: torch.tensor([x.argmax(), x[0].half(), 2]),
+    "floats_beside": lambda x: torch.tensor([[x.argmax(), 1], [2, 2.5]]),
     "integers": lambda x: torch.tensor((x.argmax(), 3)),
 }
 

@@ -82,21 +82,21 @@ size_t numbers_in(py::handle value) {
   return count;
 }
 
-// The dtype that torch gives a tensor of these numbers; nothing where none of them is in a tensor.
-std::optional<at::ScalarType> dtype_of(Capture& c, const py::object& value) {
-  if (is_number_in_tensor(c, value)) return THPVariable_Unpack(value.ptr()).scalar_type();
-  if (!PyList_CheckExact(value.ptr()) && !PyTuple_CheckExact(value.ptr())) return std::nullopt;
-  std::optional<at::ScalarType> tensors, all;
-  for (py::handle item : c.heap.contents(value)) {
-    const py::object one = borrow(item);
-    const auto in_tensor = dtype_of(c, one);
-    if (in_tensor) tensors = in_tensor;
-    const auto own = in_tensor      ? *in_tensor
-                     : is_real(one) ? at::get_default_dtype_as_scalartype()
-                                    : at::kLong;
-    all = all ? at::promote_types(*all, own) : own;
+// The dtype that torch gives a tensor of these numbers. `any_tensor` becomes true where one of them
+// is in a tensor.
+at::ScalarType dtype_of(Capture& c, const py::object& value, bool& any_tensor) {
+  if (is_number_in_tensor(c, value)) {
+    any_tensor = true;
+    return THPVariable_Unpack(value.ptr()).scalar_type();
   }
-  return tensors ? all : std::nullopt;
+  if (is_real(value)) return at::get_default_dtype_as_scalartype();
+  std::optional<at::ScalarType> all;
+  if (PyList_CheckExact(value.ptr()) || PyTuple_CheckExact(value.ptr()))
+    for (py::handle item : c.heap.contents(value)) {
+      const at::ScalarType one = dtype_of(c, borrow(item), any_tensor);
+      all = all ? at::promote_types(*all, one) : one;
+    }
+  return all.value_or(at::kLong);
 }
 
 // Whether torch makes a tensor of it, and `filled` can: lists that are alike. `floats` becomes
@@ -190,22 +190,24 @@ Done Calls::tensor_of_numbers(const std::string& name, py::handle callable, cons
                ? tensor_of_numbers(name, callable, {inside}, kwargs)
                : Done();
   }
-  if (makes && args.size() == 1 && takes_options(kwargs) && !heap().is_tensor(args[0]))
-    if (const auto dtype = dtype_of(capture_, args[0])) {
-      bool floats = false;
+  if (makes && args.size() == 1 && takes_options(kwargs) && !heap().is_tensor(args[0])) {
+    bool any_tensor = false, floats = false;
+    const at::ScalarType dtype = dtype_of(capture_, args[0], any_tensor);
+    if (any_tensor) {
       if (!is_regular(capture_, args[0], floats)) return std::nullopt;
       Keywords options = kwargs;
       for (const auto& [key, given] : kwargs)  // floats are no integers to torch
         if (is_text(key.ptr(), "dtype") &&
             (!THPDtype_Check(given.ptr()) ||
-             !at::canCast(*dtype, reinterpret_cast<THPDtype*>(given.ptr())->scalar_type)))
+             !at::canCast(dtype, reinterpret_cast<THPDtype*>(given.ptr())->scalar_type)))
           return std::nullopt;
       if (!has_option(kwargs, "dtype"))
         options.emplace_back(py::str("dtype"),
-                             borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(*dtype))));
+                             borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(dtype))));
       const py::object made = filled(capture_, args[0], options, floats);
       return made ? Done(made) : std::nullopt;
     }
+  }
   if ((!sizes().symbolic() && !numbers().any_deferred()) || name.rfind('.') + 1 != kTorch.size() ||
       !any_argument(args, {}, mentions_symbolic_int))
     return std::nullopt;
