@@ -626,7 +626,3 @@ def tensor_of_class(dtype, *args):
             return torch.tensor(items, dtype=dtype)
         args = items
     return torch.empty(args or (0,), dtype=dtype)
-
-
-def tensor_of_default_class(*args):
-    return tensor_of_class(torch.get_default_dtype(), *args)

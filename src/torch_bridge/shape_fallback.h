@@ -49,13 +49,13 @@ void set_run_fake(RunFake run);
 void correct_cpu_layouts(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> args,
                          std::vector<PredictedReturn>& returns);
 
+// The ops that it knows.
+std::vector<std::string> corrected_ops();
+
 // Of a convolution's gradients whose batch varies: with one thread ATen convolves few images by
 // filters of single pixels itself (ConvParams::use_mkldnn), and lays the gradient of such a filter
 // out otherwise than oneDNN. Which it does becomes a fact.
 void decide_library(c10::ArrayRef<c10::IValue> args, sym::ShapeFacts& facts);
-
-// The ops that it knows.
-std::vector<std::string> corrected_ops();
 
 // Runs the backend kernel itself on the fakes: only for ops that read metadata and no data.
 void run_on_metadata(const c10::OperatorHandle& op, torch::jit::Stack& stack);

@@ -50,9 +50,9 @@ Meant tensor_of_class(Capture& c, py::handle callable, const Arguments& args) {
   const bool of_items =
       args.size() == 1 && (PyList_CheckExact(args[0].ptr()) || PyTuple_Check(args[0].ptr()));
   if (!of_items && !std::ranges::all_of(args, is_int)) return nothing;
-  if (callable.is(member_of<"torch", "Tensor">()))
-    return c.calls.call(polyfill("tensor_of_default_class"), args);
-  Arguments all{callable.attr("dtype")};
+  Arguments all{callable.is(member_of<"torch", "Tensor">())
+                    ? c.calls.call(member_of<"torch", "get_default_dtype">(), {})
+                    : callable.attr("dtype")};
   all.insert(all.end(), args.begin(), args.end());
   return c.calls.call(polyfill("tensor_of_class"), std::move(all));
 }
