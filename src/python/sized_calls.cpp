@@ -34,6 +34,12 @@ bool is_symbol(py::handle o) {
   return PyObject_TypeCheck(o.ptr(), as_type(member_of<"torch", "SymInt">())) != 0;
 }
 
+bool is_index(py::handle o) {
+  if (!THPVariable_Check(o.ptr())) return false;
+  const at::Tensor& t = THPVariable_Unpack(o.ptr());
+  return t.dim() == 0 && at::isIntegralType(t.scalar_type(), false);
+}
+
 bool takes_number(const c10::Argument& formal) {
   c10::TypePtr type = formal.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
@@ -43,6 +49,8 @@ bool takes_number(const c10::Argument& formal) {
 // Nothing for what the argument does not take.
 std::optional<c10::IValue> ivalue_of(py::handle given, const c10::Argument& formal) {
   if (is_symbol(given) && takes_number(formal)) return c10::IValue(given.cast<c10::SymInt>());
+  if (is_index(given) && formal.real_type()->kind() == c10::TypeKind::IntType)
+    return c10::IValue(THPVariable_Unpack(given.ptr()).item().toSymInt());
   try {
     return torch::jit::toIValue(given, formal.real_type(), formal.N());
   } catch (const std::exception&) {
@@ -100,8 +108,9 @@ PyObject* call_with_sizes(std::string_view name, py::handle function, const py::
   auto body = [&]() -> PyObject* {
     const std::string_view sized = sized_function(name);
     const auto named = kwargs && !sized.empty() ? borrow(kwargs).cast<py::dict>() : py::dict();
-    auto has_symbol = [](const auto& item) { return is_symbol(item.second); };
-    if (!sized.empty() && (std::any_of(args.begin(), args.end(), is_symbol) ||
+    auto is_size = [](py::handle o) { return is_symbol(o) || is_index(o); };
+    auto has_symbol = [&](const auto& item) { return is_size(item.second); };
+    if (!sized.empty() && (std::any_of(args.begin(), args.end(), is_size) ||
                            std::any_of(named.begin(), named.end(), has_symbol)))
       if (auto call = sized_call(sized, !name.ends_with(".default"), args, named)) {
         call->op.callBoxed(call->stack);

@@ -493,22 +493,28 @@ void Calls::drop_rate(Arguments& args, Keywords& kwargs) {
   if (holds(0, Py_GE) && holds(1, Py_LE)) *rate = py::float_(0.0);
 }
 
-// one_hot with a number of classes, as the scatter that it is: ATen's looks at the values first,
-// and a scatter raises for the same ones.
+// one_hot as the scatter that it is: ATen's looks at the values first, and a scatter raises for the
+// same ones. The number of classes that is not said is a number of data.
 std::optional<py::object> Calls::one_hot(const std::string& name, const Arguments& args,
                                          const Keywords& kwargs) {
   if (name != "torch._C._nn.one_hot" && name != "torch.nn.functional.one_hot") return std::nullopt;
-  py::object classes = args.size() == 2 ? args[1] : py::object();
+  py::object classes = args.size() == 2 ? args[1] : py::int_(-1);
   for (const auto& [key, value] : kwargs)
     if (text(key) == "num_classes") classes = value;
-  if (args.empty() || args.size() + kwargs.size() != 2 || !classes || !heap().is_tensor(args[0]))
+  if (args.empty() || args.size() + kwargs.size() > 2 || !heap().is_tensor(args[0]))
     return std::nullopt;
-  const bool some =
-      is_symbolic_int(classes)
-          ? has_hint(classes) && graphs().recorder().facts()->decide(sym::less(0, expr_of(classes)))
-          : PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0;
   const at::Tensor& t = THPVariable_Unpack(args[0].ptr());
-  if (!some || t.scalar_type() != at::kLong || t.sym_numel() == 0) return std::nullopt;
+  if (t.scalar_type() != at::kLong || t.sym_numel() == 0) return std::nullopt;
+  if (PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) == -1)
+    classes = call_method(call_method(args[0], "max", {}, {}), "add", {py::int_(1)}, {});
+  if (heap().is_tensor(classes)) classes = sizes().number_in(classes);
+  if (!classes) return std::nullopt;
+  const bool some =
+      !is_symbolic_int(classes)
+          ? PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0
+      : has_hint(classes) ? graphs().recorder().facts()->decide(sym::less(0, expr_of(classes)))
+                          : sizes().assume(objects().compare(classes, py::int_(0), Py_GT));
+  if (!some) return std::nullopt;
   py::list sizes;
   for (const c10::SymInt& size : t.sym_sizes()) sizes.append(from_torch(py::cast(size)));
   sizes.append(classes);
