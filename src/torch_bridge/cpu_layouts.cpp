@@ -304,6 +304,18 @@ void real_fft(ir::TensorType& t, Args args) {
   std::ranges::copy(out, t.strides.begin());
 }
 
+// torch's rule transforms three dimensions at a time, MKL all at once.
+void complex_fft(ir::TensorType& t, Args args) {
+  const at::Tensor& x = args[0].toTensor();
+  std::vector<int64_t> dims = args[1].toIntVector();
+  if (is_symbolic(x) || dims.empty()) return;
+  for (int64_t& d : dims) d = c10::maybe_wrap_dim(d, x.dim());
+  const std::vector<int64_t> strides = x.strides().vec();
+  const auto out =
+      fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 0));
+  std::ranges::copy(out, t.strides.begin());
+}
+
 // Of a matrix without columns the sum is what is scaled, in its own shape.
 void without_products(ir::TensorType& t, Args args) {
   const at::Tensor& sum = args[0].toTensor();
@@ -438,6 +450,7 @@ constexpr Correction kCorrections[] = {
     {"aten.resize_as.default", 0, resize_as},
     {"aten._fft_r2c.default", 0, real_fft<false>},
     {"aten._fft_c2r.default", 0, real_fft<true>},
+    {"aten._fft_c2c.default", 0, complex_fft},
     {"aten.native_dropout_backward.default", 0, like_product},
     {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},

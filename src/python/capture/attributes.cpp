@@ -135,6 +135,8 @@ py::object Objects::find_attr(py::handle o, py::handle name) {
   if (PyType_Check(p)) return load_type_attr(o, name);
   if (PyFunction_Check(p)) return function_attr(o, name);
   if (Py_TYPE(p) == &PySuper_Type) return load_super_attr(o, name);
+  if (PyFrame_Check(p))
+    if (auto found = frames().frame_attr(o, name)) return *found;
   // Its stand-in answers some as the iterator would.
   if (!iterators().empty() && iterators().lazy(o)) {
     if (!(native_traits("builtins", "generator", view_of(name.ptr())) & native::OfIterator))

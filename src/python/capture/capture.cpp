@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_cpp_function.h>
 
 #include "python/cpython/code_object.h"
+#include "python/cpython/frames.h"
 #include "python/cpython/thread_state.h"
 #include "python/cpython/types.h"
 #include "python/replay.h"
@@ -183,11 +184,10 @@ bool makes_weak_reference(py::handle callable) {
   return is_reference_type(PyCFunction_GET_SELF(p)) || module_of(callable) == "_weakref";
 }
 
-// In Python before 3.13 a frame has one dict of them, which each call brings up to date.
-py::object Frames::locals() {
-  TracedFrame& f = *frames_.back();
+// Where a frame has one dict of them, each call brings it up to date.
+py::object Frames::locals(TracedFrame& f) {
   if ((f.code->co_flags & CO_OPTIMIZED) == 0) throw Break(BreakId::frame_access, "locals");
-  if (!f.locals || PY_VERSION_HEX >= 0x030D0000) f.locals = py::dict();
+  if (!f.locals || !kOneDictOfLocals) f.locals = py::dict();
   const py::dict named(f.locals);
   for (int slot = 0; slot < slot_count(f.code); slot++) {
     const py::handle name = slot_name(f.code, slot);

@@ -60,6 +60,7 @@ struct TracedFrame {
   py::object handled_outside;                 // by whoever entered the frame last, or null
   py::object names;                           // of the body of a class: what it has bound
   py::object locals;                          // what locals() has given, or null
+  py::object shown;                           // the frame object that stands for it, or null
   py::object result;                          // that it returns or yields next
 };
 
@@ -122,7 +123,11 @@ class Frames : public Part {
   Place here() const { return {user_stack().frames(), places_to_stop()}; }
   FrameState state_left(const TracedFrame& frame, const std::vector<bool>& live,
                         std::vector<py::object>& values, std::vector<int>& with_finalizer);
-  py::object locals();  // of the innermost frame, as the builtin function gives them
+  py::object locals() { return locals(*frames_.back()); }  // as the builtin function gives them
+  // As sys._getframe: a frame object that stands for one of the frames, so many callers away.
+  py::object frame_object(const py::object& depth);
+  // Of what frame_object has given; nothing for other frames.
+  std::optional<py::object> frame_attr(py::handle frame, py::handle name);
 
   // No frame is left between the two: where a capture may stop is in front of the outermost close.
   void close();
@@ -157,12 +162,15 @@ class Frames : public Part {
   void step(TracedFrame& frame);
   void make_cells(TracedFrame& frame);
   void refuse_existing(py::handle exception);
+  py::object frame_object(std::span<TracedFrame* const> frames, long depth);
+  py::object locals(TracedFrame& frame);
   [[noreturn]] void stop();
 
   std::vector<TracedFrame*> frames_;
   std::vector<py::object> arguments_;
   std::unordered_set<PyCodeObject*> codes_;  // that were interpreted
   std::unordered_map<PyObject*, std::vector<RaisedAt>> raised_, tracebacks_;
+  std::unordered_set<PyObject*> shown_;  // frame objects
   std::vector<size_t> raised_steps_;
   const FrameRules* rules_ = nullptr;
   std::exception_ptr failed_answer_;  // what code written in C had to be kept from

@@ -2,6 +2,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "python/capture/instructions.h"
 #include "python/capture/question.h"
@@ -332,6 +333,45 @@ py::object Frames::load_global(TracedFrame& f, py::handle name) {
   if (py::object found = effects().dict_get(objects().existing_dict(builtins, source), name))
     return found;
   name_error(name);
+}
+
+py::object Frames::frame_object(const py::object& depth) {
+  if (!PyLong_CheckExact(depth.ptr())) throw Break(BreakId::frame_access, "_getframe");
+  return frame_object(frames_, PyLong_AsLong(depth.ptr()));
+}
+
+// What stands for functions written in C has no frame there. Of the captured function's callers
+// nothing is known.
+py::object Frames::frame_object(std::span<TracedFrame* const> frames, long depth) {
+  for (TracedFrame* f : frames | std::views::reverse) {
+    if (is_polyfill(f->function) || is_array_code(as_function(f->function)) || depth-- > 0)
+      continue;
+    if (!f->shown) {
+      f->shown = steal(frame_at(f->code, as_function(f->function)->func_globals, 0));
+      heap().hold(f->shown);
+      shown_.insert(f->shown.ptr());
+    }
+    return f->shown;
+  }
+  throw Break(BreakId::frame_access, "_getframe");
+}
+
+std::optional<py::object> Frames::frame_attr(py::handle frame, py::handle name) {
+  if (!shown_.contains(frame.ptr())) return std::nullopt;
+  const auto at = std::ranges::find_if(
+      frames_, [&](const TracedFrame* f) { return f->shown && f->shown.is(frame); });
+  if (at != frames_.end()) {
+    TracedFrame& f = **at;
+    const Instruction& i = f.bytecode->instructions[f.next - 1];
+    if (is_text(name.ptr(), "f_code")) return borrow(reinterpret_cast<PyObject*>(f.code));
+    if (is_text(name.ptr(), "f_globals")) return globals_of(f);
+    if (is_text(name.ptr(), "f_lineno")) return py::int_(i.location.line);
+    if (is_text(name.ptr(), "f_lasti")) return py::int_(i.offset);
+    if (is_text(name.ptr(), "f_locals") && kOneDictOfLocals) return locals(f);
+    if (is_text(name.ptr(), "f_back"))
+      return frame_object(std::span(frames_.data(), static_cast<size_t>(at - frames_.begin())), 0);
+  }
+  throw Break(BreakId::frame_access, text(name));
 }
 
 UserStack Frames::user_stack() const {

@@ -7,6 +7,8 @@
 namespace oxy::python {
 
 inline constexpr bool kFramesTellFunctions = PY_VERSION_HEX >= 0x030B0000;
+// A frame has one dict of its locals, which locals() and f_locals give.
+inline constexpr bool kOneDictOfLocals = PY_VERSION_HEX < 0x030D0000;
 
 // Called with a frame that is about to run: its function and its bound parameters (positional ones,
 // keyword-only ones, then the tuple of * and the dict of **; owned by the frame; null where a
