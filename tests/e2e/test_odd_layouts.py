@@ -299,3 +299,22 @@ def test_results_of_rrelu_are_row_major(training):
         torch.manual_seed(0)
         for got, wanted in zip(oxyfuel.compile(call)(x), expected, strict=True):
             assert torch.equal(got, wanted) and got.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn", "hfftn"])
+def test_transforms_of_many_dimensions(name):
+    rng, transform = random.Random(name), getattr(torch.fft, name)
+    for _ in range(12):
+        rank = rng.randint(3, 6)
+        order, dims = rng.sample(range(rank), rank), rng.sample(range(rank), rng.randint(1, rank))
+        dtype = torch.float32 if name == "rfftn" else torch.complex64
+        x = torch.randn([rng.randint(2, 4) for _ in range(rank)], dtype=dtype).permute(order)
+
+        def call(x, dims=dims):
+            return transform(x, dim=dims)
+
+        for dynamic in (False, True):
+            found = oxyfuel.compile(call, dynamic=dynamic)(x)
+            assert found.stride() == call(x).stride(), (x.stride(), dims)
+            torch.testing.assert_close(found, call(x))
+        oxyfuel.reset()
