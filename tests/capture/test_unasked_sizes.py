@@ -78,3 +78,18 @@ def test_checks_that_often_do_not_hold_end_it():
         same(compiled(y), fn(y))
     stats = oxyfuel.stats()
     assert 0 < stats["unmet_checks"] <= 4 and stats["graph_breaks"] > 0
+
+
+def test_a_break_beside_a_view_that_has_gradients():
+    """What is left of a frame is no tensor alone."""
+
+    def fn(x, n):
+        y = (x.new_zeros(n, 8) @ x).view(n, 2, 4)
+        assert list(y.size()) == [n, 2, 4]
+        return y * 2
+
+    x = torch.randn(8, 8, requires_grad=True)
+    for n in (torch.tensor(3), torch.tensor(5)):
+        with torch.enable_grad():
+            grads = [torch.autograd.grad(f(x, n).sum(), x)[0] for f in (oxyfuel.compile(fn), fn)]
+        assert torch.equal(*grads)

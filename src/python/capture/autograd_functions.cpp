@@ -155,7 +155,8 @@ void Graphs::refuse_raising_functions(const std::string& why) const {
 at::Tensor Graphs::taker_of_gradients(const at::Tensor& output,
                                       const std::vector<at::Tensor>& outputs) {
   auto shares = [&](const at::Tensor& t) {
-    return t.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
+    return t.defined() &&
+           t.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
   };
   auto base_of = [](const at::Tensor& t) { return t.is_view() ? at::Tensor(t._base()) : t; };
   if (output.requires_grad() && bridge::is_view_of_function(output)) return output;
