@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ops/contraction.h"
+#include "ops/gradients.h"
 #include "ops/op_table.h"
 #include "ops/shapes.h"
 #include "passes/rewrite.h"
@@ -46,8 +47,9 @@ class LayoutChooser {
     const size_t operands = n.target == "aten.convolution.default" ? 2 : 3;
     for (size_t i = 0; i < operands; ++i) {
       const ir::ValueId v = n.args[i].value();
-      if (!ops::is_channels_last(graph_.tensor_type(v)))
-        n.args[i] = ir::Arg(channels_last(v, n.id));
+      if (ops::is_channels_last(graph_.tensor_type(v))) continue;
+      const bool is_read = i != 1 || operands == 2 || needs_image(n);
+      n.args[i] = ir::Arg(is_read ? channels_last(v, n.id) : unwritten(v, n.id));
     }
     // ATen asks the strides of the image and of the filter, those of dimensions of size 1 as well.
     const size_t image = operands - 2;
@@ -57,6 +59,25 @@ class LayoutChooser {
     for (const ir::ValueId v : n.outputs)  // a bias's gradient has one dimension
       if (graph_.value(v).type.is_tensor() && graph_.tensor_type(v).dim() == 4)
         change_to_channels_last(v);
+  }
+
+  // The gradient of the image alone reads no more than its sizes.
+  bool needs_image(const ir::Node& n) const {
+    const auto wanted = ops::output_mask(ops::Args(graph_, n), 10, 3);
+    return !wanted || (*wanted)[1];
+  }
+
+  ir::ValueId unwritten(ir::ValueId like, ir::NodeId before) {
+    ir::TensorType type = graph_.tensor_type(like);
+    type.strides = ops::channels_last_strides(type.sizes);
+    type.offset = 0;
+    const ir::None none;
+    ir::Node& made = graph_.insert_call(
+        before, ir::NodeKind::CallOp, "aten.empty_like.default",
+        {like, none, none, none, none, ir::MemoryFormat{kChannelsLast}}, {ir::Type::of(type)});
+    made.stack = graph_.node(before).stack;
+    made.parent = graph_.node(before).parent;
+    return made.outputs[0];
   }
 
   bool says_channels_last(ir::ValueId v) const {

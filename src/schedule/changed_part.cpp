@@ -83,7 +83,8 @@ using Box = std::map<Expr, Interval>;
 // something.
 class Narrower {
  public:
-  Narrower(Kernel& k, uint32_t old) : k_(k), old_(old) {}
+  Narrower(Kernel& k, loops::Variables& variables, uint32_t old)
+      : k_(k), variables_(variables), old_(old) {}
 
   // Of the values stored one after the other: what must hold for each of them, the last one first.
   std::vector<uint32_t> conditions() {
@@ -313,15 +314,20 @@ class Narrower {
         joint &= walks_as_one(c.index, outer->var, inner.var, tile->first);
       });
       if (!joint) continue;
-      const Expr old = outer->var;
-      if (inner.kind == ForKind::Vector) joined_ = Joined{inner.var, old, tile->first, outer->kind};
+      loops::VariableScope scope(variables_);
+      walk<For>(k_.body, [&](const For& f) { scope.take(f.var); });
+      const Expr whole = scope.get('p', tile->second), old = outer->var;
+      if (inner.kind == ForKind::Vector)
+        joined_ = Joined{whole, old, inner.var, tile->first, outer->kind};
       outer->kind = inner.kind == ForKind::Vector ? ForKind::Vector : outer->kind;
-      outer->var = inner.var;
+      outer->var = whole;
       outer->size = tile->second;
       Block body = std::move(inner.body);
       outer->body.insert(outer->body.erase(at), std::make_move_iterator(body.begin()),
                          std::make_move_iterator(body.end()));
-      walk<Compute>(outer->body, [&](Compute& c) { c.index = replace(c.index, {{old, 0}}); });
+      walk<Compute>(outer->body, [&](Compute& c) {
+        c.index = replace(c.index, {{old, 0}, {inner.var, whole}});
+      });
       return true;
     }
     return false;
@@ -334,10 +340,11 @@ class Narrower {
     walk<For>(k_.body, [&](For& f) {
       if (f.var != joined_->var || count_of(f.size) <= joined_->tile) return;
       const Expr begin = joined_->tile * joined_->outer;
+      const Expr within = joined_->inner;
       For inner{
-          ForKind::Vector, f.var, sym::min(joined_->tile, f.size - begin), {}, std::move(f.body)};
+          ForKind::Vector, within, sym::min(joined_->tile, f.size - begin), {}, std::move(f.body)};
       walk<Compute>(inner.body,
-                    [&](Compute& c) { c.index = replace(c.index, {{f.var, f.var + begin}}); });
+                    [&](Compute& c) { c.index = replace(c.index, {{f.var, within + begin}}); });
       f = For{joined_->kind, joined_->outer, sym::ceildiv(f.size, joined_->tile), {}, {}};
       f.body.push_back(Stmt{std::move(inner)});
     });
@@ -477,6 +484,7 @@ class Narrower {
   }
 
   Kernel& k_;
+  loops::Variables& variables_;
   uint32_t old_;
   // The inner variable is the outer one and so much.
   struct Diagonal {
@@ -489,7 +497,7 @@ class Narrower {
   std::optional<Diagonal> diagonal_;
   // A loop of vectors that was one over tiles and one of `tile` iterations.
   struct Joined {
-    Expr var, outer;
+    Expr var, outer, inner;
     int64_t tile = 0;
     ForKind kind = ForKind::Parallel;
   };
@@ -613,14 +621,15 @@ std::vector<Kernel> by_loop(const Kernel& k) {
 
 // Parts for conditions, each of which stores its last value wherever its condition holds. The last
 // condition decides, where several hold.
-bool add_parts(const Kernel& whole, uint32_t old, std::vector<Kernel>& parts) {
+bool add_parts(const Kernel& whole, loops::Variables& variables, uint32_t old,
+               std::vector<Kernel>& parts) {
   Kernel copy = whole;
-  const std::vector<uint32_t> conditions = Narrower(copy, old).conditions();
+  const std::vector<uint32_t> conditions = Narrower(copy, variables, old).conditions();
   if (conditions.size() < 2 || conditions.size() > tuning::most_changed_parts) return false;
   for (size_t i = 0; i < conditions.size(); ++i) {
     parts.push_back(whole);
     const std::span others = std::span(conditions).first(i);
-    if (!Narrower(parts.back(), old).run_where(conditions[i], others)) return false;
+    if (!Narrower(parts.back(), variables, old).run_where(conditions[i], others)) return false;
   }
   return true;
 }
@@ -656,7 +665,8 @@ void order(ChangedPart& changed, uint32_t old) {
 
 }  // namespace
 
-std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written) {
+std::optional<ChangedPart> changed_part(const Kernel& k, loops::Variables& variables, uint32_t old,
+                                        uint32_t written) {
   if (std::ranges::any_of(k.buffers, &KernelBuffer::is_local) || has_check(k) ||
       k.buffers[written].kind != KernelBuffer::Kind::Write ||
       k.buffers[old].kind != KernelBuffer::Kind::Read)
@@ -673,14 +683,14 @@ std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t 
     folds |= !std::holds_alternative<For>(s.v) && !std::holds_alternative<Compute>(s.v);
   });
   if (folds) return std::nullopt;
-  const bool fewer = Narrower(part, old).drop_idle_stores();
+  const bool fewer = Narrower(part, variables, old).drop_idle_stores();
   ChangedPart out;
   const std::vector<Kernel> loops = by_loop(part);
   for (const Kernel& loop : loops) {
     Kernel one = loop;
-    if (Narrower(one, old).run(fewer))
+    if (Narrower(one, variables, old).run(fewer))
       out.parts.push_back(std::move(one));
-    else if (!add_parts(loop, old, out.parts))
+    else if (!add_parts(loop, variables, old, out.parts))
       return std::nullopt;
     if (out.parts.size() > tuning::most_changed_parts) return std::nullopt;
   }

@@ -123,7 +123,8 @@ class InPlace {
     if (k.buffers[static_cast<size_t>(written)].kind == KernelBuffer::Kind::Write)
       store_last(k.body, static_cast<uint32_t>(written));
     if (old >= 0) {
-      auto cut = changed_part(k, static_cast<uint32_t>(old), static_cast<uint32_t>(written));
+      auto cut = changed_part(k, *s_.program.variables, static_cast<uint32_t>(old),
+                              static_cast<uint32_t>(written));
       if (cut && (cut->parts.size() == 1 || is_last(at[0], input)))
         if (auto kernels = in_order(*std::move(cut), input, value))
           return divide(at[0], *std::move(kernels), input);

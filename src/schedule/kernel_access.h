@@ -72,7 +72,8 @@ struct ChangedPart {
 // Cuts the kernel, where what it stores to `written` is the element of `old` at the same place but
 // for a few boxes of elements. Run after `rest`, and with `written` in the memory of `old`, the
 // parts have the same effect.
-std::optional<ChangedPart> changed_part(const Kernel& k, uint32_t old, uint32_t written);
+std::optional<ChangedPart> changed_part(const Kernel& k, loops::Variables& variables, uint32_t old,
+                                        uint32_t written);
 
 // How many elements lie from the first to the last one that the kernel's only store to `written`
 // writes; nothing where that is not known.

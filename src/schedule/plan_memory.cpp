@@ -102,7 +102,8 @@ void write_changes(Schedule& s, const std::map<BufferId, BufferId>& predecessor)
       if (k.buffers[w].kind != KernelBuffer::Kind::Write || old == predecessor.end()) continue;
       const int32_t read = entry_of(k, old->second);
       if (read < 0) continue;
-      auto cut = changed_part(k, static_cast<uint32_t>(read), static_cast<uint32_t>(w));
+      auto cut = changed_part(k, *s.program.variables, static_cast<uint32_t>(read),
+                              static_cast<uint32_t>(w));
       if (!cut || cut->rest || cut->parts.size() > 1) continue;
       Kernel& part = cut->parts[0];
       if (!may_overwrite(part, entry_of(part, old->second),

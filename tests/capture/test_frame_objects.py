@@ -64,7 +64,7 @@ def chain(x):
 
 
 def through_functions_in_c(x):
-    found = list(map(lambda _: names_around(2), range(2)))
+    found = list(map(names_around, [1, 2]))
     total = functools.reduce(lambda a, b: (a + b, found.append(names_around(2)))[0], [x, x, x])
     return total, found, sorted([3, 1, 2], key=lambda i: (found.append(names_around(2)), i)[1])
 
@@ -104,7 +104,7 @@ def of_generator(x):
         yield names_around(2)
         yield names_around(2)
 
-    return x + 1, list(items()), [n for n in items()]
+    return x + 1, list(items()), [name for name, _ in items()]
 
 
 class Layer(torch.nn.Module):
