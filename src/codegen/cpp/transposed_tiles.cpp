@@ -35,9 +35,11 @@ const For* tiled_inner(const For& outer) {
 
 // Whether no symbol of the index is bound in the loop (as a gather's is).
 bool is_known_before(Expr index, const For& loop) {
-  return std::ranges::none_of(all<Compute>(loop.body), [&](const Compute& bound) {
-    return bound.op == LoopOp::Symbol && sym::contains(index, bound.index);
+  bool known = true;
+  schedule::walk<Compute>(loop.body, [&](const Compute& c) {
+    known &= c.op != LoopOp::Symbol || !sym::contains(index, c.index);
   });
+  return known;
 }
 
 bool is_load_known_before(const Compute& c, const For& loop) {
@@ -79,7 +81,7 @@ class BoxFinder {
     const Compute* c = definitions_[value];
     if (!c || c->dtype != DType::I64) return std::nullopt;
     if (c->op == LoopOp::Const) return Expr(c->integer);
-    return c->op == LoopOp::Index && is_known_before(c->index, inner_) ? std::optional(c->index)
+    return c->op == LoopOp::Index && is_known_before(c->index, outer_) ? std::optional(c->index)
                                                                        : std::nullopt;
   }
 
@@ -113,10 +115,10 @@ std::vector<const Compute*> transposed_stores(const For& outer, const For& inner
   std::vector<const Compute*> stores;
   for (const Stmt& s : inner.body) {
     const Compute* store = std::get_if<Compute>(&s.v);
-    if (!store || store->op != LoopOp::Store || !stride_across(store->index, outer, inner))
+    if (!store || store->op != LoopOp::Store || !stride_across(store->index, outer, inner) ||
+        !is_known_before(store->index, outer))
       continue;
     const bool apart = std::ranges::none_of(all<Compute>(inner.body), [&](const Compute& c) {
-      if (c.op == LoopOp::Symbol) return sym::contains(store->index, c.index);
       const bool memory = schedule::is_any(c.op, LoopOp::Load, LoopOp::Store, LoopOp::StoreAdd);
       return &c != store && memory && c.buffer == store->buffer;
     });
@@ -128,7 +130,7 @@ std::vector<const Compute*> transposed_stores(const For& outer, const For& inner
 // The box in which a load is read that is contiguous in the outer variable; nothing: it is none.
 std::optional<Box> box_of_transposed(const Compute& c, const For& outer, const For& inner,
                                      const std::vector<const Compute*>& definitions) {
-  if (!is_load_known_before(c, inner) || !stride_across(c.index, outer, inner)) return std::nullopt;
+  if (!is_load_known_before(c, outer) || !stride_across(c.index, outer, inner)) return std::nullopt;
   BoxFinder finder(definitions, outer, inner);
   if (!c.args.empty() && !finder.conjunction(c.args[0])) return std::nullopt;
   return std::move(finder.box);
@@ -190,7 +192,7 @@ void KernelWriter::prefetch_next(const For& outer, const Span& rows, const Span&
   if (only) out_.open("if (", step, " < ", columns.to, ") ");
   if (next_iteration) names_[iteration_] = cat('(', iteration, " + 1)");
   for (const Compute& c : all<Compute>(inner.body)) {
-    if (!is_load_known_before(c, inner)) continue;
+    if (!is_load_known_before(c, outer)) continue;
     const auto by_column = sym::linear_in(c.index, inner.var);
     const bool transposed = box_of_transposed(c, outer, inner, definitions_).has_value();
     const bool along_columns = by_column && by_column->first.is_const(1);
