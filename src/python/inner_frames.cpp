@@ -86,12 +86,14 @@ bool is_of_numpy(const std::string& file) { return is_of_package(file, "numpy");
 // too (trace_rules.THIRDPARTY_SKIPLIST). NumPy's works on real arrays: captured code has other
 // functions in its place. Bars of progress are in each run of torch's interpreter of graphs.
 constexpr const char* kWithoutTensors[] = {
-    "numpy",      "scipy",    "sympy",      "mpmath", "pandas",  "sklearn",    "skimage",
-    "networkx",   "narwhals", "tabulate",   "tqdm",   "xarray",  "numba",      "joblib",
-    "matplotlib", "PIL",      "hypothesis", "onnx",   "pyarrow", "tensorflow", "jax"};
+    "numpy",   "scipy",      "sympy",      "mpmath",   "pandas",     "sklearn",
+    "skimage", "networkx",   "narwhals",   "tabulate", "tqdm",       "xarray",
+    "numba",   "joblib",     "matplotlib", "PIL",      "hypothesis", "onnx",
+    "pyarrow", "tensorflow", "jax",        "importlib"};
 
 bool is_of_them(const std::string& file) {
-  return std::ranges::any_of(kWithoutTensors,
+  return file.starts_with("<frozen importlib") ||
+         std::ranges::any_of(kWithoutTensors,
                              [&](const char* package) { return is_of_package(file, package); });
 }
 

@@ -263,6 +263,7 @@ struct Sum {
 
 using Factors = SmallVector<Expr, 8>;
 
+Sum sum_of(std::span<const Expr> addends);
 Sum to_sum(Expr e);
 // The canonical expression of a sum; brings x//k and x%k that belong together back to x.
 Expr build(ExprPool::Impl& pool, Sum& s);

@@ -39,6 +39,7 @@ Range range_from_operands(const ExprNode& n) {
   Range r = range_of(ops[0]);
   switch (n.kind) {
     case Kind::Add:
+      if (n.has_division) return range_of_sum(sum_of(n.operands()));
       for (uint32_t i = 1; i < n.arity; ++i) r = add_ranges(r, range_of(ops[i]));
       return r;
     case Kind::Mul:

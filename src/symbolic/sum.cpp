@@ -55,14 +55,18 @@ Expr multiply_by_constant(ExprPool::Impl& pool, Expr e, int64_t by) {
 
 }  // namespace
 
-Sum to_sum(Expr e) {
+Sum sum_of(std::span<const Expr> addends) {
   Sum s;
-  for (Expr op : e.kind() == Kind::Add ? e.operands() : std::span<const Expr>(&e, 1))
+  for (Expr op : addends)
     if (op.is_const())
       s.constant = op.value();
     else
       s.terms.push_back(to_term(op));
   return s;
+}
+
+Sum to_sum(Expr e) {
+  return sum_of(e.kind() == Kind::Add ? e.operands() : std::span<const Expr>(&e, 1));
 }
 
 Expr build_term(ExprPool::Impl& pool, Term t) {
@@ -198,13 +202,54 @@ Sum add_scaled(const Sum& a, const Sum& b, int64_t scale) {
   return r;
 }
 
-Range range_of_sum(const Sum& s) {
+namespace {
+
+Range range_of_terms(const Sum& s) {
   Range r{s.constant, s.constant};
   for (const Term& t : s.terms) {
     Range c{t.coefficient, t.coefficient};
     r = add_ranges(r, multiply_ranges(c, t.product.node()->range));
   }
   return r;
+}
+
+bool is_small(int64_t v) { return std::abs(v) < int64_t{1} << 20; }
+
+// Beside terms of its dividend a quotient goes with them, as x - x//2 does: k times the sum is one
+// of x and x % k in the place of x//k.
+std::optional<Range> range_with_dividend(const Sum& s, const Term& quotient) {
+  if (quotient.product.kind() != Kind::FloorDiv) return std::nullopt;
+  const Expr x = quotient.product.operands()[0], d = quotient.product.operands()[1];
+  if (!d.is_const() || d.value() < 2 || !is_small(d.value())) return std::nullopt;
+  const Sum dividend = to_sum(x);
+  const auto is_beside = [&](const Term& t) { return coefficient_of(s, t.product) != 0; };
+  const auto are_small = [](const Sum& sum) {
+    return is_small(sum.constant) && std::ranges::all_of(sum.terms, [](const Term& t) {
+             return is_small(t.coefficient);
+           });
+  };
+  if (std::ranges::none_of(dividend.terms, is_beside) || !are_small(s) || !are_small(dividend))
+    return std::nullopt;
+  const int64_t k = d.value(), c = quotient.coefficient;
+  Sum whole = add_scaled(Sum(), s, k);
+  whole = add_scaled(whole, to_sum(quotient.product), -k * c);
+  whole = add_scaled(whole, dividend, c);
+  const Range rest = multiply_ranges({-c, -c}, {0, k - 1});
+  const Range r = add_ranges(range_of_terms(whole), rest);
+  return Range{floordiv_range(add_ranges(r, {k - 1, k - 1}), {k, k}).lo,
+               floordiv_range(r, {k, k}).hi};
+}
+
+}  // namespace
+
+Range range_of_sum(const Sum& s) {
+  Range out = range_of_terms(s);
+  if (s.terms.size() < 2) return out;
+  for (const Term& t : s.terms) {
+    const auto r = range_with_dividend(s, t);
+    if (r) out = {std::max(out.lo, r->lo), std::min(out.hi, r->hi)};
+  }
+  return out;
 }
 
 int64_t coefficient_of(const Sum& s, Expr product) {

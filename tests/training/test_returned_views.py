@@ -202,6 +202,19 @@ def test_sizes_that_vary():
     assert oxyfuel.stats()["plans"] <= 2
 
 
+def test_transforms_back_to_real_numbers_of_sizes_that_vary():
+    def fn(x):
+        y = torch.fft.rfftn(x, dim=(-2, -1)) * 2
+        return torch.fft.irfftn(y, s=x.shape[-2:], dim=(-2, -1)), torch.fft.irfft(y).sin()
+
+    compiled = oxyfuel.compile(fn)
+    for size in (16, 24, 10, 7):
+        x = torch.randn(4, size, size)
+        (_, grad), (_, wanted) = (gradients(f, x) for f in (compiled, fn))
+        torch.testing.assert_close(grad, wanted)
+    assert oxyfuel.stats()["recompiles"] <= 2
+
+
 def test_hooks():
     def fn(x):
         return x.sin().chunk(2)

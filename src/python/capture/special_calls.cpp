@@ -657,10 +657,16 @@ Meant identity(Capture& c, const py::object& o) {
   return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
 }
 
-// The same of a thread.
-Meant number_of_showing_thread(Capture& c) {
-  if (!is_around_repr(c.frames.stack().back()->code)) return nothing;
-  return py::int_(PyThread_get_thread_ident());
+// The same of a thread: a fact for the first thread that asks, under a guard; others break, or each had a capture.
+Meant number_of_thread(Capture& c, py::handle callable) {
+  const unsigned long number = PyThread_get_thread_ident();
+  static const unsigned long first = number;
+  py::int_ out(number);
+  if (is_around_repr(c.frames.stack().back()->code)) return out;
+  if (number != first) return nothing;
+  const SourceId asked = c.heap.sources.pinned(callable, "get_ident");
+  c.heap.guard(GuardKind::Equals, c.heap.sources.answer(asked, py::tuple()), out);
+  return out;
 }
 
 // min and max of numbers of the graph.

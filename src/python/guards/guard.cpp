@@ -34,6 +34,23 @@ bool is_identifier(const py::object& key) {
 
 std::string str_of(const py::object& key) { return py::cast<std::string>(py::str(key)); }
 
+// As repr, but for the members of enums, whose class may have one of the user's.
+std::string text_of_constant(py::handle o) {
+  if (PyTuple_CheckExact(o.ptr())) {
+    const auto item = [](std::string& out, py::handle a) { out += text_of_constant(a); };
+    const bool single = PyTuple_GET_SIZE(o.ptr()) == 1;
+    return cat("(", join(py::reinterpret_borrow<py::tuple>(o), ", ", item), single ? ",)" : ")");
+  }
+  static PyObject* const kind =
+      py::object(py::module_::import("enum").attr("EnumMeta")).release().ptr();
+  if (PyObject_TypeCheck(reinterpret_cast<PyObject*>(Py_TYPE(o.ptr())),
+                         reinterpret_cast<PyTypeObject*>(kind)) == 0)
+    return py::repr(o).cast<std::string>();
+  const auto name = owned(PyObject_GenericGetAttr(o.ptr(), py::str("_name_").ptr()));
+  PyErr_Clear();
+  return cat(Py_TYPE(o.ptr())->tp_name, ".", name ? str_of(name) : "?");
+}
+
 constexpr const char* kSourceTexts[] = {
     "L[@]",
     nullptr,
@@ -63,7 +80,7 @@ std::string item_text(const SourceTable& table, const Source& s, SourceId id) {
     if (is_identifier(s.key)) return cat(owner, ".", name);
   }
   if (THPVariable_Check(s.key.ptr())) return cat(table.text(s.base), "[tensor ", id.index, "]");
-  return cat(table.text(s.base), "[", str_of(py::repr(s.key)), "]");
+  return cat(table.text(s.base), "[", text_of_constant(s.key), "]");
 }
 
 constexpr bool kByValue[] = {
@@ -142,10 +159,10 @@ std::string SourceTable::text(SourceId id) const {
     else if (c == '$')
       out += str_of(s.key);
     else if (c == '@')
-      out += str_of(py::repr(s.key));
+      out += text_of_constant(s.key);
     else if (c == '*')
       out += join(py::tuple(s.key), ", ",
-                  [](std::string& o, py::handle a) { o += str_of(py::repr(a)); });
+                  [](std::string& o, py::handle a) { o += text_of_constant(a); });
     else
       out += c;
   return out;

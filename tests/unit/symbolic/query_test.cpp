@@ -91,6 +91,9 @@ TEST_F(QueryTest, Ranges) {
   EXPECT_EQ(range_of((*this)("x*x")), (Range{0, INT64_MAX}));
   EXPECT_EQ(range_of((*this)("-x")), (Range{}));
   EXPECT_EQ(range_of((*this)("x % 5")), (Range{0, 4}));
+  EXPECT_EQ(range_of((*this)("s - s//2 - 1")), (Range{0, INT64_MAX}));
+  EXPECT_EQ(range_of((*this)("2*s - 3*(s//2)")).lo, 1);
+  EXPECT_EQ(range_of((*this)("(x + 3)//4 - x")).hi, INT64_MAX);
   EXPECT_EQ(range_of((*this)("p % 5")), (Range{0, 4}));
   EXPECT_EQ(range_of((*this)("(x % 100)//7")), (Range{0, 14}));
   EXPECT_EQ(range_of((*this)("x % s")), (Range{0, INT64_MAX}));
