@@ -478,8 +478,9 @@ void ProgramBuilder::finish_outputs() {
   };
   for (const ir::OutputSpec& o : graph_.outputs)
     if (is_virtual_result(o, false)) taken.insert(memory_of(program_, buffer(o.value)));
+  std::unordered_set<ir::ValueId> done;
   for (const ir::OutputSpec& o : graph_.outputs) {
-    if (!is_virtual_result(o, true)) continue;
+    if (!is_virtual_result(o, true) || !done.insert(o.value).second) continue;
     BufferId base = memory_of(program_, result(o.value));
     Buffer::Kind kind = program_.buffers[base].kind;
     bool ours =

@@ -4,6 +4,8 @@ import pytest
 import torch
 from backward_check import compare, leaf
 
+import oxyfuel
+
 FUNCTIONS = {
     "product": lambda x: x * (1 + 2j),
     "number first": lambda x: 1j * x,
@@ -31,3 +33,34 @@ def test_gradients(f, dtype, dynamic):
         return found
 
     compare(step, f, dynamic=dynamic)
+
+
+SHARED_GRADIENTS = {
+    "a sum": lambda x, w: (x + w).sin(),
+    "one result twice": lambda x, w: ((x * w).exp(),) * 2,
+    "a result and its slice": lambda x, w: (lambda y: (y, y[1:]))((x * w).exp()),
+    "a result and its transposed": lambda x, w: (lambda y: (y, y.t()))((x + w).exp()),
+    "a result, its conjugate and parts": lambda x, w: (lambda y: (y, y.conj(), y.real, y.imag))(
+        (x + w).exp()
+    ),
+    "a chosen sum": lambda x, w: torch.where(x.real > 0, x + w, w).sin(),
+    "a stack": lambda x, w: torch.stack([x + w, x + w]).sin(),
+    "a product": lambda x, w: (x + w) @ x,
+    "a transform": lambda x, w: torch.fft.fft(x + w) + x,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("case", SHARED_GRADIENTS)
+def test_a_gradient_that_goes_to_two_inputs(case, dtype, dynamic, strict):
+    torch.manual_seed(0)
+    inputs = [torch.randn(4, 4, dtype=dtype) for _ in range(2)]
+    results = []
+    for f in (SHARED_GRADIENTS[case], oxyfuel.compile(SHARED_GRADIENTS[case], dynamic=dynamic)):
+        leaves = [t.clone().requires_grad_() for t in inputs]
+        out = f(*leaves)
+        out = out if isinstance(out, tuple) else (out,)
+        torch.autograd.backward(out, [torch.ones_like(o) for o in out])
+        results.append([*out, *(leaf.grad for leaf in leaves)])
+    torch.testing.assert_close(*results)
