@@ -263,6 +263,7 @@ void Graphs::refuse_custom_functions(const std::vector<at::Tensor>& outputs) {
       place.refuse(BreakId::autograd_function,
                    "its gradients depend on which of the results have some");
   };
+  refuse_hooks_of_what_is_written();
   for (const Hook& h : hooks_) {
     for (const at::Tensor& t : given)
       if (t.is_same(THPVariable_Unpack(h.hooked.ptr()))) throw HooksLate();

@@ -259,7 +259,7 @@ py::object Graphs::record_gradients(const Arguments& args, const Keywords& kwarg
   const py::object retain = given(args, kwargs, 3, "retain_graph");
   const bool kept = is_none(retain) ? flag(4, "create_graph") : objects().truth(retain);
   py::object out;
-  if (const Arguments stops = late_hooked(roots); stops.empty()) {
+  if (const Arguments stops = late_hooked(roots, by); stops.empty()) {
     *running_ = nullptr;
     try {
       out = record(ir::NodeKind::CallFunction, "torch.autograd.grad", function, args, kwargs);

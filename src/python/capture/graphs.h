@@ -71,7 +71,8 @@ class Graphs : public Part {
   void note_custom_function(const py::object& results, bool materializes);
   void note_op(const py::object& results);
   // `handle`: what the code has of it.
-  void note_hook(const py::object& tensor, bool vanishes, const py::object& handle);
+  void note_hook(const py::object& tensor, const py::object& hook, bool vanishes,
+                 const py::object& handle);
   // Of a hook that is registered with the real tensor, once the graph has run.
   // `of_node`: behind those of the tensor, and what it retains.
   void note_late_hook(const py::object& tensor, const py::object& hook, const py::object& handle,
@@ -83,6 +84,7 @@ class Graphs : public Part {
   bool is_done_hook(const py::object& handle) const;
   bool is_removed_hook(const py::object& handle) const;
   void refuse_hook_in_hook() const;
+  void refuse_hooks_of_what_is_written() const;
   py::object hooks_of(const py::object& leaf, const char* kind);
   bool retain_gradient(const py::object& tensor);
   // `dicts`: where torch keeps what has the number, one or a list of them, or null.
@@ -182,6 +184,7 @@ class Graphs : public Part {
     py::object hooked, handle;
     Place place;
     bool vanishes;  // what it gives is undefined where what it gets is
+    py::object hook;
     bool removed = false;
   };
 
@@ -240,7 +243,8 @@ class Graphs : public Part {
   void note_view(const at::Tensor& t);
   void refuse_views(const std::vector<at::Tensor>& outputs);
   void refuse_copies(const std::vector<at::Tensor>& outputs) const;
-  Arguments late_hooked(const std::vector<at::Tensor>& roots);
+  Arguments late_hooked(const std::vector<at::Tensor>& roots,
+                        std::optional<std::vector<at::Tensor>> by = {});
   py::object call_hooks(const char* function, const py::object& hooks, const py::object& given);
   py::object call_late_hooks(const py::object& tensor, const py::object& gradient, bool runs);
   void end_late_hooks(const Arguments& tensors);

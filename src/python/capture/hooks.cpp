@@ -33,6 +33,22 @@ torch::autograd::edge_list edges_of(const Arguments& tensors) {
   return out;
 }
 
+// Whether the function has other objects at hand than constants and tensors.
+bool looks_at_objects(py::handle hook) {
+  const auto* f = as_function(hook);
+  const auto is_object = [](PyObject* o) {
+    return o != nullptr && !is_one_for_all(o) && !is_tensor_object(o);
+  };
+  for (PyObject* defaults : {f->func_defaults, f->func_kwdefaults})
+    if (defaults != nullptr && defaults != Py_None) return true;
+  const Py_ssize_t cells = f->func_closure ? PyTuple_GET_SIZE(f->func_closure) : 0;
+  for (Py_ssize_t i = 0; i < cells; i++)
+    if (is_object(PyCell_GET(PyTuple_GET_ITEM(f->func_closure, i)))) return true;
+  return std::ranges::any_of(borrow(reinterpret_cast<PyCodeObject*>(f->func_code)->co_names), [&](py::handle name) {
+    return is_object(PyDict_GetItemWithError(f->func_globals, name.ptr()));
+  });
+}
+
 torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) {
   torch::autograd::edge_list out;
   for (const at::Tensor& t : tensors)
@@ -42,11 +58,20 @@ torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) 
 
 }  // namespace
 
-void Graphs::note_hook(const py::object& tensor, bool vanishes, const py::object& handle) {
+void Graphs::note_hook(const py::object& tensor, const py::object& hook, bool vanishes,
+                       const py::object& handle) {
   const at::Tensor& t = THPVariable_Unpack(tensor.ptr());
   renew_history(t);
   hooks_.push_back({torch::autograd::impl::gradient_edge(t).function, tensor, handle,
-                    frames().here(), vanishes});
+                    frames().here(), vanishes, hook});
+}
+
+// A hook is called with what it looks at as that is at the end of the captured code: what the code
+// writes to objects of before the call is not there yet where the engine calls it on the fakes.
+void Graphs::refuse_hooks_of_what_is_written() const {
+  if (effects().all_written().empty()) return;
+  for (const Hook& h : hooks_)
+    if (!h.removed && looks_at_objects(h.hook)) throw HooksLate();
 }
 
 // Not behind one that is recorded: what a backward of the code gets for it is in front of that.
@@ -138,15 +163,23 @@ void Graphs::refuse_copies(const std::vector<at::Tensor>& outputs) const {
   }
 }
 
-// The tensors with hooks of this kind that a backward from `roots` comes by.
-Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots) {
+// The tensors with hooks of this kind that a backward from `roots` comes by: to those of `by`, or to
+// all leaves.
+Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots,
+                              std::optional<std::vector<at::Tensor>> by) {
   refuse_removed(roots);
+  const torch::autograd::edge_list ends = histories_of(by.value_or(std::vector<at::Tensor>()));
+  const auto ends_there = [&](const NodePtr& node) {
+    return std::ranges::any_of(ends, [&](const torch::autograd::Edge& end) {
+      return end.function == node || bridge::leads_to({{node, 0}}, *end.function);
+    });
+  };
   Arguments out;
   torch::autograd::edge_list from;
   for (const LateHook& h : late_hooks_) {
     if (h.removed) continue;
     if (from.empty()) from = histories_of(roots);
-    if (!bridge::leads_to(from, *h.node)) continue;
+    if (!bridge::leads_to(from, *h.node) || (by && !ends_there(h.node))) continue;
     if (heap().tracked(h.hooked)->source.valid())
       h.place.refuse(BreakId::torch_call, "a hook of an input");
     renew_history(THPVariable_Unpack(h.hooked.ptr()));
@@ -282,7 +315,7 @@ py::object Calls::register_hook(const py::object& tensor, const py::object& hook
   static const py::object& function = *new py::object(of_gradients("register_hook"));
   graphs().record(ir::NodeKind::CallFunction, "", function, {tensor, hook}, {});
   const py::object handle = call(hook_handle(), {tensor}, {});
-  graphs().note_hook(tensor, vanishes, handle);
+  graphs().note_hook(tensor, hook, vanishes, handle);
   return handle;
 }
 

@@ -191,8 +191,15 @@ py::object Graphs::record(ir::NodeKind kind, const std::string& target, py::hand
   }
   const std::vector<at::Tensor> outs =
       named.contains("out") ? outs_in(named["out"]) : std::vector<at::Tensor>();
+  // What is added to may be what is written, as in addmm_.
+  const size_t first_apart =
+      has_word("addmm addmv addr addbmm baddbmm", name.substr(name.rfind('.') + 1)) &&
+              !outs.empty() && is_tensor_object(seen[0].ptr()) &&
+              outs[0].is_same(THPVariable_Unpack(seen[0].ptr()))
+          ? 1
+          : 0;
   if (!outs.empty() && !is_pointwise(name))
-    for (const py::object& a : seen)
+    for (const py::object& a : std::span(seen).subspan(first_apart))
       if (is_tensor_object(a.ptr()) && std::ranges::any_of(outs, [&](const at::Tensor& out) {
             return out.is_alias_of(THPVariable_Unpack(a.ptr()));
           }))
