@@ -315,7 +315,9 @@ class Splitter {
     Reals reals(r, pairs.dtype, pairs.device);
     const auto part = [&](const Arg& a) { return expanded(r, reals.value(a), type.sizes); };
     const Parts of = split_.at(v.index);
-    ValueId out = r.call("aten.stack.default", {ir::List{{part(of.re), part(of.im)}}, type.dim()});
+    // One that lies row by row decides how the pairs lie.
+    const ValueId re = r.row_major(part(of.re)), im = part(of.im);
+    ValueId out = r.call("aten.stack.default", {ir::List{{re, im}}, type.dim()});
     if (r.type(out).strides != pairs.strides) out = r.copy(out, pairs.strides);
     TensorType made = type;
     made.offset = 0;
