@@ -276,7 +276,8 @@ struct Captures {
         if (!left_alone.emplace(l.step, l.why).second)
           throw InternalError("a capture does not leave alone what it was to");
         answers.clear();
-      } catch (const py::error_already_set& e) {
+      } catch (py::error_already_set& e) {
+        if (is_raised_by_signal(e)) throw Interrupted{std::move(e)};
         if (!e.matches(PyExc_Exception) || !stops_compiling(attempt)) throw;
       } catch (const Break& b) {
         if (b.of_torch && stops_compiling(attempt)) continue;

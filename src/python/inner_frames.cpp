@@ -145,14 +145,14 @@ bool is_own(const std::string& file) {
 }
 
 // What signals call may run anywhere.
-bool is_signal_handler(PyFunctionObject* function) {
+bool is_signal_handler(PyObject* code) {
   constexpr int kSignals = 64;
   const py::object get = py::module_::import("_signal").attr("getsignal");
   for (int i = 1; i <= kSignals; i++) {
     const py::object handler = get(i);
     PyObject* p =
         PyMethod_Check(handler.ptr()) ? PyMethod_GET_FUNCTION(handler.ptr()) : handler.ptr();
-    if (PyFunction_Check(p) && PyFunction_GET_CODE(p) == function->func_code) return true;
+    if (PyFunction_Check(p) && PyFunction_GET_CODE(p) == code) return true;
   }
   return false;
 }
@@ -161,7 +161,7 @@ bool is_refused(PyFunctionObject* function) {
   auto* code = code_of(function);
   return !is_library_code(code) &&
          PyUnicode_CompareWithASCIIString(code->co_name, "__del__") != 0 &&
-         !is_signal_handler(function);
+         !is_signal_handler(function->func_code);
 }
 
 // A method of a library's that C code, which captured code has called, asks what an object is like.
@@ -282,6 +282,11 @@ bool handle_frame(PyFunctionObject* function, PyObject** parameters, PyObject*& 
       result = refusal.rules->answer(function, parameters);
       return true;
     }
+    if (!is_library_code(code_of(function)) && is_signal_handler(function->func_code)) {
+      const RefusedFrames allowed(nullptr);
+      result = call_bound(reinterpret_cast<PyObject*>(function), code_of(function), parameters);
+      return true;
+    }
     if (!is_refused(function) && !asks_existing(function, parameters)) return false;
     refuse_frame(function);
     return true;
@@ -312,6 +317,12 @@ void refuse_frame(PyFunctionObject* function) {
 
 void leave_whole(PyObject* code) {
   if (left_whole().insert(code).second) Py_INCREF(code);
+}
+
+bool is_raised_by_signal(const py::error_already_set& e) {
+  for (py::object at = e.trace(); at && !at.is_none(); at = at.attr("tb_next"))
+    if (is_signal_handler(py::object(at.attr("tb_frame").attr("f_code")).ptr())) return true;
+  return false;
 }
 
 static std::unordered_set<PyObject*>& left_calls() {

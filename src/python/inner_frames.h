@@ -94,6 +94,8 @@ class RefusedFrames {
  private:
   Refusal outer_;
 };
+// Whether the handler of a signal has raised it: no error of the code's.
+bool is_raised_by_signal(const py::error_already_set& error);
 // The name of the function that was refused since this was last asked, or empty.
 std::string take_refused();
 // Refuses a function: sets the exception that code written in C gets in its place.

@@ -513,6 +513,34 @@ void Backward::note_run(const Which& which) {
   plans_[which].has_run = true;
 }
 
+// After a failure of ours, from now on.
+void Backward::go_by_ops(Which& which, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    plans_[which].fails = true;
+  }
+  which.by_ops = true;
+  TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", why,
+                  ". OXYFUEL_STRICT=1 raises the error");
+}
+
+Backward::Runnable Backward::plan_or_ops(Which& which, std::span<const Input> inputs) {
+  {
+    const std::lock_guard lock(mutex_);
+    which.by_ops |= plans_[which].fails;
+  }
+  try {
+    return plan_for(which, inputs);
+  } catch (const InternalError& e) {
+    if (strict_ || which.by_ops) throw;
+    go_by_ops(which, e.what());
+  } catch (const Unsupported& e) {
+    if (strict_ || which.by_ops) throw;
+    go_by_ops(which, e.what());
+  }
+  return plan_for(which, inputs);
+}
+
 Backward::Tensors Backward::run_batch(const Which& which, const Given& given) {
   const Batch last = last_batch(given.tangents).value();
   const int64_t size = last.value.size(last.dim);
@@ -581,7 +609,7 @@ Backward::Tensors Backward::run(const Which& which, Given given) {
     if (t.defined()) add(t);
   chosen.by_ops = is_one_of_many(chosen);
   // What a plan that has never run needs is kept, for the other one.
-  const Runnable plan = plan_for(chosen, inputs);
+  const Runnable plan = plan_or_ops(chosen, inputs);
   if (!plan.has_run) given_up.clear();
   Outputs out;
   std::string reason;
@@ -597,12 +625,9 @@ Backward::Tensors Backward::run(const Which& which, Given given) {
     };
     // Of what was given up there is nothing to begin again with.
     if (strict_ || plan.has_run) fail();
-    const std::string why = reason;
     out.clear();
-    chosen.by_ops = true;
+    go_by_ops(chosen, std::string(reason));
     if (!run_plan(*plan_for(chosen, inputs).executable, inputs, out, reason, {}, thrown)) fail();
-    TORCH_WARN_ONCE("oxyfuel: a backward runs op by op after an internal failure: ", why,
-                    ". OXYFUEL_STRICT=1 raises the error");
   }
   return {std::make_move_iterator(out.begin()), std::make_move_iterator(out.end())};
 }

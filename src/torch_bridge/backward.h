@@ -71,6 +71,7 @@ class Backward : public std::enable_shared_from_this<Backward> {
     std::optional<std::vector<bool>> reads;  // by input of the backward
     std::unique_ptr<Executable> executable;
     bool has_run = false;  // and not failed
+    bool fails = false;    // cannot be made, or failed before it had run
   };
   struct Runnable {
     Executable* executable;
@@ -122,6 +123,8 @@ class Backward : public std::enable_shared_from_this<Backward> {
   std::vector<autograd::TangentLayout> layouts_of(const Which& which, Tensors& tangents,
                                                   std::span<const Strides> strides);
   void note_run(const Which& which);
+  Runnable plan_or_ops(Which& which, std::span<const Input> inputs);
+  void go_by_ops(Which& which, const std::string& why);
   std::shared_ptr<std::recursive_mutex> graphs();
 
   const ir::Graph backward_;

@@ -335,6 +335,37 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_signal_handler_calls_functions_whenever_it_comes(raises):
+    noted = []
+
+    def note():
+        noted.append(1)
+        if raises:
+            raise Interrupted
+
+    def f(x):
+        for i in range(200):
+            x = torch.sin(x) + i
+        return x
+
+    previous = signal.signal(signal.SIGALRM, lambda *_: note())
+    try:
+        for delay in range(2, 42, 4):
+            oxyfuel.reset()
+            compiled = oxyfuel.compile(f)
+            signal.setitimer(signal.ITIMER_REAL, delay / 1000)
+            try:
+                compiled(X)
+            except Interrupted:
+                assert raises
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert noted
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Interrupted])
 def test_an_interrupt_ends_a_capture_and_changes_nothing(error):
     class Counted(torch.nn.Module):

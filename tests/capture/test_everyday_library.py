@@ -1010,3 +1010,18 @@ def test_packages_that_are_looked_for():
     for _ in range(3):
         torch.testing.assert_close(compiled(X), f(X))
     assert oxyfuel.stats()["graph_breaks"] == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_products_into_what_they_are_added_to(dynamic):
+    def f(x):
+        out, sums, batch = torch.empty(4, 4), x.clone(), x[None] * 1
+        torch.addmm(out, x, x, beta=0.0, out=out)
+        torch.addmm(sums, x, x, out=sums)
+        torch.baddbmm(batch, x[None], x[None], alpha=2, out=batch)
+        torch.addmv(sums[0], x, x[1], out=sums[0])
+        return out, sums, batch
+
+    compiled = oxyfuel.compile(f, dynamic=dynamic)
+    for x in (torch.eye(4), torch.ones(4, 4)):
+        torch.testing.assert_close(compiled(x), f(x))

@@ -430,3 +430,44 @@ def test_a_hook_of_an_input_that_is_written():
         return w.grad
 
     assert not first_difference(run(oxyfuel.compile(f)), run(f))
+
+
+SETTING = {"factor": 1.0}
+
+
+def by_a_setting(x):
+    y = x * 2
+    y.register_hook(lambda g: g * SETTING["factor"])
+    SETTING["factor"] = SETTING["factor"] + 1
+    return y.sin()
+
+
+def by_a_list(x):
+    factors, y = [1.0], x * 2
+    y.register_hook(lambda g: g * factors[0])
+    factors[0] = 5.0
+    return y.sin()
+
+
+def by_what_another_hook_has_noted(x):
+    noted, y = {}, x * 2
+    y.register_hook(lambda g: g * 10 if noted else None)
+    z = y.clone()
+    out = z.relu()
+    out.register_hook(lambda g: noted.__setitem__("g", g))
+    (g,) = torch.autograd.grad(out.sum(), z)
+    return z * g
+
+
+@pytest.mark.parametrize("f", [by_a_setting, by_a_list, by_what_another_hook_has_noted])
+def test_hooks_see_what_is_written_behind_them(f):
+    def run(f):
+        SETTING["factor"] = 1.0
+        out = []
+        for _ in range(3):
+            x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            out += torch.autograd.grad(f(x).sum(), x)
+        return out
+
+    torch.testing.assert_close(run(oxyfuel.compile(f)), run(f))
+    assert oxyfuel.stats()["fallbacks"] == 0

@@ -222,6 +222,7 @@ py::object Frames::interpret(TracedFrame& frame, py::object sent, py::object thr
       if (!iterators().empty()) iterators().close_dropped_iterators();
     } catch (py::error_already_set& e) {
       if (e.matches(PyExc_KeyboardInterrupt)) throw;  // of the capture, not of the code
+      if (is_raised_by_signal(e)) throw Interrupted{std::move(e)};
       py::object value = e.value();
       if (e.trace()) PyException_SetTraceback(value.ptr(), e.trace().ptr());
       note_raised(frame, at, value);
