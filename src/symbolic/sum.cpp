@@ -224,9 +224,8 @@ std::optional<Range> range_with_dividend(const Sum& s, const Term& quotient) {
   const Sum dividend = to_sum(x);
   const auto is_beside = [&](const Term& t) { return coefficient_of(s, t.product) != 0; };
   const auto are_small = [](const Sum& sum) {
-    return is_small(sum.constant) && std::ranges::all_of(sum.terms, [](const Term& t) {
-             return is_small(t.coefficient);
-           });
+    return is_small(sum.constant) &&
+           std::ranges::all_of(sum.terms, [](const Term& t) { return is_small(t.coefficient); });
   };
   if (std::ranges::none_of(dividend.terms, is_beside) || !are_small(s) || !are_small(dividend))
     return std::nullopt;

@@ -44,9 +44,10 @@ bool looks_at_objects(py::handle hook) {
   const Py_ssize_t cells = f->func_closure ? PyTuple_GET_SIZE(f->func_closure) : 0;
   for (Py_ssize_t i = 0; i < cells; i++)
     if (is_object(PyCell_GET(PyTuple_GET_ITEM(f->func_closure, i)))) return true;
-  return std::ranges::any_of(borrow(reinterpret_cast<PyCodeObject*>(f->func_code)->co_names), [&](py::handle name) {
-    return is_object(PyDict_GetItemWithError(f->func_globals, name.ptr()));
-  });
+  return std::ranges::any_of(
+      borrow(reinterpret_cast<PyCodeObject*>(f->func_code)->co_names), [&](py::handle name) {
+        return is_object(PyDict_GetItemWithError(f->func_globals, name.ptr()));
+      });
 }
 
 torch::autograd::edge_list histories_of(const std::vector<at::Tensor>& tensors) {
@@ -163,8 +164,8 @@ void Graphs::refuse_copies(const std::vector<at::Tensor>& outputs) const {
   }
 }
 
-// The tensors with hooks of this kind that a backward from `roots` comes by: to those of `by`, or to
-// all leaves.
+// The tensors with hooks of this kind that a backward from `roots` comes by: to those of `by`, or
+// to all leaves.
 Arguments Graphs::late_hooked(const std::vector<at::Tensor>& roots,
                               std::optional<std::vector<at::Tensor>> by) {
   refuse_removed(roots);

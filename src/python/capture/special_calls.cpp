@@ -657,7 +657,8 @@ Meant identity(Capture& c, const py::object& o) {
   return py::int_(reinterpret_cast<uintptr_t>(real.ptr()));
 }
 
-// The same of a thread: a fact for the first thread that asks, under a guard; others break, or each had a capture.
+// The same of a thread: a fact for the first thread that asks, under a guard; others break, or each
+// had a capture.
 Meant number_of_thread(Capture& c, py::handle callable) {
   const unsigned long number = PyThread_get_thread_ident();
   static const unsigned long first = number;

@@ -509,11 +509,11 @@ std::optional<py::object> Calls::one_hot(const std::string& name, const Argument
     classes = call_method(call_method(args[0], "max", {}, {}), "add", {py::int_(1)}, {});
   if (heap().is_tensor(classes)) classes = sizes().number_in(classes);
   if (!classes) return std::nullopt;
-  const bool some =
-      !is_symbolic_int(classes)
-          ? PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0
-      : has_hint(classes) ? graphs().recorder().facts()->decide(sym::less(0, expr_of(classes)))
-                          : sizes().assume(objects().compare(classes, py::int_(0), Py_GT));
+  const bool some = !is_symbolic_int(classes)
+                        ? PyLong_CheckExact(classes.ptr()) && PyLong_AsLong(classes.ptr()) > 0
+                    : has_hint(classes)
+                        ? graphs().recorder().facts()->decide(sym::less(0, expr_of(classes)))
+                        : sizes().assume(objects().compare(classes, py::int_(0), Py_GT));
   if (!some) return std::nullopt;
   py::list sizes;
   for (const c10::SymInt& size : t.sym_sizes()) sizes.append(from_torch(py::cast(size)));
