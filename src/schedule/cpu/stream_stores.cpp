@@ -9,10 +9,11 @@ namespace oxy::schedule {
 
 namespace {
 
-// Whether the vector loop around a store writes short rows that share cache lines.
+// Whether the vector loop around a store writes short rows that share cache lines. Squares that are
+// transposed are slower or faster then, by how much of a line their rows share.
 bool writes_parts_of_lines(const Compute& store, const Path& path, int64_t element_bytes,
                            const Machine& machine) {
-  if (path.empty() || path.back()->kind != ForKind::Vector) return false;
+  if (path.empty() || path.back()->kind != ForKind::Vector || is_tiled(*path.back())) return false;
   const auto is_whole = [&](int64_t elements) {
     return elements * element_bytes % machine.line_bytes == 0;
   };
