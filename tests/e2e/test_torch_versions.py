@@ -193,6 +193,11 @@ LAYOUTS = {
         for x in images()[:-1]
         for d in ((3,), (1, 3), (3, 1), (0, 2, 3))
     ],
+    "aten._fft_c2c.default": [
+        (given(torch.fft.fftn, dim=d), x.to(torch.complex64))
+        for x in images()[:-1]
+        for d in ((3,), (1, 3), (3, 1), (0, 2, 3), (0, 1, 2, 3))
+    ],
     "aten._fft_c2r.default": [
         (given(torch.fft.irfftn, dim=d), x.to(torch.complex64))
         for x in images()[:-1]
