@@ -7,8 +7,6 @@ import decimal
 import enum
 import functools
 import heapq
-import importlib
-import importlib.util
 import inspect
 import itertools
 import math
@@ -16,7 +14,6 @@ import operator
 import os
 import random
 import re
-import threading
 import typing
 
 import pytest
@@ -978,38 +975,6 @@ def test_enum_members_with_a_repr_of_their_own_are_keys():
     compiled = oxyfuel.compile(f, fullgraph=True)
     for x in (torch.ones(3, 2), torch.zeros(3, 2)):
         assert str(compiled(x)) == str(f(x))
-
-
-def test_the_number_of_the_thread():
-    def f(x):
-        return x + (threading.get_ident() in known)
-
-    compiled, known = oxyfuel.compile(f), {threading.get_ident()}
-    found = []
-
-    def run():
-        found.append(compiled(X))
-
-    run()
-    others = [threading.Thread(target=run) for _ in range(6)]
-    for thread in others:
-        thread.start()
-        thread.join()
-    run()
-    assert [torch.equal(y, X + 1) for y in found] == [True, *[False] * 6, True]
-    assert oxyfuel.stats()["recompiles"] <= 3  # not one a thread
-
-
-def test_packages_that_are_looked_for():
-    def f(x):
-        if importlib.util.find_spec("no_such_package") is None:
-            return x.sin() + importlib.import_module("math").pi
-        return x
-
-    compiled = oxyfuel.compile(f)
-    for _ in range(3):
-        torch.testing.assert_close(compiled(X), f(X))
-    assert oxyfuel.stats()["graph_breaks"] == 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

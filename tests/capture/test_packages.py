@@ -1,5 +1,9 @@
 """Functions of packages that work on no tensors: one break in front of the call, not one in each
-function that it runs."""
+function that it runs; threads and modules that are asked for."""
+
+import importlib
+import importlib.util
+import threading
 
 import numpy as np
 import pytest
@@ -45,3 +49,35 @@ def test_what_a_package_calls_back_is_compiled():
         x = torch.rand(3, dtype=torch.float64)
         torch.testing.assert_close(compiled(x), fn(x))
     assert oxyfuel.stats()["graphs"] >= 2
+
+
+def test_the_number_of_the_thread():
+    def f(x):
+        return x + (threading.get_ident() in known)
+
+    compiled, known = oxyfuel.compile(f), {threading.get_ident()}
+    found, x = [], torch.ones(3)
+
+    def run():
+        found.append(compiled(x))
+
+    run()
+    others = [threading.Thread(target=run) for _ in range(6)]
+    for thread in others:
+        thread.start()
+        thread.join()
+    run()
+    assert [torch.equal(y, x + 1) for y in found] == [True, *[False] * 6, True]
+    assert oxyfuel.stats()["recompiles"] <= 3  # not one a thread
+
+
+def test_packages_that_are_looked_for():
+    def f(x):
+        if importlib.util.find_spec("no_such_package") is None:
+            return x.sin() + importlib.import_module("math").pi
+        return x
+
+    x, compiled = torch.ones(3), oxyfuel.compile(f)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), f(x))
+    assert oxyfuel.stats()["graph_breaks"] == 1
