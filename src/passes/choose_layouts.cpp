@@ -68,16 +68,14 @@ class LayoutChooser {
   }
 
   ir::ValueId unwritten(ir::ValueId like, ir::NodeId before) {
-    ir::TensorType type = graph_.tensor_type(like);
-    type.strides = ops::channels_last_strides(type.sizes);
-    type.offset = 0;
+    const ir::MemoryFormat format{kChannelsLast};
+    const ir::ValueId v = insert_copy(graph_, before, like, format,
+                                      ops::channels_last_strides(graph_.tensor_type(like).sizes));
+    ir::Node& made = graph_.node(graph_.def(v).id);
     const ir::None none;
-    ir::Node& made = graph_.insert_call(
-        before, ir::NodeKind::CallOp, "aten.empty_like.default",
-        {like, none, none, none, none, ir::MemoryFormat{kChannelsLast}}, {ir::Type::of(type)});
-    made.stack = graph_.node(before).stack;
-    made.parent = graph_.node(before).parent;
-    return made.outputs[0];
+    made.target = "aten.empty_like.default";
+    made.args = {like, none, none, none, none, format};
+    return v;
   }
 
   bool says_channels_last(ir::ValueId v) const {

@@ -513,6 +513,24 @@ void Backward::note_run(const Which& which) {
   plans_[which].has_run = true;
 }
 
+namespace {
+
+// Whether a run failed by something of ours, and not by what an op has raised.
+bool is_internal(const std::exception_ptr& thrown) {
+  if (!thrown) return true;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InternalError&) {
+    return true;
+  } catch (const Unsupported&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 // After a failure of ours, from now on.
 void Backward::go_by_ops(Which& which, const std::string& why) {
   {
@@ -531,11 +549,8 @@ Backward::Runnable Backward::plan_or_ops(Which& which, std::span<const Input> in
   }
   try {
     return plan_for(which, inputs);
-  } catch (const InternalError& e) {
-    if (strict_ || which.by_ops) throw;
-    go_by_ops(which, e.what());
-  } catch (const Unsupported& e) {
-    if (strict_ || which.by_ops) throw;
+  } catch (const std::exception& e) {
+    if (strict_ || which.by_ops || !is_internal(std::current_exception())) throw;
     go_by_ops(which, e.what());
   }
   return plan_for(which, inputs);
@@ -567,20 +582,6 @@ bool run_plan(Executable& plan, std::span<const Input> inputs, Outputs& out, std
   return plan.run(inputs, out, reason, nullptr, given_up, &thrown);
 } catch (const Interrupted& i) {
   std::rethrow_exception(i.why);
-}
-
-// Whether a run failed by something of ours, and not by what an op has raised.
-bool is_internal(const std::exception_ptr& thrown) {
-  if (!thrown) return true;
-  try {
-    std::rethrow_exception(thrown);
-  } catch (const InternalError&) {
-    return true;
-  } catch (const Unsupported&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
 }
 
 }  // namespace

@@ -282,10 +282,12 @@ std::vector<int64_t> sorted_dims(std::vector<int64_t> dims, const std::vector<in
   return dims;
 }
 
-// torch's own rules sort the last dimension too, or have the result row-major. Back to real numbers
-// the dimensions in front of the last one are transformed first, as complex ones.
-template <bool back>
-void real_fft(ir::TensorType& t, Args args) {
+// torch's own rules sort the last dimension too, which stays where numbers are real (`kept`), or
+// have the result row-major, or transform three dimensions at a time, where MKL does all at once.
+// Back to real numbers the dimensions in front of the last one are transformed first, as complex
+// ones.
+template <bool back, ptrdiff_t kept>
+void fft(ir::TensorType& t, Args args) {
   const at::Tensor& x = args[0].toTensor();
   if (is_symbolic(x)) return;
   std::vector<int64_t> dims = args[1].toIntVector();
@@ -300,19 +302,7 @@ void real_fft(ir::TensorType& t, Args args) {
     dims = {dims.back()};
   }
   const auto out =
-      fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 1));
-  std::ranges::copy(out, t.strides.begin());
-}
-
-// torch's rule transforms three dimensions at a time, MKL all at once.
-void complex_fft(ir::TensorType& t, Args args) {
-  const at::Tensor& x = args[0].toTensor();
-  std::vector<int64_t> dims = args[1].toIntVector();
-  if (is_symbolic(x) || dims.empty()) return;
-  for (int64_t& d : dims) d = c10::maybe_wrap_dim(d, x.dim());
-  const std::vector<int64_t> strides = x.strides().vec();
-  const auto out =
-      fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, 0));
+      fft_strides({t.sizes.begin(), t.sizes.end()}, strides, sorted_dims(dims, strides, kept));
   std::ranges::copy(out, t.strides.begin());
 }
 
@@ -448,9 +438,9 @@ constexpr Correction kCorrections[] = {
     {"aten.pixel_unshuffle.default", 0, unshuffled},
     {"aten.channel_shuffle.default", 0, like_first},
     {"aten.resize_as.default", 0, resize_as},
-    {"aten._fft_r2c.default", 0, real_fft<false>},
-    {"aten._fft_c2r.default", 0, real_fft<true>},
-    {"aten._fft_c2c.default", 0, complex_fft},
+    {"aten._fft_r2c.default", 0, fft<false, 1>},
+    {"aten._fft_c2r.default", 0, fft<true, 1>},
+    {"aten._fft_c2c.default", 0, fft<false, 0>},
     {"aten.native_dropout_backward.default", 0, like_product},
     {"aten._native_batch_norm_legit_functional.default", 1, batch_statistics},
     {"aten._native_batch_norm_legit_functional.default", 2, batch_statistics},
